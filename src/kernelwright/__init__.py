@@ -1,0 +1,50 @@
+"""Kernelwright: GPU operators for PyTorch, every one a ladder.
+
+    import kernelwright as kw
+    y = kw.softmax(x, dim=-1)
+
+Operators keep the names, arguments and meaning of torch.nn.functional. They load with the first
+attribute that is asked for, so that the command line answers without importing torch; import
+`kernelwright.ops` to have torch.ops.kernelwright filled, to load an exported program, say.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .dispatch import use
+    from .ops import adamw, dropout, explain, gelu, rms_norm, softmax, sum, warmup
+
+_HOME = {
+    "use": "dispatch",
+    **dict.fromkeys(
+        ("adamw", "dropout", "explain", "gelu", "rms_norm", "softmax", "sum", "warmup"), "ops"
+    ),
+}
+__all__ = [
+    "adamw",
+    "dropout",
+    "explain",
+    "gelu",
+    "rms_norm",
+    "softmax",
+    "sum",
+    "use",
+    "warmup",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kernelwright' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

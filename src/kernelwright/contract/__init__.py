@@ -1,0 +1,57 @@
+"""What an operator promises: no GPU code, no timing, no files."""
+
+from .case import Case, case
+from .operator import (
+    H200,
+    Config,
+    Cost,
+    Gpu,
+    Ladder,
+    Operator,
+    Rung,
+    UnknownRung,
+    Unsupported,
+)
+from .plan import (
+    CudaKernel,
+    Launch,
+    NumbaKernel,
+    Plan,
+    Scalar,
+    Scratch,
+    TritonKernel,
+    f32,
+    f64,
+    i32,
+    i64,
+)
+from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
+
+__all__ = [
+    "H200",
+    "Case",
+    "Config",
+    "Cost",
+    "CudaKernel",
+    "Gpu",
+    "Ladder",
+    "Launch",
+    "NumbaKernel",
+    "Operator",
+    "Plan",
+    "Rung",
+    "Scalar",
+    "Scratch",
+    "TensorSpec",
+    "TritonKernel",
+    "UnknownRung",
+    "Unsupported",
+    "case",
+    "contiguous_strides",
+    "f32",
+    "f64",
+    "i32",
+    "i64",
+    "is_dense",
+    "rows_view",
+]

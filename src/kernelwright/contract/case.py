@@ -1,0 +1,81 @@
+"""A case: one set of inputs that a rung is verified or timed on, as data that prints as an id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+SHORT = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "b8",
+}
+
+#: How the tensors of a case lie in memory. `contract/inputs.py` makes each of them.
+LAYOUTS = ("contiguous", "sliced", "permuted", "offset", "expanded")
+
+#: What stands in the tensors. `contract/inputs.py` makes each of them.
+VALUES = ("normal", "large", "nan", "inf", "neginf_row", "constant")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input of an operator.
+
+    Attributes:
+        shape: shape of the operator's main tensor.
+        dtype: dtype of its floating tensors.
+        params: the operator's other arguments (dim, eps, ...), as a sorted tuple of pairs.
+        layout: one of LAYOUTS.
+        values: one of VALUES.
+        use: "verify" (small, adversarial), "bench" (shapes of real models, verified too where
+            they run) or "big" (more than 2**31 elements; GPUs only).
+        label: where a shape comes from ("llama3-8b logits"); not part of the id.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    params: tuple[tuple[str, Any], ...] = ()
+    layout: str = "contiguous"
+    values: str = "normal"
+    use: str = "verify"
+    label: str = field(default="", compare=False)
+
+    def __post_init__(self):
+        assert self.layout in LAYOUTS, self.layout
+        assert self.values in VALUES, self.values
+
+    @property
+    def id(self) -> str:
+        """The name by which --case, records and test ids know this case."""
+        parts = ["x".join(map(str, self.shape)) or "scalar", SHORT[self.dtype]]
+        parts += [f"{k}={_show(v)}" for k, v in self.params]
+        parts += [p for p in (self.layout, self.values) if p not in ("contiguous", "normal")]
+        return "-".join(parts)
+
+    def param(self, name: str, default: Any = None) -> Any:
+        return dict(self.params).get(name, default)
+
+    @property
+    def numel(self) -> int:
+        n = 1
+        for s in self.shape:
+            n *= s
+        return n
+
+
+def case(shape, dtype, *, layout="contiguous", values="normal", use="verify", label="", **params):
+    """A Case with its operator arguments given as keywords."""
+    return Case(
+        tuple(shape), dtype, tuple(sorted(params.items())), layout, values, use, label
+    )
+
+
+def _show(v: Any) -> str:
+    return ",".join(map(str, v)) if isinstance(v, (tuple, list)) else str(v)

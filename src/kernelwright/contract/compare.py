@@ -1,0 +1,120 @@
+"""Is a result right? Its error against float64 is held to the error that PyTorch itself makes.
+
+The budget, for each result: at most twice the error of PyTorch's own operator in the same dtype
+on the same input, plus 2 ulp. It is judged over the whole tensor (norm-wise) and element by
+element (99.9th percentile and maximum, in ulp): a fast tanh passes the first and fails in the
+negative tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+FACTOR, ULPS = 2.0, 2.0
+
+
+@dataclass(frozen=True)
+class Error:
+    """Error of one result against its float64 reference.
+
+    norm: ||out - ref|| / ||ref||. p999, worst: 99.9th percentile and maximum of |out - ref| in
+    ulp of the reference's magnitude in the result's dtype.
+    """
+
+    norm: float
+    p999: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a result is right, the first thing that is not, and the measured errors."""
+
+    ok: bool
+    why: str = ""
+    error: Error | None = None
+    budget: Error | None = None
+
+    def as_json(self) -> dict:
+        return asdict(self)
+
+
+def compare(
+    out: torch.Tensor, native: torch.Tensor, reference: torch.Tensor, *, exact: bool = False
+) -> Verdict:
+    """Judge `out` by the float64 `reference` and the error of `native`, PyTorch's own result."""
+    if not isinstance(out, torch.Tensor):
+        return Verdict(False, f"result is a {type(out).__name__}, not a tensor")
+    for what in ("shape", "dtype", "device"):
+        if getattr(out, what) != getattr(native, what):
+            got, want = getattr(out, what), getattr(native, what)
+            return Verdict(False, f"{what} is {got}, should be {want}")
+    if exact or not out.dtype.is_floating_point:
+        return _exact(out, native if exact else reference.to(out.dtype))
+    if out.numel() == 0:
+        return Verdict(True, error=Error(0.0, 0.0, 0.0), budget=Error(0.0, 0.0, 0.0))
+    special = _special(out, native, reference)
+    if special:
+        return Verdict(False, special)
+    finite = torch.isfinite(reference) & torch.isfinite(native) & torch.isfinite(out)
+    ref = reference[finite]
+    if ref.numel() == 0:
+        return Verdict(True, error=Error(0.0, 0.0, 0.0), budget=Error(0.0, 0.0, 0.0))
+    error = measure(out[finite], ref)
+    theirs = measure(native[finite], ref)
+    eps = torch.finfo(out.dtype).eps
+    budget = Error(
+        FACTOR * theirs.norm + ULPS * eps,
+        FACTOR * theirs.p999 + ULPS,
+        FACTOR * theirs.worst + ULPS,
+    )
+    for name in ("norm", "p999", "worst"):
+        mine, allowed = getattr(error, name), getattr(budget, name)
+        if not mine <= allowed:
+            unit = "" if name == "norm" else " ulp"
+            return Verdict(
+                False, f"{name} error is {mine:.3g}{unit}, allowed {allowed:.3g}", error, budget
+            )
+    return Verdict(True, "", error, budget)
+
+
+def measure(out: torch.Tensor, reference: torch.Tensor) -> Error:
+    """Error of finite values against a finite float64 reference, both flat."""
+    difference = (out.double() - reference).abs()
+    scale = reference.norm().item()
+    # two norms of tiny values underflow nothing in float64
+    norm = difference.norm().item() / scale if scale else difference.norm().item()
+    ulps = difference / ulp(reference, out.dtype)
+    rank = max(0, int(0.999 * ulps.numel()) - 1)
+    p999 = ulps.kthvalue(rank + 1).values.item() if ulps.numel() > 1 else ulps.max().item()
+    return Error(norm, p999, ulps.max().item())
+
+
+def ulp(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The spacing of `dtype` at the magnitude of each float64 value, subnormals included."""
+    info = torch.finfo(dtype)
+    exponent = torch.frexp(reference.abs().clamp_min(info.tiny)).exponent - 1
+    return torch.ldexp(torch.full_like(reference, info.eps), exponent)
+
+
+def _exact(out: torch.Tensor, want: torch.Tensor) -> Verdict:
+    same = (out == want) | ((out != out) & (want != want))
+    wrong = int((~same).sum())
+    return Verdict(wrong == 0, f"{wrong} of {out.numel()} elements differ" if wrong else "")
+
+
+def _special(out, native, reference) -> str:
+    """NaN and infinity stand where they stand in PyTorch's result or in the reference."""
+    for name, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
+        mine, theirs = test(out), test(native)
+        # a value at the edge of the range may round to infinity on either side
+        agreed = (mine == theirs) | (mine == test(reference.to(out.dtype)))
+        if not bool(agreed.all()):
+            where = int((~agreed).reshape(-1).nonzero()[0])
+            return f"{int((~agreed).sum())} elements are {name} where PyTorch's are not, or the other way round; the first is element {where}"
+    infinite = torch.isinf(out) & torch.isinf(native)
+    if bool((out[infinite] != native[infinite]).any()):
+        return "an infinity has the wrong sign"
+    return ""

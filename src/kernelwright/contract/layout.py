@@ -1,0 +1,32 @@
+"""Which arguments a call must copy before its rungs can take them.
+
+One rule serves the launch and the fake tensor, so that both agree on every stride.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
+
+
+def normalise(layout: str, specs: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(the specs that rungs see, the names of the arguments to copy to contiguous)."""
+    tensors = {k: v for k, v in specs.items() if isinstance(v, TensorSpec)}
+    if layout == "any":
+        copies = ()
+    elif layout == "rows":
+        copies = tuple(k for k, t in tensors.items() if rows_view(t.shape, t.strides) is None)
+    else:
+        first = next(iter(tensors.values()))
+        flat = is_dense(first.shape, first.strides) and all(
+            t.strides == first.strides or t.shape != first.shape and t.is_contiguous()
+            for t in tensors.values()
+        )
+        copies = () if flat else tuple(k for k, t in tensors.items() if not t.is_contiguous())
+    return {**specs, **{k: _contiguous(tensors[k]) for k in copies}}, copies
+
+
+def _contiguous(t: TensorSpec) -> TensorSpec:
+    return replace(t, strides=contiguous_strides(t.shape), align=16)

@@ -1,0 +1,253 @@
+"""What an operator promises, and what a rung is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .case import Case
+from .signature import TensorSpec
+
+BACKENDS = ("torch", "inductor", "triton", "cuda", "numba")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The least an operator must do, computed from its inputs.
+
+    Attributes:
+        reads, writes: bytes of each stream that must cross DRAM, read and written.
+        flops: arithmetic operations.
+    """
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    flops: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.reads) + sum(self.writes)
+
+    @property
+    def mix(self) -> str:
+        """Which roof bounds it: "r1w1" is a copy, "r1w0" a read, "r2w1" two reads to a write.
+        A stream under 1/64 of the largest does not count."""
+        top = max((*self.reads, *self.writes), default=0)
+        many = [sum(64 * b >= top > 0 for b in side) for side in (self.reads, self.writes)]
+        return f"r{many[0]}w{many[1]}"
+
+
+@dataclass(frozen=True)
+class Arg:
+    """One argument or result of a schema. `kind` is the schema's type without alias marks."""
+
+    name: str
+    kind: str  # "Tensor", "Tensor?", "Tensor[]", "int", "int[]", "float", "bool", "str", ...
+    mutated: bool = False
+    default: Any = None
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind.startswith("Tensor")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A function over tensors, promised before any rung exists.
+
+    A forward and its backward are two operators ("softmax", "softmax.backward"). Every callable
+    takes the schema's arguments by name.
+
+    Attributes:
+        name: "softmax" or "softmax.backward".
+        schema: torch schema with named results, "(Tensor x, int dim) -> (Tensor y)". Tensor
+            results are allocated for the rungs. Arguments of type float are read at each call;
+            int, bool and str ones are part of what a kernel is specialised on.
+        reference: plain PyTorch that runs in float64, and is its own definition of right.
+        inputs: makes the arguments of a case on a device, from `contract.inputs`.
+        cases: what is verified and timed.
+        cost: the arguments' `Cost`.
+        outputs: the specs of the results, from the arguments (tensors or specs). A fake tensor
+            and a rung's allocation both come from it.
+        layout: "dense" (element order does not matter: any dense strides are taken flat when all
+            tensors agree), "rows" (contiguous last dimension, one row stride) or "any" (rungs
+            see strides as they come). What does not fit is copied to contiguous first.
+        properties: named checks of (arguments, results) that no reference is needed for; each
+            returns what is wrong, or None.
+        exact: results must equal the reference bit for bit (integers, masks).
+        source: where the definition comes from (a paper, a PyTorch function).
+    """
+
+    name: str
+    schema: str
+    reference: Callable
+    inputs: Callable[[Case, str], dict[str, Any]]
+    cases: tuple[Case, ...]
+    cost: Callable[..., Cost]
+    outputs: Callable[..., tuple[TensorSpec, ...]]
+    layout: str = "dense"
+    properties: dict[str, Callable[[dict, tuple], str | None]] = field(default_factory=dict)
+    exact: bool = False
+    source: str = ""
+
+    def __post_init__(self):
+        assert self.layout in ("dense", "rows", "any"), self.layout
+
+    @cached_property
+    def args(self) -> tuple[Arg, ...]:
+        parsed = torch._C.parse_schema(f"kernelwright::op{self.schema}")
+        return tuple(_arg(a) for a in parsed.arguments)
+
+    @cached_property
+    def results(self) -> tuple[str, ...]:
+        parsed = torch._C.parse_schema(f"kernelwright::op{self.schema}")
+        return tuple(r.name or f"out{i}" for i, r in enumerate(parsed.returns))
+
+    @property
+    def torch_name(self) -> str:
+        """Its name under torch.ops.kernelwright."""
+        return self.name.replace(".", "_")
+
+    @property
+    def mutated(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.args if a.mutated)
+
+    def case(self, case_id: str) -> Case:
+        for c in self.cases:
+            if c.id == case_id:
+                return c
+        raise KeyError(f"{self.name} has no case {case_id!r}")
+
+
+def _arg(a) -> Arg:
+    kind = str(a.type)
+    optional = kind.startswith("Optional[")
+    kind = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
+    kind = {"List[Tensor]": "Tensor[]", "List[int]": "int[]"}.get(kind, kind)
+    mutated = a.alias_info is not None and a.alias_info.is_write
+    default = a.default_value if a.has_default_value() else None
+    return Arg(a.name, kind + "?" if optional else kind, mutated, default)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a rung may know of the device it is planned for."""
+
+    capability: tuple[int, int]  # (9, 0)
+    sms: int
+    shared_per_block: int  # bytes a block may opt in to
+    l2_bytes: int
+    name: str = ""
+
+    @property
+    def arch(self) -> str:
+        """What NVRTC and ptxas call it. The "a" variants hold the instructions of one generation
+        only (wgmma, clusters need no "a", but what a rung compiles for is what it is proven on)."""
+        major, minor = self.capability
+        return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
+#: The machine that rungs are planned for where there is no GPU: its records ship.
+H200 = Gpu((9, 0), 132, 232_448, 62_914_560, "NVIDIA H200")
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way to compute an operator.
+
+    Attributes:
+        name: says the trick: "cuda_warp", "triton_online".
+        backend: one of BACKENDS. "torch" and "inductor" entries are functions over tensors; the
+            others' are `plan(gpu, config, **specs) -> Plan`.
+        entry: "module:function" inside the subject's package; loaded when first asked for.
+        idea: one line.
+        supports: `supports(gpu, **specs)` says why a call does not fit, or None.
+        configs: launch parameters that may be chosen; every one is verified. The first is the
+            default, or `heuristic(gpu, **specs)` picks.
+        serves: False for a rung that is there to teach.
+        deterministic: same inputs, same bits.
+        sources: files beside the entry's module that it compiles, "cuda_warp.cu".
+    """
+
+    name: str
+    backend: str
+    entry: str
+    idea: str
+    supports: Callable[..., str | None] | None = None
+    configs: tuple[Config, ...] = ({},)
+    heuristic: Callable[..., Config] | None = None
+    serves: bool = True
+    deterministic: bool = True
+    sources: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        assert self.backend in BACKENDS, self.backend
+
+    @property
+    def is_gpu(self) -> bool:
+        """Written for a GPU: needs a passing GPU record before it serves."""
+        return self.backend in ("triton", "cuda", "numba")
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """An operator and its rungs, from the newcomer's line to the machine's limit.
+
+    Attributes:
+        folder: the subject's folder; `package` its import name.
+        order: `order(gpu, **specs)`: names of the rungs to try, best first, where no tuned table
+            decides. "native" is tried last without being named.
+        bucket: `bucket(**specs)`: the key of a call in the tuned table.
+        peers: "peers:PEERS" in the subject's package: other libraries' functions, for timing.
+    """
+
+    operator: Operator
+    rungs: tuple[Rung, ...]
+    package: str
+    order: Callable[..., tuple[str, ...]]
+    bucket: Callable[..., str]
+    peers: str | None = None
+
+    def __post_init__(self):
+        names = [r.name for r in self.rungs]
+        assert len(set(names)) == len(names), names
+        assert "native" in names, f"{self.operator.name} has no native rung"
+
+    @property
+    def name(self) -> str:
+        return self.operator.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(r.name for r in self.rungs)
+
+    def rung(self, name: str) -> Rung:
+        for r in self.rungs:
+            if r.name == name:
+                return r
+        raise UnknownRung(
+            f"rung {name!r}: {self.name} has no such rung; it has {', '.join(self.names)}"
+        )
+
+    @cached_property
+    def folder(self) -> Path:
+        import importlib.util
+
+        spec = importlib.util.find_spec(self.package)
+        assert spec and spec.origin, self.package
+        return Path(spec.origin).parent
+
+
+class UnknownRung(ValueError):
+    """A rung was named that its ladder does not have."""
+
+
+class Unsupported(ValueError):
+    """A rung was asked for by name on a call that it does not support."""

@@ -1,0 +1,100 @@
+"""A plan: everything one call launches, as data.
+
+A rung's entry turns a call's specs into a Plan and touches no GPU. `toolchain` binds a plan to a
+device, or compiles it for an architecture that is not there, or runs it in an interpreter; the
+rung is the same in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .signature import TensorSpec
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A kernel argument that is no pointer. `value` is a number that the call's specs fix, or the
+    name of a float argument of the operator, read at each call (an eps, a learning rate)."""
+
+    ctype: str  # "i32", "i64", "f32", "f64"
+    value: int | float | str
+
+
+def i32(value: int) -> Scalar:
+    if not -(2**31) <= value < 2**31:
+        raise OverflowError(f"{value} does not fit the int32 kernel argument it was planned for")
+    return Scalar("i32", value)
+
+
+def i64(value: int) -> Scalar:
+    return Scalar("i64", value)
+
+
+def f32(value: float | str) -> Scalar:
+    return Scalar("f32", value)
+
+
+def f64(value: float | str) -> Scalar:
+    return Scalar("f64", value)
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A `__global__` function. `name` is a C++ name expression ("softmax_fwd_warp<float, 4>");
+    `cluster` is the size of the thread-block cluster along x, 1 for none."""
+
+    source: Path
+    name: str
+    cluster: int = 1
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """A `@triton.jit` function with its constexpr arguments and launch options."""
+
+    fn: Any
+    constexprs: dict[str, Any] = field(default_factory=dict)
+    num_warps: int = 4
+    num_stages: int = 2
+
+
+@dataclass(frozen=True)
+class NumbaKernel:
+    """A plain Python function for numba.cuda.jit. Its tensor arguments arrive as flat 1-D arrays
+    that cover the tensor's memory from its first element."""
+
+    fn: Callable
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch. `args` are names of tensors (the operator's inputs, its outputs, the
+    plan's scratch; "params[3]" for an element of a list) and Scalars, in the kernel's order.
+    `block` is ignored for Triton, `shared` is dynamic shared memory in bytes."""
+
+    kernel: CudaKernel | TritonKernel | NumbaKernel
+    grid: tuple[int, int, int]
+    args: tuple[str | Scalar, ...]
+    block: tuple[int, int, int] = (1, 1, 1)
+    shared: int = 0
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Workspace of a plan. `zero`: a kernel counts on it being zero at the start; it is then
+    allocated once for each stream, and the kernels must leave it zero."""
+
+    spec: TensorSpec
+    zero: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Launches in order, and the workspace they share."""
+
+    launches: tuple[Launch, ...]
+    scratch: dict[str, Scratch] = field(default_factory=dict)

@@ -1,0 +1,30 @@
+"""Which rung serves a call, and the one binding to PyTorch."""
+
+from .binding import bind
+from .launcher import device_of, entry_of, launcher, plan_of
+from .override import override, use
+from .proof import proven_on, source_hash, sources
+from .registry import UnknownOperator, ladder, ladders
+from .selection import Choice, Explanation, explain, select, specs_of, unsupported
+
+__all__ = [
+    "Choice",
+    "Explanation",
+    "UnknownOperator",
+    "bind",
+    "device_of",
+    "entry_of",
+    "explain",
+    "ladder",
+    "ladders",
+    "launcher",
+    "override",
+    "plan_of",
+    "proven_on",
+    "select",
+    "source_hash",
+    "sources",
+    "specs_of",
+    "unsupported",
+    "use",
+]

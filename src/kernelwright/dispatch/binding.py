@@ -1,0 +1,324 @@
+"""The one binding of an operator to PyTorch.
+
+`bind` makes, from the schema alone: the operator under torch.ops.kernelwright with its fake, an
+autograd.Function with its vmap rule, and the function that eager code calls. That function costs
+one dictionary look-up over a launch; it steps aside for the dispatcher whenever something
+(torch.compile, functorch, a dispatch mode, a tensor subclass) wants to see the call.
+
+Backward schemas are read by name: argument `gy` is the gradient of result `y`, any other name is
+the forward's argument or result of that name (and is saved), result `gx` is the gradient of `x`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from kernelwright.contract import Ladder, Operator, TensorSpec
+from kernelwright.contract.layout import normalise
+
+from .launcher import launcher
+from .override import _active, backward_override
+from .registry import register
+
+_library = torch.library.Library("kernelwright", "DEF")
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+_CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
+
+
+def bind(
+    forward: Ladder,
+    backward: Ladder | None = None,
+    *,
+    gradient: Callable | None = None,
+    formula: Callable | None = None,
+    vmap: str = "leading",
+) -> Callable:
+    """Bind an operator and return its function, which takes the schema's arguments in order.
+
+    Args:
+        forward, backward: ladders; both are registered.
+        gradient: instead of `backward`, where the gradient is views and no kernel:
+            `gradient(specs, *grads)` gets the forward's arguments as specs and plain values, and
+            returns the gradients by argument name.
+        formula: plain PyTorch that torch.compile sees in place of an opaque operator, so that it
+            can fuse; for elementwise operators.
+        vmap: "leading" where a batch dimension in front of every tensor is just more work,
+            "loop" where it is not and samples are computed one by one.
+    """
+    op = forward.operator
+    register(forward)
+    rule = None
+    if backward is not None:
+        rule = _GradientByOperator(op, backward, bind(backward, vmap=vmap))
+    elif gradient is not None:
+        rule = _GradientByViews(op, gradient)
+    run, overload = _eager(forward), _define(forward)
+    function = _autograd_function(op, run, overload, rule, vmap)
+    return _entry(op, run, overload, function, formula)
+
+
+def _define(ladder: Ladder) -> Any:
+    """torch.ops.kernelwright.<name>, its implementation and its fake."""
+    op = ladder.operator
+    inputs, results = op.schema.rsplit("->", 1)
+    name = op.torch_name
+    _library.define(f"{name}{inputs.rstrip()[:-1]}, *, str? rung=None) ->{results}")
+
+    def implementation(*args, rung=None):
+        return launcher(ladder, _named(op, args), rung)(*args)
+
+    def fake(*args, rung=None):
+        named = {k: _fake_spec(v) for k, v in _named(op, args).items()}
+        device = next(a for a in args if isinstance(a, torch.Tensor)).device
+        out = tuple(
+            torch.empty_strided(s.shape, s.strides, dtype=s.dtype, device=device)
+            for s in op.outputs(**normalise(op.layout, named)[0])
+        )
+        return out[0] if len(out) == 1 else out or None
+
+    _library.impl(name, implementation, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"kernelwright::{name}", fake, lib=_library)
+    return getattr(torch.ops.kernelwright, name).default
+
+
+def _fake_spec(v: Any) -> Any:
+    if isinstance(v, torch.Tensor):
+        return TensorSpec(tuple(v.shape), tuple(v.stride()), v.dtype)
+    if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor):
+        return [_fake_spec(t) for t in v]
+    return v
+
+
+def _named(op: Operator, args: tuple) -> dict[str, Any]:
+    named = dict(zip((a.name for a in op.args), args, strict=False))
+    for a in op.args[len(args) :]:
+        named[a.name] = a.default
+    return named
+
+
+def _eager(ladder: Ladder) -> Callable:
+    """`run(*args, rung)`: find the bound launcher in the operator's cache, and launch."""
+    op = ladder.operator
+    names = [a.name for a in op.args]
+    cache: dict[tuple, Callable] = {}
+
+    def miss(key, rung, *args):
+        bound = launcher(ladder, dict(zip(names, args, strict=True)), rung)
+        if len(cache) >= _CACHE_LIMIT:
+            cache.clear()
+        cache[key] = bound
+        return bound
+
+    listed = ", ".join(names)
+    bumps = "".join(f"\n    increment_version({name})" for name in op.mutated)
+    return _compile(
+        f"""
+def run({listed}, rung):
+    key = ({_key(op)} rung)
+    bound = get(key)
+    if bound is None:
+        bound = miss(key, rung, {listed}){bumps}
+    return bound({listed})
+""",
+        get=cache.get,
+        miss=miss,
+        list_key=_list_key,
+        increment_version=torch.autograd.graph.increment_version,
+    )
+
+
+def _key(op: Operator) -> str:
+    """Source of the cache key's items: everything that `specs_of` sees, floats left out."""
+    items = []
+    for a in op.args:
+        n = a.name
+        facts = f"{n}.dtype, {n}.shape, {n}.stride(), {n}.get_device(), {n}.data_ptr() & 15, "
+        if a.kind == "Tensor":
+            items.append(facts)
+        elif a.kind == "Tensor?":
+            items.append(f"None if {n} is None else ({facts}), ")
+        elif a.kind == "Tensor[]":
+            items.append(f"list_key({n}), ")
+        elif a.kind.startswith("int["):
+            items.append(f"None if {n} is None else tuple({n}), ")
+        elif not a.kind.startswith("float"):
+            items.append(f"{n}, ")
+    return "".join(items)
+
+
+def _list_key(tensors) -> tuple:
+    return tuple(
+        (t.dtype, t.shape, t.stride(), t.get_device(), t.data_ptr() & 15) for t in tensors
+    )
+
+
+def _entry(op: Operator, run, overload, function, formula) -> Callable:
+    """The function that public code calls; `rung` is for a backward, whose forward decided it."""
+    names = [a.name for a in op.args]
+    tensors = [a.name for a in op.args if a.kind == "Tensor"]
+    lists = [a.name for a in op.args if a.kind == "Tensor[]"]
+    wants_grad = " or ".join(
+        [f"{n}.requires_grad" for n in tensors]
+        + [f"({a.name} is not None and {a.name}.requires_grad)" for a in op.args
+           if a.kind == "Tensor?"]
+    ) or "False"  # fmt: skip
+    special = " or ".join(
+        [f"type({n}) not in plain" for n in tensors]
+        + [f"any(type(t) not in plain for t in {n})" for n in lists]
+    )
+    listed = ", ".join(names)
+    traced = f"apply({listed}, rung)"
+    if formula:
+        traced = f"formula({listed})"
+    elif op.mutated:
+        traced = f"overload({listed}, rung=rung)"
+        wants_grad = "False"
+    return _compile(
+        f"""
+def call({listed}, rung=False):
+    if rung is False:
+        rung = active.get({op.name!r})
+    if compiling():
+        return {traced}
+    if functorch() or forward_ad._current_level >= 0 or (grad_enabled() and ({wants_grad})):
+        return apply({listed}, rung)
+    if dispatch_modes() or {special}:
+        return overload({listed}, rung=rung)
+    return run({listed}, rung)
+""",
+        compiling=torch.compiler.is_compiling,
+        functorch=torch._C._are_functorch_transforms_active,
+        dispatch_modes=torch._C._len_torch_dispatch_stack,
+        grad_enabled=torch.is_grad_enabled,
+        forward_ad=forward_ad,
+        apply=function.apply,
+        active=_active,
+        plain=_PLAIN,
+        overload=overload,
+        run=run,
+        formula=formula,
+    )
+
+
+def _autograd_function(op: Operator, run, overload, rule, vmap) -> Any:
+    names = [a.name for a in op.args]
+    count = len(names)
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(*args):
+            if (
+                torch.compiler.is_compiling()
+                or torch._C._len_torch_dispatch_stack()
+                or any(isinstance(a, torch.Tensor) and type(a) not in _PLAIN for a in args)
+            ):
+                return overload(*args[:count], rung=args[count])
+            return run(*args)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            if rule is not None:
+                rule.save(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            if rule is None:
+                raise NotImplementedError(
+                    f"{op.name} cannot be differentiated"
+                    + (" again: double backward is not implemented" if "." in op.name else "")
+                )
+            by_name = rule.gradients(ctx, grads)
+            return (*(by_name.get(n) for n in names), None)
+
+        @staticmethod
+        def vmap(info, in_dims, *args):
+            batch_rule = _vmap_leading if vmap == "leading" else _vmap_loop
+            return batch_rule(Function.apply, info.batch_size, in_dims, args)
+
+    Function.__name__ = Function.__qualname__ = f"{op.torch_name}_function"
+    return Function
+
+
+class _GradientByOperator:
+    """What a forward saves and how its backward operator is called, read from the names."""
+
+    def __init__(self, op: Operator, backward: Ladder, call: Callable):
+        self.op, self.backward, self.call = op, backward, call
+        self.inputs = [a.name for a in op.args]
+        self.grads = [f"g{r}" for r in op.results]
+        self.wanted = [a.name for a in backward.operator.args]
+        tensors = {*op.results, *(a.name for a in op.args if a.is_tensor)}
+        kept = [n for n in self.wanted if n not in self.grads]
+        self.saved = [n for n in kept if n in tensors]
+        self.plain = [n for n in kept if n not in tensors]
+        self.fixed = [r for r in op.results if f"g{r}" not in self.wanted]
+        unknown = set(kept) - tensors - set(self.inputs)
+        assert not unknown, f"{backward.name} wants {unknown}, which {op.name} does not have"
+
+    def save(self, ctx, inputs, output) -> None:
+        values = dict(zip(self.inputs, inputs, strict=False))
+        values.update(zip(self.op.results, _tuple(output), strict=True))
+        ctx.save_for_backward(*[values[n] for n in self.saved])
+        ctx.plain = tuple(values[n] for n in self.plain)
+        ctx.rung = backward_override(self.op.name, inputs[-1], self.backward.name)
+        if self.fixed:
+            ctx.mark_non_differentiable(*[values[n] for n in self.fixed])
+
+    def gradients(self, ctx, grads) -> dict[str, torch.Tensor]:
+        values = dict(zip(self.grads, grads, strict=True))
+        values.update(zip(self.saved, ctx.saved_tensors, strict=True))
+        values.update(zip(self.plain, ctx.plain, strict=True))
+        out = self.call(*[values[n] for n in self.wanted], ctx.rung)
+        names = [r[1:] for r in self.backward.operator.results]
+        return dict(zip(names, _tuple(out), strict=True))
+
+
+class _GradientByViews:
+    """A gradient that no kernel computes: a function of specs and incoming gradients."""
+
+    def __init__(self, op: Operator, function: Callable):
+        self.op, self.function = op, function
+
+    def save(self, ctx, inputs, output) -> None:
+        named = zip((a.name for a in self.op.args), inputs, strict=False)
+        ctx.specs = {k: _fake_spec(v) for k, v in named}
+
+    def gradients(self, ctx, grads) -> dict[str, torch.Tensor]:
+        return self.function(ctx.specs, *grads)
+
+
+def _tuple(out: Any) -> tuple:
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _vmap_leading(apply, batch: int, in_dims, args):
+    moved = [
+        a
+        if not isinstance(a, torch.Tensor)
+        else (a.expand(batch, *a.shape) if d is None else a.movedim(d, 0))
+        for a, d in zip(args, in_dims, strict=True)
+    ]
+    out = apply(*moved)
+    return out, (0,) * len(out) if isinstance(out, tuple) else 0
+
+
+def _vmap_loop(apply, batch: int, in_dims, args):
+    samples = [
+        apply(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)))
+        for i in range(batch)
+    ]
+    if isinstance(samples[0], tuple):
+        return tuple(torch.stack(s) for s in zip(*samples, strict=True)), (0,) * len(samples[0])
+    return torch.stack(samples), 0
+
+
+def _compile(source: str, **names) -> Callable:
+    """The function that `source` defines. Generated because a loop over a schema's arguments
+    would cost each call more than the launch it leads to."""
+    scope: dict[str, Any] = dict(names)
+    exec(compile(source, f"<kernelwright {source.split('(')[0].split()[-1]}>", "exec"), scope)
+    return next(v for k, v in scope.items() if k in ("run", "call") and k not in names)

@@ -1,0 +1,94 @@
+"""From a call's specs to the function that runs it: chosen, planned and compiled once."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelwright import toolchain
+from kernelwright.contract import H200, Config, Ladder, Plan, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.machine import gpu_of
+
+from .selection import Choice, config_for, select, specs_of
+
+Launch = Callable[..., Any]  # takes the operator's arguments in the schema's order
+
+
+def launcher(
+    ladder: Ladder, args: dict[str, Any], rung: str | None = None, config: Config | None = None
+) -> Launch:
+    """The bound function for calls like this one, by the rung that serves or by the one named.
+
+    Args:
+        args: the operator's arguments by name. Only specs, not data, decide.
+        rung, config: instead of what selection would choose.
+
+    Raises:
+        Unsupported: the named rung does not take this call.
+        toolchain.CompiledDuringCapture: a kernel would have to be built inside a CUDA graph.
+    """
+    device = device_of(args)
+    specs, copies = normalise(ladder.operator.layout, specs_of(args))
+    choice = select(ladder, specs, device, rung)
+    if config is not None:
+        choice = Choice(choice.rung, config, choice.why)
+    return bind(ladder, choice, specs, copies, device)
+
+
+def bind(ladder: Ladder, choice: Choice, specs, copies, device: torch.device) -> Launch:
+    rung = choice.rung
+    if rung.backend == "torch":
+        return entry_of(ladder, rung)
+    if rung.backend == "inductor":
+        return toolchain.inductor.bind(entry_of(ladder, rung), device)
+    return toolchain.bind(
+        plan_of(ladder, rung, specs, device=device, config=choice.config),
+        ladder.operator,
+        specs,
+        copies,
+        device,
+    )
+
+
+def plan_of(
+    ladder: Ladder,
+    rung: Rung,
+    specs: dict[str, Any],
+    *,
+    device: torch.device | None = None,
+    config: Config | None = None,
+) -> Plan:
+    """What a GPU rung launches for normalised specs; for an H200 where there is no GPU."""
+    gpu = (gpu_of(device) if device else None) or H200
+    if config is None:
+        config = config_for(rung, gpu, specs)
+    return entry_of(ladder, rung)(gpu, config, **specs)
+
+
+@cache
+def entry_of(ladder: Ladder, rung: Rung) -> Callable:
+    """The rung's function, its module imported now."""
+    if rung.is_gpu:
+        toolchain.prepare(rung.backend)
+    module, name = rung.entry.split(":")
+    return getattr(importlib.import_module(f"{ladder.package}.{module}"), name)
+
+
+def device_of(args: dict[str, Any]) -> torch.device:
+    """The one device of the tensors. Raises ValueError naming the argument that is elsewhere."""
+    first: tuple[str, torch.device] | None = None
+    for name, v in args.items():
+        for t in v if isinstance(v, (list, tuple)) else (v,):
+            if not isinstance(t, torch.Tensor):
+                continue
+            if first is None:
+                first = name, t.device
+            elif t.device != first[1]:
+                raise ValueError(f"{name} is on {t.device}, but {first[0]} is on {first[1]}")
+    assert first is not None, "an operator without tensors"
+    return first[1]

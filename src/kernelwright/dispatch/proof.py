@@ -1,0 +1,93 @@
+"""Proof: a rung serves by default only if what compiles today is what passed on a GPU.
+
+`source_hash` covers what decides a kernel's bits: the entry's module, the modules and headers it
+takes from this package, its .cu sources; comments and docstrings do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+from kernelwright.contract import Ladder, Rung
+
+ROOT = Path(__file__).resolve().parent.parent
+INCLUDE = ROOT / "include"
+PROVEN = ROOT / "records" / "proven.json"
+
+
+@cache
+def source_hash(ladder: Ladder, rung: Rung) -> str:
+    """First 16 hex digits of the SHA-256 of the rung's sources."""
+    digest = hashlib.sha256()
+    for path in sorted(sources(ladder, rung)):
+        digest.update(path.name.encode() + b"\0" + _stripped(path).encode() + b"\0")
+    digest.update(rung.entry.split(":")[1].encode())
+    return digest.hexdigest()[:16]
+
+
+def sources(ladder: Ladder, rung: Rung) -> set[Path]:
+    """Every file that the rung is made of."""
+    module = rung.entry.split(":")[0]
+    found: set[Path] = set()
+    _follow_python(ladder.folder / f"{module}.py", found)
+    for name in rung.sources:
+        _follow_include(ladder.folder / name, found)
+    return found
+
+
+def proven_on(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
+    """Machines on which the rung's present source passed."""
+    return tuple(_proven().get(f"{ladder.name}.{rung.name}", {}).get(source_hash(ladder, rung), ()))
+
+
+@cache
+def _proven() -> dict[str, dict[str, list[str]]]:
+    return json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
+
+
+def _follow_python(path: Path, found: set[Path]) -> None:
+    """The module and the kernel code it imports (its own folder, `ops._triton`), transitively."""
+    if path in found:
+        return
+    found.add(path)
+    package = ".".join(("kernelwright", *path.relative_to(ROOT).parts[:-1]))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+        for name in (base, *(f"{base}.{a.name}" for a in node.names)):
+            parts = name.split(".")
+            target = ROOT.joinpath(*parts[1:]).with_suffix(".py")
+            shares = parts[:3] == ["kernelwright", "ops", "_triton"] or name.startswith(package)
+            if shares and parts[0] == "kernelwright" and target.is_file():
+                _follow_python(target, found)
+
+
+def _follow_include(path: Path, found: set[Path]) -> None:
+    if path in found:
+        return
+    found.add(path)
+    for name in re.findall(r'#include\s*[<"](kw/[^>"]+)[>"]', path.read_text()):
+        _follow_include(INCLUDE / name, found)
+
+
+def _stripped(path: Path) -> str:
+    text = path.read_text()
+    if path.suffix != ".py":
+        text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
+        return " ".join(text.split())
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            first = body[0].value
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]
+    # dump, not unparse: unparse's text differs between Python versions
+    return ast.dump(tree, annotate_fields=False)

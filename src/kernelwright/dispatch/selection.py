@@ -1,0 +1,142 @@
+"""Which rung serves a call: the override, then the tuned table, then the ladder's order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelwright import toolchain
+from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
+from kernelwright.machine import gpu_of
+
+from .proof import proven_on
+
+Specs = dict[str, Any]  # argument name to TensorSpec, list of them, None, or a plain value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rung, its config, and the reason in words."""
+
+    rung: Rung
+    config: Config
+    why: str
+
+
+def specs_of(args: dict[str, Any]) -> Specs:
+    """The arguments without their data."""
+
+    def spec(v):
+        if isinstance(v, torch.Tensor):
+            return TensorSpec.of(v)
+        if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor):
+            return [TensorSpec.of(t) for t in v]
+        return v
+
+    return {k: spec(v) for k, v in args.items()}
+
+
+def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | None) -> Choice:
+    """The rung that serves. Raises Unsupported when the override does not fit the call."""
+    gpu = gpu_of(device)
+    if override is not None:
+        rung = ladder.rung(override)
+        reason = unsupported(rung, specs, device)
+        if reason:
+            raise Unsupported(f"{ladder.name}.{rung.name} does not support this call: {reason}")
+        return Choice(rung, config_for(rung, gpu or H200, specs), "named by kw.use")
+    if gpu is None:
+        return Choice(ladder.rung("native"), {}, f"the tensors are on {device.type}")
+    tuned = _tuned(ladder, gpu).get(ladder.bucket(**specs))
+    if tuned:
+        rung = ladder.rung(tuned["rung"])
+        if rejected(ladder, rung, specs, device) is None:
+            return Choice(rung, tuned["config"], "measured fastest by kernelwright tune")
+    for name in ladder.order(gpu, **specs):
+        rung = ladder.rung(name)
+        if rejected(ladder, rung, specs, device) is None:
+            return Choice(rung, config_for(rung, gpu, specs), "first of the ladder's order to fit")
+    return Choice(ladder.rung("native"), {}, "no other rung fits")
+
+
+def rejected(ladder: Ladder, rung: Rung, specs: Specs, device: torch.device) -> str | None:
+    """Why a rung may not serve by default, or None."""
+    if not rung.serves:
+        return "it is there to teach"
+    reason = unsupported(rung, specs, device)
+    if reason:
+        return reason
+    if rung.is_gpu and not proven_on(ladder, rung):
+        return "unproven: its present source has no passing GPU record"
+    return None
+
+
+def unsupported(rung: Rung, specs: Specs, device: torch.device) -> str | None:
+    """Why a rung cannot run a call on a device, or None."""
+    if rung.backend == "torch":
+        return rung.supports(gpu_of(device) or H200, **specs) if rung.supports else None
+    missing = toolchain.missing(rung.backend, device)
+    if missing:
+        return missing
+    if rung.is_gpu and any(t.numel() == 0 for t in _tensors(specs)):
+        return "an empty tensor launches nothing"
+    return rung.supports(gpu_of(device) or H200, **specs) if rung.supports else None
+
+
+def config_for(rung: Rung, gpu: Gpu, specs: Specs) -> Config:
+    return rung.heuristic(gpu, **specs) if rung.heuristic else rung.configs[0]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `kw.explain` answers: print it, or read its fields."""
+
+    operator: str
+    serves: Choice
+    others: dict[str, str]  # rung to the reason why it does not serve
+
+    def __str__(self) -> str:
+        s = self.serves
+        lines = [f"{self.operator}: {s.rung.name} serves ({s.why})"]
+        if s.config:
+            lines[0] += f" with {s.config}"
+        lines += [f"  {name}: {why}" for name, why in self.others.items()]
+        return "\n".join(lines)
+
+
+def explain(
+    ladder: Ladder, args: dict[str, Any], device: torch.device, override: str | None
+) -> Explanation:
+    specs = specs_of(args)
+    chosen = select(ladder, specs, device, override)
+    others = {}
+    for rung in ladder.rungs:
+        if rung is not chosen.rung:
+            reason = rejected(ladder, rung, specs, device)
+            others[rung.name] = reason or f"fits, but {chosen.rung.name} goes first"
+    return Explanation(ladder.name, chosen, others)
+
+
+@cache
+def _tuned(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
+    """The tuned table of this compute capability, or of the nearest older one, or none."""
+    tables = {}
+    for path in (ladder.folder / "tuned").glob(f"{ladder.name}.sm_*.json"):
+        tables[int(path.stem.rsplit("_", 1)[1])] = path
+    mine = gpu.capability[0] * 10 + gpu.capability[1]
+    older = [c for c in tables if c <= mine]
+    return json.loads(tables[max(older)].read_text())["buckets"] if older else {}
+
+
+def _tensors(specs: Specs):
+    for v in specs.values():
+        if isinstance(v, TensorSpec):
+            yield v
+        elif isinstance(v, list):
+            yield from (t for t in v if isinstance(t, TensorSpec))
+
+

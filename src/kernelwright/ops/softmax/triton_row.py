@@ -1,0 +1,88 @@
+"""One row in registers.
+
+Idea: a program loads a whole row (or a few short ones) once, and everything else happens there.
+Traffic: x read once, y written once: the least there is; `manual` moves five times that.
+Limit: a row must fit a program's registers, 32 Ki elements with 32 warps; padding to a power of
+two idles up to half of the lanes.
+"""
+
+import triton
+import triton.language as tl
+
+from kernelwright.contract import Launch, Plan, TritonKernel, i64, rows_view
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.ops._triton.math import exp
+
+
+@triton.jit
+def softmax_fwd_row(
+    x_ptr, y_ptr, n_rows, n_cols, x_stride, ROWS: tl.constexpr, COLS: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, COLS)[None, :]
+    inside = (row < n_rows) & (col < n_cols)
+    x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=float("-inf")).to(tl.float32)
+    e = exp(x - tl.max(x, axis=1, keep_dims=True))
+    y = e / tl.sum(e, axis=1, keep_dims=True)
+    tl.store(y_ptr + row * n_cols + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def softmax_bwd_row(
+    gy_ptr,
+    y_ptr,
+    gx_ptr,
+    n_rows,
+    n_cols,
+    gy_stride,
+    y_stride,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, COLS)[None, :]
+    inside = (row < n_rows) & (col < n_cols)
+    gy = tl.load(gy_ptr + row * gy_stride + col, mask=inside, other=0.0).to(tl.float32)
+    y = tl.load(y_ptr + row * y_stride + col, mask=inside, other=0.0).to(tl.float32)
+    gx = y * (gy - tl.sum(gy * y, axis=1, keep_dims=True))
+    tl.store(gx_ptr + row * n_cols + col, gx.to(gx_ptr.dtype.element_ty), mask=inside)
+
+
+MAX_COLS = 32768
+
+
+def supports(gpu, dim, **tensors):
+    x = tensors.get("x", tensors.get("y"))
+    if dim not in (-1, x.ndim - 1):
+        return f"dim {dim} is not the last"
+    if x.ndim and x.shape[-1] > MAX_COLS:
+        return f"a row of {x.shape[-1]} does not fit a program's registers ({MAX_COLS})"
+    return None
+
+
+def heuristic(gpu, dim, **tensors):
+    cols = next_power_of_2(next(iter(tensors.values())).shape[-1])
+    return {"rows": max(1, 1024 // cols), "num_warps": min(32, max(4, cols // 1024))}
+
+
+def plan(gpu, config, x, dim):
+    return _plan(softmax_fwd_row, config, {"x": x}, "y")
+
+
+def plan_backward(gpu, config, gy, y, dim):
+    return _plan(softmax_bwd_row, config, {"gy": gy, "y": y}, "gx")
+
+
+def _plan(kernel, config, ins, out):
+    views = {k: rows_view(t.shape, t.strides) for k, t in ins.items()}
+    n_rows, n_cols, _ = next(iter(views.values()))
+    launch = Launch(
+        TritonKernel(
+            kernel,
+            {"ROWS": config["rows"], "COLS": next_power_of_2(n_cols)},
+            num_warps=config["num_warps"],
+        ),
+        grid=(cdiv(n_rows, config["rows"]), 1, 1),
+        args=(*ins, out, i64(n_rows), i64(n_cols), *(i64(v[2]) for v in views.values())),
+    )
+    return Plan((launch,))
