@@ -11,6 +11,7 @@ import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
+from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
 
 from .proof import proven_on
@@ -111,7 +112,7 @@ class Explanation:
 def explain(
     ladder: Ladder, args: dict[str, Any], device: torch.device, override: str | None
 ) -> Explanation:
-    specs = specs_of(args)
+    specs, _ = normalise(ladder.operator.layout, specs_of(args))
     chosen = select(ladder, specs, device, override)
     others = {}
     for rung in ladder.rungs:

@@ -1,0 +1,102 @@
+"""Asking about a call without making it: `explain`, and making it early: `warmup`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from kernelwright import dispatch
+from kernelwright.contract import Ladder
+
+
+class _Reached(Exception):
+    """Carries the operator call that a public function was about to make."""
+
+    def __init__(self, ladder: Ladder, args: dict[str, Any], rung: str | None):
+        self.ladder, self.args, self.rung = ladder, args, rung
+
+
+class _StopAtOperator(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func.namespace != "kernelwright":
+            return func(*args, **kwargs)
+        name = func.__name__.split(".")[0]
+        ladder = next(x for x in dispatch.ladders() if x.operator.torch_name == name)
+        named = {a.name: a.default for a in ladder.operator.args}
+        named.update(zip(named, args, strict=False))
+        rung = kwargs.pop("rung", None)
+        raise _Reached(ladder, {**named, **kwargs}, rung)
+
+
+def _operator_call(name: str, args: tuple, kwargs: dict) -> _Reached | None:
+    """The operator call behind a public one, or None where the public function needs none."""
+    if "." in name:
+        ladder = dispatch.ladder(name)
+        named = {a.name: a.default for a in ladder.operator.args}
+        named.update(zip(named, args, strict=False))
+        return _Reached(ladder, {**named, **kwargs}, dispatch.override(name))
+    try:
+        with _StopAtOperator():
+            _public(name)(*args, **kwargs)
+    except _Reached as reached:
+        return reached
+    return None
+
+
+def _public(name: str):
+    dispatch.ladder(name)
+    return getattr(importlib.import_module("kernelwright.ops"), name)
+
+
+def explain(name: str, *args: Any, **kwargs: Any) -> dispatch.Explanation:
+    """Which rung serves a call and why, and why each other does not. Launches nothing.
+
+    Args:
+        name: a public function ("softmax") with its arguments, or a backward
+            ("softmax.backward") with its schema's.
+
+    Returns:
+        An Explanation: print it, or read `serves`, `others`.
+
+    Raises:
+        UnknownOperator: there is no such operator.
+        ValueError: the call is answered without the operator (an input that needs no kernel).
+    """
+    call = _operator_call(name, args, kwargs)
+    if call is None:
+        raise ValueError(f"{name}: PyTorch answers this call itself; no rung is involved")
+    return dispatch.explain(call.ladder, call.args, dispatch.device_of(call.args), call.rung)
+
+
+def warmup(name: str, *args: Any, **kwargs: Any) -> None:
+    """Build everything a call needs, so that it can be captured in a CUDA graph.
+
+    Runs the call once, and its backward where an input requires grad; an operator that changes
+    its arguments runs on copies of them.
+
+    Args:
+        name: a public function ("softmax"), then the arguments of the call to come: same shapes,
+            strides, dtypes and flags.
+    """
+    call = _operator_call(name, args, kwargs)
+    if call is not None and call.ladder.operator.mutated:
+        args, kwargs = tree_map(_copy, (args, kwargs))
+    out = _public(name)(*args, **kwargs)
+    inputs = [t for t in tree_leaves((args, kwargs)) if _is_tensor(t) and t.requires_grad]
+    outputs = [t for t in tree_leaves(out) if _is_tensor(t) and t.requires_grad]
+    if inputs and outputs:
+        grads = [torch.ones_like(t) for t in outputs]
+        torch.autograd.grad(outputs, inputs, grads, allow_unused=True)
+
+
+def _is_tensor(t: Any) -> bool:
+    return isinstance(t, torch.Tensor)
+
+
+def _copy(t: Any) -> Any:
+    return t.detach().clone().requires_grad_(t.requires_grad) if _is_tensor(t) else t
