@@ -15,9 +15,7 @@ from kernelwright.ops._triton.math import exp
 
 
 @triton.jit
-def softmax_fwd_row(
-    x_ptr, y_ptr, n_rows, n_cols, x_stride, ROWS: tl.constexpr, COLS: tl.constexpr
-):
+def softmax_fwd_row(x_ptr, y_ptr, n_rows, n_cols, x_stride, ROWS: tl.constexpr, COLS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, COLS)[None, :]
     inside = (row < n_rows) & (col < n_cols)
@@ -48,23 +46,6 @@ def softmax_bwd_row(
     tl.store(gx_ptr + row * n_cols + col, gx.to(gx_ptr.dtype.element_ty), mask=inside)
 
 
-MAX_COLS = 32768
-
-
-def supports(gpu, dim, **tensors):
-    x = tensors.get("x", tensors.get("y"))
-    if dim not in (-1, x.ndim - 1):
-        return f"dim {dim} is not the last"
-    if x.ndim and x.shape[-1] > MAX_COLS:
-        return f"a row of {x.shape[-1]} does not fit a program's registers ({MAX_COLS})"
-    return None
-
-
-def heuristic(gpu, dim, **tensors):
-    cols = next_power_of_2(next(iter(tensors.values())).shape[-1])
-    return {"rows": max(1, 1024 // cols), "num_warps": min(32, max(4, cols // 1024))}
-
-
 def plan(gpu, config, x, dim):
     return _plan(softmax_fwd_row, config, {"x": x}, "y")
 
@@ -76,13 +57,12 @@ def plan_backward(gpu, config, gy, y, dim):
 def _plan(kernel, config, ins, out):
     views = {k: rows_view(t.shape, t.strides) for k, t in ins.items()}
     n_rows, n_cols, _ = next(iter(views.values()))
+    cols = next_power_of_2(n_cols)
+    rows = max(1, config["tile"] // cols)
+    warps = min(32, max(1, rows * cols // (32 * config["items"])))
     launch = Launch(
-        TritonKernel(
-            kernel,
-            {"ROWS": config["rows"], "COLS": next_power_of_2(n_cols)},
-            num_warps=config["num_warps"],
-        ),
-        grid=(cdiv(n_rows, config["rows"]), 1, 1),
+        TritonKernel(kernel, {"ROWS": rows, "COLS": cols}, num_warps=warps),
+        grid=(cdiv(n_rows, rows), 1, 1),
         args=(*ins, out, i64(n_rows), i64(n_cols), *(i64(v[2]) for v in views.values())),
     )
     return Plan((launch,))
