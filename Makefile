@@ -1,0 +1,36 @@
+# make bench   the main job on this machine: softmax and gelu at GPT-2 and Llama 3 shapes
+# make test    the whole test suite
+# make lint    what CI checks besides
+# Each makes .venv first where there is none; it says what it downloads.
+PYTHON ?= python3
+BIN := .venv/bin
+CUDA_C := $(shell git ls-files '*.cu' '*.cuh' '*.c')
+
+.PHONY: bench test lint tables clean
+
+bench: .venv/ready
+	$(BIN)/kernelwright bench softmax gelu --quick --peers --case gpt2 --case llama3 --record
+	$(BIN)/kernelwright report -o report.html
+
+test: .venv/ready
+	$(BIN)/pytest -n auto
+
+lint: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/clang-format --dry-run -Werror $(CUDA_C)
+	$(BIN)/codespell src tests tools README.md CONTRIBUTING.md
+	$(BIN)/python -m kernelwright.workbench.tables --check
+	$(BIN)/kernelwright ledger --check
+
+# The README's tables and picture, from the records.
+tables: .venv/ready
+	$(BIN)/python -m kernelwright.workbench.tables
+
+.venv/ready: pyproject.toml constraints.txt tools/setup_venv.py
+	$(PYTHON) tools/setup_venv.py
+
+clean:
+	rm -rf .venv report.html
