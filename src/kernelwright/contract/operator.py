@@ -56,7 +56,7 @@ class Arg:
         return self.kind.startswith("Tensor")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operator:
     """A function over tensors, promised before any rung exists.
 
@@ -158,7 +158,7 @@ H200 = Gpu((9, 0), 132, 232_448, 62_914_560, "NVIDIA H200")
 Config = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rung:
     """One way to compute an operator.
 
@@ -196,7 +196,7 @@ class Rung:
         return self.backend in ("triton", "cuda", "numba")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ladder:
     """An operator and its rungs, from the newcomer's line to the machine's limit.
 

@@ -1,0 +1,77 @@
+"""From source to something that runs: the only way from a plan to a launch.
+
+On a GPU: NVRTC and Triton build cubins, a small C launcher runs them. Without one: Triton's
+interpreter and Numba's simulator run the same plans on CPU tensors. Importing this package loads
+no kernel language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import inductor
+from .errors import CompiledDuringCapture, CompileError, ToolchainError
+from .modes import compile_only, compiling
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernelwright.contract import Operator, Plan
+
+__all__ = [
+    "CompileError",
+    "CompiledDuringCapture",
+    "ToolchainError",
+    "bind",
+    "compile_only",
+    "inductor",
+    "missing",
+    "prepare",
+]
+
+
+def missing(backend: str, device: torch.device) -> str | None:
+    """Why `backend` cannot run on tensors of `device` here, in a line, or None."""
+    from . import availability
+
+    return availability.missing(backend, device.type)
+
+
+def prepare(backend: str) -> None:
+    """Put a kernel language into the mode of this process; call before importing its rungs."""
+    if compiling():
+        return
+    if backend == "triton":
+        from . import interpreter
+
+        interpreter.activate()
+    elif backend == "numba":
+        from . import numba_rt
+
+        numba_rt.activate_simulator()
+
+
+def bind(
+    plan: Plan,
+    operator: Operator,
+    specs: dict[str, Any],
+    copies: tuple[str, ...],
+    device: torch.device,
+) -> Callable:
+    """The function that runs `plan`; it takes the operator's arguments in the schema's order.
+
+    Args:
+        specs: the arguments as the plan was made for.
+        copies: the arguments that must be copied to contiguous first.
+
+    Raises:
+        ToolchainError: a kernel cannot be built or run here; CompiledDuringCapture among them.
+    """
+    if device.type == "cuda":
+        from . import runner
+
+        return runner.bind(plan, operator, specs, copies, device)
+    from . import cpu_runner
+
+    return cpu_runner.bind(plan, operator, specs, copies)

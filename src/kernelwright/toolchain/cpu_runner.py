@@ -1,0 +1,64 @@
+"""Runs a plan on CPU tensors, a launch after the other, in an interpreter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kernelwright.contract import NumbaKernel, Operator, Plan, Scalar, TensorSpec, TritonKernel
+
+from . import interpreter
+from .errors import ToolchainError
+
+
+def bind(
+    plan: Plan, operator: Operator, specs: dict[str, Any], copies: tuple[str, ...]
+) -> Callable:
+    """The function that runs `plan` on CPU tensors; it takes the operator's arguments in order."""
+    names = [a.name for a in operator.args]
+    outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
+    launchers = [_launcher(step.kernel) for step in plan.launches]
+
+    def run(*args):
+        values = dict(zip(names, args, strict=True))
+        values.update({n: values[n].contiguous() for n in copies})
+        results = {n: _empty(s) for n, s in outputs.items()}
+        scratch = {n: _scratch(s.spec, s.zero) for n, s in plan.scratch.items()}
+        everything = {**values, **results, **scratch}
+        for step, launch in zip(plan.launches, launchers, strict=True):
+            launch(step.kernel, step, [_value(a, everything) for a in step.args])
+        out = tuple(results.values())
+        return out[0] if len(out) == 1 else out or None
+
+    return run
+
+
+def _launcher(kernel) -> Callable:
+    if isinstance(kernel, TritonKernel):
+        return interpreter.launch
+    if isinstance(kernel, NumbaKernel):
+        from . import numba_rt
+
+        return numba_rt.simulate
+    raise ToolchainError(f"{kernel.name}: CUDA C++ runs on GPUs only; on a CPU it is compiled")
+
+
+def _value(arg: str | Scalar, everything: dict[str, Any]):
+    if isinstance(arg, Scalar):
+        return arg if not isinstance(arg.value, str) else replace(arg, value=everything[arg.value])
+    element = re.fullmatch(r"(\w+)\[(\d+)\]", arg)
+    value = everything[element[1]][int(element[2])] if element else everything[arg]
+    return value.detach()
+
+
+def _empty(spec: TensorSpec) -> torch.Tensor:
+    return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype)
+
+
+def _scratch(spec: TensorSpec, zero: bool) -> torch.Tensor:
+    t = _empty(spec)
+    return t.zero_() if zero else t

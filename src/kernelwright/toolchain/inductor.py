@@ -1,0 +1,47 @@
+"""torch.compile, bound like any other rung: compiled for one signature, never falling back."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Callable
+
+import torch
+
+from . import interpreter, modes
+from .errors import refuse_capture
+
+_serial = itertools.count()
+
+
+def bind(fn: Callable, device: torch.device) -> Callable:
+    """`fn` compiled for one call's shapes.
+
+    Each bind compiles a code object of its own: torch counts recompilations by code object, and
+    past its limit would run the function uncompiled without a word.
+    """
+    what = f"{fn.__module__}.{fn.__name__}"
+    refuse_capture(what)
+    if not modes.compiling():
+        interpreter.claim()
+    fresh = types.FunctionType(
+        fn.__code__.replace(co_name=f"{fn.__name__}_{next(_serial)}"),
+        fn.__globals__,
+        fn.__name__,
+        fn.__defaults__,
+        fn.__closure__,
+    )
+    fresh.__kwdefaults__ = fn.__kwdefaults__
+    compiled = torch.compile(fresh, dynamic=False, fullgraph=True)
+    ready = False
+
+    def run(*args):
+        nonlocal ready
+        if not ready:
+            refuse_capture(what)
+        with torch.no_grad():
+            out = compiled(*args)
+        ready = True
+        return out
+
+    return run

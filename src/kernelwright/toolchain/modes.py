@@ -1,0 +1,47 @@
+"""One process either compiles Triton and Numba kernels for a GPU or imitates the GPU on the CPU.
+
+Both languages decide at import, so the choice is made before the first rung module is imported
+and holds for the process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+
+from .errors import ToolchainError
+
+_compile_only = False
+
+
+@cache
+def has_gpu() -> bool:
+    """True where PyTorch sees a CUDA device."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def compile_only() -> None:
+    """Make this process compile Triton and Numba kernels although it has no GPU to run them.
+
+    Raises:
+        ToolchainError: the process already interprets them.
+    """
+    global _compile_only
+    if not has_gpu() and interpreting():
+        raise ToolchainError("this process interprets Triton or Numba; it cannot compile them too")
+    _compile_only = True
+
+
+def compiling() -> bool:
+    """True where Triton and Numba compile for a GPU in this process."""
+    return _compile_only or has_gpu()
+
+
+def interpreting() -> bool:
+    """True where a language has been imported in its interpreting mode."""
+    return ("triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1") or (
+        "numba" in sys.modules and os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+    )
