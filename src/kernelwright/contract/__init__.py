@@ -12,6 +12,7 @@ from .operator import (
     UnknownRung,
     Unsupported,
 )
+from .peer import Peer
 from .plan import (
     CudaKernel,
     Launch,
@@ -38,6 +39,7 @@ __all__ = [
     "Launch",
     "NumbaKernel",
     "Operator",
+    "Peer",
     "Plan",
     "Rung",
     "Scalar",
