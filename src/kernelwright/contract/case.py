@@ -72,9 +72,7 @@ class Case:
 
 def case(shape, dtype, *, layout="contiguous", values="normal", use="verify", label="", **params):
     """A Case with its operator arguments given as keywords."""
-    return Case(
-        tuple(shape), dtype, tuple(sorted(params.items())), layout, values, use, label
-    )
+    return Case(tuple(shape), dtype, tuple(sorted(params.items())), layout, values, use, label)
 
 
 def _show(v: Any) -> str:

@@ -55,7 +55,9 @@ class TensorSpec:
     def is_contiguous(self) -> bool:
         return all(
             a == b or n <= 1
-            for a, b, n in zip(self.strides, contiguous_strides(self.shape), self.shape, strict=True)
+            for a, b, n in zip(
+                self.strides, contiguous_strides(self.shape), self.shape, strict=True
+            )
         )
 
 

@@ -21,11 +21,17 @@ from kernelwright.contract import Ladder, Operator, TensorSpec
 from kernelwright.contract.layout import normalise
 
 from .launcher import launcher
-from .override import _active, backward_override
+from .override import _active
 from .registry import register
 
 _library = torch.library.Library("kernelwright", "DEF")
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+_WATCHERS = {  # whoever wants to see a call; each test costs some 70 ns
+    "plain": _PLAIN,
+    "compiling": torch.compiler.is_compiling,
+    "dispatch_modes": torch._C._len_torch_dispatch_stack,
+    "functorch": torch._C._are_functorch_transforms_active,
+}
 _CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
 
 
@@ -51,13 +57,14 @@ def bind(
     """
     op = forward.operator
     register(forward)
-    rule = None
     if backward is not None:
-        rule = _GradientByOperator(op, backward, bind(backward, vmap=vmap))
+        derivative = _derivative_by_operator(op, backward, bind(backward, vmap=vmap))
     elif gradient is not None:
-        rule = _GradientByViews(op, gradient)
+        derivative = _derivative_by_views(op, gradient)
+    else:
+        derivative = _no_derivative(op)
     run, overload = _eager(forward), _define(forward)
-    function = _autograd_function(op, run, overload, rule, vmap)
+    function = _autograd_function(op, run, overload, derivative, vmap)
     return _entry(op, run, overload, function, formula)
 
 
@@ -124,6 +131,7 @@ def run({listed}, rung):
         bound = miss(key, rung, {listed}){bumps}
     return bound({listed})
 """,
+        "run",
         get=cache.get,
         miss=miss,
         list_key=_list_key,
@@ -151,25 +159,18 @@ def _key(op: Operator) -> str:
 
 
 def _list_key(tensors) -> tuple:
-    return tuple(
-        (t.dtype, t.shape, t.stride(), t.get_device(), t.data_ptr() & 15) for t in tensors
-    )
+    return tuple((t.dtype, t.shape, t.stride(), t.get_device(), t.data_ptr() & 15) for t in tensors)
 
 
 def _entry(op: Operator, run, overload, function, formula) -> Callable:
     """The function that public code calls; `rung` is for a backward, whose forward decided it."""
     names = [a.name for a in op.args]
     tensors = [a.name for a in op.args if a.kind == "Tensor"]
-    lists = [a.name for a in op.args if a.kind == "Tensor[]"]
     wants_grad = " or ".join(
         [f"{n}.requires_grad" for n in tensors]
         + [f"({a.name} is not None and {a.name}.requires_grad)" for a in op.args
            if a.kind == "Tensor?"]
     ) or "False"  # fmt: skip
-    special = " or ".join(
-        [f"type({n}) not in plain" for n in tensors]
-        + [f"any(type(t) not in plain for t in {n})" for n in lists]
-    )
     listed = ", ".join(names)
     traced = f"apply({listed}, rung)"
     if formula:
@@ -186,113 +187,127 @@ def call({listed}, rung=False):
         return {traced}
     if functorch() or forward_ad._current_level >= 0 or (grad_enabled() and ({wants_grad})):
         return apply({listed}, rung)
-    if dispatch_modes() or {special}:
+    if dispatch_modes() or {_special(op)}:
         return overload({listed}, rung=rung)
     return run({listed}, rung)
 """,
-        compiling=torch.compiler.is_compiling,
-        functorch=torch._C._are_functorch_transforms_active,
-        dispatch_modes=torch._C._len_torch_dispatch_stack,
+        "call",
+        **_WATCHERS,
         grad_enabled=torch.is_grad_enabled,
         forward_ad=forward_ad,
         apply=function.apply,
         active=_active,
-        plain=_PLAIN,
         overload=overload,
         run=run,
         formula=formula,
     )
 
 
-def _autograd_function(op: Operator, run, overload, rule, vmap) -> Any:
-    names = [a.name for a in op.args]
-    count = len(names)
+def _special(op: Operator) -> str:
+    """Source of a test for tensor subclasses, which the dispatcher must see."""
+    one = [f"type({a.name}) not in plain" for a in op.args if a.kind == "Tensor"]
+    maybe = [
+        f"({a.name} is not None and type({a.name}) not in plain)"
+        for a in op.args
+        if a.kind == "Tensor?"
+    ]
+    many = [f"any(type(t) not in plain for t in {a.name})" for a in op.args if a.kind == "Tensor[]"]
+    return " or ".join((*one, *maybe, *many))
+
+
+def _autograd_function(op: Operator, run, overload, derivative, vmap) -> Any:
+    listed = ", ".join(a.name for a in op.args)
+    # not *args: torch.compile tells a forward with ctx from one without by counting parameters
+    forward = f"""
+def forward({listed}, rung):
+    if compiling() or dispatch_modes() or {_special(op)}:
+        return overload({listed}, rung=rung)
+    return run({listed}, rung)
+"""
+    setup, backward = derivative
 
     class Function(torch.autograd.Function):
-        @staticmethod
-        def forward(*args):
-            if (
-                torch.compiler.is_compiling()
-                or torch._C._len_torch_dispatch_stack()
-                or any(isinstance(a, torch.Tensor) and type(a) not in _PLAIN for a in args)
-            ):
-                return overload(*args[:count], rung=args[count])
-            return run(*args)
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            if rule is not None:
-                rule.save(ctx, inputs, output)
-
-        @staticmethod
-        def backward(ctx, *grads):
-            if rule is None:
-                raise NotImplementedError(
-                    f"{op.name} cannot be differentiated"
-                    + (" again: double backward is not implemented" if "." in op.name else "")
-                )
-            by_name = rule.gradients(ctx, grads)
-            return (*(by_name.get(n) for n in names), None)
-
         @staticmethod
         def vmap(info, in_dims, *args):
             batch_rule = _vmap_leading if vmap == "leading" else _vmap_loop
             return batch_rule(Function.apply, info.batch_size, in_dims, args)
 
+    Function.forward = staticmethod(
+        _compile(forward, "forward", **_WATCHERS, overload=overload, run=run)
+    )
+    Function.setup_context = staticmethod(setup)
+    Function.backward = staticmethod(backward)
     Function.__name__ = Function.__qualname__ = f"{op.torch_name}_function"
     return Function
 
 
-class _GradientByOperator:
-    """What a forward saves and how its backward operator is called, read from the names."""
-
-    def __init__(self, op: Operator, backward: Ladder, call: Callable):
-        self.op, self.backward, self.call = op, backward, call
-        self.inputs = [a.name for a in op.args]
-        self.grads = [f"g{r}" for r in op.results]
-        self.wanted = [a.name for a in backward.operator.args]
-        tensors = {*op.results, *(a.name for a in op.args if a.is_tensor)}
-        kept = [n for n in self.wanted if n not in self.grads]
-        self.saved = [n for n in kept if n in tensors]
-        self.plain = [n for n in kept if n not in tensors]
-        self.fixed = [r for r in op.results if f"g{r}" not in self.wanted]
-        unknown = set(kept) - tensors - set(self.inputs)
-        assert not unknown, f"{backward.name} wants {unknown}, which {op.name} does not have"
-
-    def save(self, ctx, inputs, output) -> None:
-        values = dict(zip(self.inputs, inputs, strict=False))
-        values.update(zip(self.op.results, _tuple(output), strict=True))
-        ctx.save_for_backward(*[values[n] for n in self.saved])
-        ctx.plain = tuple(values[n] for n in self.plain)
-        ctx.rung = backward_override(self.op.name, inputs[-1], self.backward.name)
-        if self.fixed:
-            ctx.mark_non_differentiable(*[values[n] for n in self.fixed])
-
-    def gradients(self, ctx, grads) -> dict[str, torch.Tensor]:
-        values = dict(zip(self.grads, grads, strict=True))
-        values.update(zip(self.saved, ctx.saved_tensors, strict=True))
-        values.update(zip(self.plain, ctx.plain, strict=True))
-        out = self.call(*[values[n] for n in self.wanted], ctx.rung)
-        names = [r[1:] for r in self.backward.operator.results]
-        return dict(zip(names, _tuple(out), strict=True))
+# The three kinds of derivative, each a (setup_context, backward) pair. They are generated as
+# plain code over plain values: torch.compile traces them.
 
 
-class _GradientByViews:
+def _no_derivative(op: Operator) -> tuple[Callable, Callable]:
+    again = "again: double backward is not implemented" if "." in op.name else ""
+
+    def setup(ctx, inputs, output):
+        pass
+
+    def backward(ctx, *grads):
+        raise NotImplementedError(f"{op.name} cannot be differentiated {again}".rstrip())
+
+    return setup, backward
+
+
+def _derivative_by_operator(op: Operator, backward: Ladder, call: Callable):
+    """Save what the backward's schema names and call the backward with it."""
+    inputs = [a.name for a in op.args]
+    grads = [f"g{r}" for r in op.results]
+    wanted = [a.name for a in backward.operator.args]
+    tensors = {*op.results, *(a.name for a in op.args if a.is_tensor)}
+    kept = [n for n in wanted if n not in grads]
+    saved = [n for n in kept if n in tensors]
+    plain = [n for n in kept if n not in tensors]
+    fixed = [r for r in op.results if f"g{r}" not in wanted]
+    unknown = set(kept) - tensors - set(inputs)
+    assert not unknown, f"{backward.name} wants {unknown}, which {op.name} does not have"
+    results = backward.operator.results
+    returned = [
+        f"g{a.name} if ctx.needs_input_grad[{i}] else None" if f"g{a.name}" in results else "None"
+        for i, a in enumerate(op.args)
+    ]
+    setup = f"""
+def setup_context(ctx, inputs, output):
+    {"".join(f"{n}, " for n in inputs)}rung = inputs
+    {", ".join(op.results)} = output
+    ctx.save_for_backward({", ".join(saved)})
+    ctx.plain = ({"".join(f"{n}, " for n in plain)})
+    ctx.rung = active.get({backward.name!r}) or (rung if rung in rungs else None)
+    {f"ctx.mark_non_differentiable({', '.join(fixed)})" if fixed else ""}
+"""
+    back = f"""
+def backward(ctx, {", ".join(grads)}):
+    {"".join(f"{n}, " for n in saved)} = ctx.saved_tensors
+    {"".join(f"{n}, " for n in plain) + "= ctx.plain" if plain else ""}
+    {", ".join(results)} = call({", ".join(wanted)}, ctx.rung)
+    return {", ".join(returned)}, None
+"""
+    return (
+        _compile(setup, "setup_context", active=_active, rungs=backward.names),
+        _compile(back, "backward", call=call),
+    )
+
+
+def _derivative_by_views(op: Operator, gradient: Callable):
     """A gradient that no kernel computes: a function of specs and incoming gradients."""
+    names = [a.name for a in op.args]
 
-    def __init__(self, op: Operator, function: Callable):
-        self.op, self.function = op, function
+    def setup(ctx, inputs, output):
+        ctx.specs = tuple(_fake_spec(v) for v in inputs[: len(names)])
 
-    def save(self, ctx, inputs, output) -> None:
-        named = zip((a.name for a in self.op.args), inputs, strict=False)
-        ctx.specs = {k: _fake_spec(v) for k, v in named}
+    def backward(ctx, *grads):
+        by_name = gradient(dict(zip(names, ctx.specs, strict=True)), *grads)
+        return (*(by_name.get(n) for n in names), None)
 
-    def gradients(self, ctx, grads) -> dict[str, torch.Tensor]:
-        return self.function(ctx.specs, *grads)
-
-
-def _tuple(out: Any) -> tuple:
-    return out if isinstance(out, tuple) else (out,)
+    return setup, backward
 
 
 def _vmap_leading(apply, batch: int, in_dims, args):
@@ -316,9 +331,8 @@ def _vmap_loop(apply, batch: int, in_dims, args):
     return torch.stack(samples), 0
 
 
-def _compile(source: str, **names) -> Callable:
-    """The function that `source` defines. Generated because a loop over a schema's arguments
+def _compile(source: str, function: str, **names: Any) -> Callable:
+    """The function that `source` defines. Generated, because a loop over a schema's arguments
     would cost each call more than the launch it leads to."""
-    scope: dict[str, Any] = dict(names)
-    exec(compile(source, f"<kernelwright {source.split('(')[0].split()[-1]}>", "exec"), scope)
-    return next(v for k, v in scope.items() if k in ("run", "call") and k not in names)
+    exec(compile(source, f"<kernelwright {function}>", "exec"), names)
+    return names[function]

@@ -39,11 +39,3 @@ def use(_rungs: dict[str, str] | None = None, /, **rungs: str):
 def override(name: str) -> str | None:
     """The rung that `use` names for an operator now."""
     return _active.get(name)
-
-
-def backward_override(forward: str, rung: str | None, backward: str) -> str | None:
-    """The rung that a backward inherits from a forward that ran under `rung`."""
-    named = _active.get(backward)
-    if named is not None or rung is None:
-        return named
-    return rung if rung in ladder(backward).names else None

@@ -139,5 +139,3 @@ def _tensors(specs: Specs):
             yield v
         elif isinstance(v, list):
             yield from (t for t in v if isinstance(t, TensorSpec))
-
-

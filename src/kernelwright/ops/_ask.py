@@ -16,8 +16,9 @@ from kernelwright.contract import Ladder
 class _Reached(Exception):
     """Carries the operator call that a public function was about to make."""
 
-    def __init__(self, ladder: Ladder, args: dict[str, Any], rung: str | None):
-        self.ladder, self.args, self.rung = ladder, args, rung
+    def __init__(self, ladder: Ladder, named: dict[str, Any], rung: str | None):
+        super().__init__(ladder.name)
+        self.ladder, self.named, self.rung = ladder, named, rung
 
 
 class _StopAtOperator(TorchDispatchMode):
@@ -70,7 +71,8 @@ def explain(name: str, *args: Any, **kwargs: Any) -> dispatch.Explanation:
     call = _operator_call(name, args, kwargs)
     if call is None:
         raise ValueError(f"{name}: PyTorch answers this call itself; no rung is involved")
-    return dispatch.explain(call.ladder, call.args, dispatch.device_of(call.args), call.rung)
+    device = dispatch.device_of(call.named)
+    return dispatch.explain(call.ladder, call.named, device, call.rung)
 
 
 def warmup(name: str, *args: Any, **kwargs: Any) -> None:
