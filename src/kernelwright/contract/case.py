@@ -37,6 +37,7 @@ class Case:
         use: "verify" (small, adversarial), "bench" (shapes of real models, verified too where
             they run) or "big" (more than 2**31 elements; GPUs only).
         label: where a shape comes from ("llama3-8b logits"); not part of the id.
+        seed: another seed gives other values of the same case; not part of the id.
     """
 
     shape: tuple[int, ...]
@@ -46,6 +47,7 @@ class Case:
     values: str = "normal"
     use: str = "verify"
     label: str = field(default="", compare=False)
+    seed: int = 0
 
     def __post_init__(self):
         assert self.layout in LAYOUTS, self.layout

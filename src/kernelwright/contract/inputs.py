@@ -20,20 +20,18 @@ def tensor(
     shape: tuple[int, ...] | None = None,
     dtype: torch.dtype | None = None,
     scale: float = 1.0,
-    seed: int = 0,
 ) -> torch.Tensor:
     """The tensor `name` of a case: normal values times `scale`, then the case's layout and values.
 
     Args:
         shape, dtype: the case's where not given. A tensor of another shape than the case's is
             always plain: layouts and values spoil the main tensors.
-        seed: another seed gives other values; names already do.
     """
     plain = shape is not None and tuple(shape) != c.shape
     shape = c.shape if shape is None else tuple(shape)
     t = _empty(shape, dtype or c.dtype, "contiguous" if plain else c.layout, device)
     base = t if 0 not in t.stride() or t.numel() == 0 else _unexpanded(t)
-    generator = torch.Generator(device=device).manual_seed(_seed(c.id, name, seed))
+    generator = torch.Generator(device=device).manual_seed(_seed(c.id, name, c.seed))
     base.normal_(0.0, scale, generator=generator)
     if not plain:
         _spoil(base, c.values)
