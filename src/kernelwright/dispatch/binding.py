@@ -185,8 +185,10 @@ def call({listed}, rung=False):
         rung = active.get({op.name!r})
     if compiling():
         return {traced}
-    if functorch() or forward_ad._current_level >= 0 or (grad_enabled() and ({wants_grad})):
+    if functorch() or forward_ad._current_level >= 0:
         return apply({listed}, rung)
+    if grad_enabled() and ({wants_grad}):
+        return eager_apply({listed}, rung)
     if dispatch_modes() or {_special(op)}:
         return overload({listed}, rung=rung)
     return run({listed}, rung)
@@ -196,6 +198,9 @@ def call({listed}, rung=False):
         grad_enabled=torch.is_grad_enabled,
         forward_ad=forward_ad,
         apply=function.apply,
+        # Function.apply binds defaults through inspect and looks for functorch, which costs more
+        # than a launch; neither concerns a call that got here
+        eager_apply=super(torch.autograd.Function, function).apply,
         active=_active,
         overload=overload,
         run=run,
@@ -227,6 +232,10 @@ def forward({listed}, rung):
     setup, backward = derivative
 
     class Function(torch.autograd.Function):
+        @staticmethod
+        def jvp(ctx, *tangents):
+            raise NotImplementedError(f"{op.name}: forward-mode differentiation is not implemented")
+
         @staticmethod
         def vmap(info, in_dims, *args):
             batch_rule = _vmap_leading if vmap == "leading" else _vmap_loop
