@@ -231,11 +231,8 @@ def forward({listed}, rung):
 """
     setup, backward = derivative
 
+    # No jvp: torch says that it is missing, and torch.compile refuses a Function that has one.
     class Function(torch.autograd.Function):
-        @staticmethod
-        def jvp(ctx, *tangents):
-            raise NotImplementedError(f"{op.name}: forward-mode differentiation is not implemented")
-
         @staticmethod
         def vmap(info, in_dims, *args):
             batch_rule = _vmap_leading if vmap == "leading" else _vmap_loop
