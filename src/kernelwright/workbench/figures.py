@@ -1,0 +1,215 @@
+"""Figures: what the records say of a ladder on one case, rung by rung. Everything is derived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernelwright.contract import Case, Ladder, Rung
+
+from .records import Record, interval, median, ratio
+
+#: Rungs that are PyTorch's own work: what ours are compared with, beside other libraries.
+THEIRS = ("native", "compiled")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rung or peer on one case. `record` is None where nothing was measured."""
+
+    name: str
+    rung: Rung | None  # None for a peer
+    record: Record | None
+    roof: Record | None
+    below: Record | None  # the nearest timed rung below it
+    best: Record | None  # the fastest of native, compiled and the peers, itself left out
+    verified: Record | None = None  # the record over all cases that `verify` writes
+
+    @property
+    def backend(self) -> str:
+        return self.rung.backend if self.rung else "peer"
+
+    @property
+    def timed(self) -> bool:
+        return self.record is not None and bool(self.record.cold)
+
+    @property
+    def cold(self) -> float | None:
+        """Median GPU time with operands in DRAM, microseconds."""
+        return median(self.record.cold) if self.record and self.record.cold else None
+
+    @property
+    def warm(self) -> float | None:
+        return median(self.record.warm) if self.record and self.record.warm else None
+
+    @property
+    def host(self) -> float | None:
+        return median(self.record.host) if self.record and self.record.host else None
+
+    @cached_property
+    def interval(self) -> tuple[float, float] | None:
+        """95% interval of `cold`."""
+        return interval(self.record.cold) if self.record and self.record.cold else None
+
+    @property
+    def gbps(self) -> float | None:
+        return self.record.gbps if self.record else None
+
+    @property
+    def of_roof(self) -> float | None:
+        """Share of the measured roof of the same run, 1.0 is the roof."""
+        if not (self.record and self.roof) or self.record.run != self.roof.run:
+            return None
+        mine, roof = self.record.gbps, self.roof.gbps
+        return mine / roof if mine and roof else None
+
+    @property
+    def over_below(self) -> float | None:
+        return ratio(self.record, self.below) if self.record and self.below else None
+
+    @property
+    def over_best(self) -> float | None:
+        return ratio(self.record, self.best) if self.record and self.best else None
+
+    @property
+    def status(self) -> str:
+        """What to say where there is no time."""
+        if self.record is None:
+            return "no record"
+        if self.record.outcome == "pass":
+            return "" if self.record.cold else "verified, not timed"
+        return f"{self.record.outcome}: {self.record.why}".rstrip(": ")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A ladder on one case of one machine: a row a rung, in the ladder's order, then the peers."""
+
+    ladder: Ladder
+    machine: str
+    case: str
+    rows: tuple[Row, ...]
+    roof: Record | None
+
+    @property
+    def label(self) -> str:
+        """Where the shape comes from."""
+        return next((c.label for c in self.ladder.operator.cases if c.id == self.case), "")
+
+    @property
+    def bytes(self) -> int:
+        return max((r.record.bytes for r in self.rows if r.record), default=0)
+
+    @property
+    def timed(self) -> list[Row]:
+        return [r for r in self.rows if r.timed]
+
+    @property
+    def ours(self) -> Row | None:
+        """The fastest rung that is written here: native, compiled and peers excluded."""
+        mine = [r for r in self.timed if r.rung and r.rung.is_gpu]
+        return min(mine, key=lambda r: r.cold or 0.0, default=None)
+
+    @property
+    def fastest(self) -> Row | None:
+        return min(self.timed, key=lambda r: r.cold or 0.0, default=None)
+
+
+def table(ladder: Ladder, machine: str, case: str, records: Iterable[Record]) -> Table:
+    """The table of one case. Of several configs of a rung the fastest counts."""
+    mine = [
+        r
+        for r in records
+        if r.operator == ladder.name and r.machine == machine and r.case in (case, "*")
+    ]
+    best: dict[str, Record] = {}
+    for r in mine:
+        if r.rung not in best or _better(r, best[r.rung]):
+            best[r.rung] = r
+    roof = next((r for name, r in best.items() if name.startswith("roof:")), None)
+    peers = sorted(name for name in best if name.startswith("peer:"))
+    others = [best[n] for n in (*THEIRS, *peers) if n in best and best[n].cold]
+    rows: list[Row] = []
+    below: Record | None = None
+    for name in (*ladder.names, *peers):
+        record = best.get(name)
+        rung = ladder.rung(name) if name in ladder.names else None
+        theirs = [o for o in others if o.rung != name and record and o.run == record.run]
+        fastest = min(theirs, key=lambda o: median(o.cold), default=None)
+        lower = below if rung else None
+        rows.append(Row(name, rung, record, roof, lower, fastest, _verified(mine, name)))
+        if record and record.cold and rung:
+            below = record
+    return Table(ladder, machine, case, tuple(rows), roof)
+
+
+def _verified(records: list[Record], name: str) -> Record | None:
+    """What verify said last of a rung; of several configs, one that failed if there is one."""
+    found = [r for r in records if r.rung == name and r.case == "*"]
+    return min(found, key=lambda r: r.outcome == "pass", default=None)
+
+
+def _better(a: Record, b: Record) -> bool:
+    """A timed record over one of the case over one of all cases; the faster of two timed ones."""
+    if a.cold and b.cold:
+        return median(a.cold) < median(b.cold)
+    return (bool(a.cold), a.case != "*") > (bool(b.cold), b.case != "*")
+
+
+def timed_cases(ladder: Ladder, machine: str, records: Iterable[Record]) -> list[str]:
+    """Ids of the cases that were timed on a machine, in the operator's order, then unknown ones."""
+    seen = {
+        r.case for r in records if r.operator == ladder.name and r.machine == machine and r.cold
+    }
+    known = [c.id for c in ladder.operator.cases if c.id in seen]
+    return known + sorted(seen - set(known))
+
+
+def headline(ladder: Ladder, machine: str, records: Iterable[Record]) -> Table | None:
+    """The case that stands for the ladder: timed on most rungs, then the most bytes."""
+    records = list(records)
+    tables = [table(ladder, machine, c, records) for c in timed_cases(ladder, machine, records)]
+    return max(tables, key=lambda t: (len(t.timed), t.bytes), default=None)
+
+
+def case_named(ladder: Ladder, case_id: str) -> Case | None:
+    return next((c for c in ladder.operator.cases if c.id == case_id), None)
+
+
+def microseconds(us: float | None) -> str:
+    """Three significant digits with a unit that fits: "812 ns", "37.2 us", "1.24 ms"."""
+    if us is None:
+        return ""
+    for factor, unit in ((1e-3, "ns"), (1.0, "us"), (1e3, "ms"), (1e6, "s")):
+        if us / factor < 999.5 or unit == "s":
+            break
+    return f"{_digits(us / factor)} {unit}"
+
+
+def rate(gbps: float | None) -> str:
+    if gbps is None:
+        return ""
+    return f"{gbps / 1e3:.2f} TB/s" if gbps >= 999.5 else f"{_digits(gbps)} GB/s"
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}%" if share < 0.1 else f"{100 * share:.0f}%"
+
+
+def times(factor: float | None) -> str:
+    return "" if factor is None else f"{factor:.2f}x" if factor < 9.95 else f"{factor:.0f}x"
+
+
+def size(count: int) -> str:
+    """Bytes: "64 MiB"."""
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if value >= 10 or value == int(value) else f"{value:.1f} {unit}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
