@@ -1,5 +1,5 @@
-"""What the hardware is: device facts, the roof table, the only clock."""
+"""What the hardware is: device facts, what its driver says, the only clock."""
 
-from .facts import gpu_of
+from .facts import facts, gpu_facts, gpu_of, here, last_level_cache, slug
 
-__all__ = ["gpu_of"]
+__all__ = ["facts", "gpu_facts", "gpu_of", "here", "last_level_cache", "slug"]

@@ -1,0 +1,393 @@
+"""The only clock: times functions that launch work, in turns, until their medians are known.
+
+A candidate is a list of functions of no arguments, one for each rotated set of buffers. On a GPU
+a candidate's launches are captured in CUDA graphs and events stand around each replay; on a CPU
+the wall clock does. Candidates are replayed in random order, round by round, so that whatever
+changes on the machine changes for all of them. Three times are kept apart: cold (the sets rotate,
+so operands come from DRAM), warm (one set, so they come from cache), host (what the caller
+waits before the call returns).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from . import nvml
+from .facts import gpu_facts, last_level_cache, uuid
+from .stats import interval, median
+
+FOOTPRINT = 3  # rotated buffers cover the last-level cache this many times
+SPAN_US = 300.0  # shortest sample: starting a graph costs 1 to 3 us and must not show
+HOST_US = 100.0  # a launch longer than this hides its host time
+KEEP = 64  # samples of a candidate
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to time.
+
+    Attributes:
+        calls: one function for each set of buffers; each launches the same work on its set.
+        bytes: the least that one launch moves through memory, to tell impossible times.
+        warm, host: whether those times are wanted too.
+    """
+
+    name: str
+    calls: Sequence[Callable[[], Any]]
+    bytes: int = 0
+    warm: bool = False
+    host: bool = False
+
+
+@dataclass(frozen=True)
+class Times:
+    """Samples in microseconds a launch, or why there are none."""
+
+    cold: tuple[float, ...] = ()
+    warm: tuple[float, ...] = ()
+    host: tuple[float, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When sampling stops.
+
+    A candidate is done once the 95% interval of its median is narrower than `width` of it, after
+    `least` samples at the earliest and `most` at the latest, or once it alone has taken
+    `candidate_s`. All are done after `seconds`.
+    """
+
+    least: int = 12
+    most: int = KEEP
+    width: float = 0.01
+    candidate_s: float = 0.25
+    seconds: float = 1.5
+
+    def __post_init__(self):
+        assert 0 < self.least <= self.most <= KEEP
+
+
+QUICK = Limits(least=4, most=8, width=0.05, candidate_s=0.05, seconds=0.3)
+CPU = Limits(least=5, most=32, width=0.04, candidate_s=1.5, seconds=12.0)
+CPU_QUICK = Limits(least=3, most=5, width=0.10, candidate_s=0.5, seconds=4.0)
+
+
+@dataclass
+class Result:
+    """Times by candidate, and what the driver said meanwhile (empty on a CPU)."""
+
+    times: dict[str, Times]
+    readings: list[nvml.Reading] = field(default_factory=list)
+
+    @property
+    def clock_spread(self) -> float:
+        """How far apart the SM clock was read, as a part of the lowest."""
+        mhz = [r.sm_mhz for r in self.readings if r.sm_mhz]
+        return max(mhz) / min(mhz) - 1 if mhz else 0.0
+
+
+def rotations(set_bytes: int, device: torch.device) -> int:
+    """How many sets of buffers of so many bytes (results included) push each other out of the
+    last-level cache: at least two."""
+    want = FOOTPRINT * last_level_cache(device)
+    return max(2, -(-want // max(set_bytes, 1)))
+
+
+@contextmanager
+def session(device: torch.device) -> Iterator[None]:
+    """Everything that is timed is made, verified and timed inside: on a stream that can be
+    captured, with the garbage collector still and memory kept by its allocator."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        if device.type == "cuda":
+            with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+                yield
+                torch.cuda.synchronize(device)
+            torch.cuda.empty_cache()
+        else:
+            keep_freed_memory()
+            yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def measure(
+    candidates: Sequence[Candidate],
+    device: torch.device,
+    limits: Limits | None = None,
+    *,
+    seed: int = 0,
+) -> Result:
+    """Time candidates against each other; call inside `session`.
+
+    A candidate that raises is reported with its message and the others go on; a time that the
+    machine's memory cannot reach is an error too.
+    """
+    timer = _GpuTimer(device) if device.type == "cuda" else _CpuTimer(device)
+    limits = limits or (Limits() if device.type == "cuda" else CPU)
+    rng = random.Random(seed)
+    tracks, errors = prepare(candidates, timer.track)
+    cold = interleave(tracks, limits, rng, timer.before, timer.after)
+    del tracks  # their graphs hold memory that the warm ones need
+    good = [c for c in candidates if c.name in cold]
+    once = [Candidate(c.name, c.calls[:1]) for c in good if c.warm]
+    tracks, warm_errors = prepare(once, timer.track)
+    short = Limits(min(limits.least, 8), min(limits.most, 16), 0.02, 0.05, limits.seconds / 4)
+    warm = interleave(tracks, short, rng, timer.before, timer.after)
+    hosted = {c.name: c.calls[0] for c in good if c.host and median(cold[c.name]) < HOST_US}
+    host = time_host(hosted, timer.after, rng)
+    errors |= warm_errors
+    times = {}
+    for c in candidates:
+        error = errors.get(c.name) or impossible(median(cold[c.name]), c.bytes, timer.peak)
+        found = Times(*(tuple(t.get(c.name, ())) for t in (cold, warm, host)))
+        times[c.name] = Times(error=error) if error else found
+    return Result(times, timer.readings)
+
+
+def impossible(microseconds: float, nbytes: int, peak: float | None) -> str:
+    """Why a time cannot be true, or "". `peak`: bytes a second that the memory can carry."""
+    if not peak or nbytes / microseconds * 1e6 <= peak:
+        return ""
+    return (
+        f"{nbytes / microseconds / 1e6:.2f} TB/s is more than the memory's {peak / 1e12:.2f}: "
+        "the byte count or the timer is wrong"
+    )
+
+
+#: Starts one sample; the function that it returns gives microseconds a launch, after the round.
+Start = Callable[[], Callable[[], float]]
+
+
+@dataclass
+class Track:
+    """A candidate ready to be sampled; `launches` in each sample."""
+
+    start: Start
+    launches: int = 1
+
+
+def prepare(
+    candidates: Sequence[Candidate], track: Callable[[Sequence[Callable[[], Any]]], Track]
+) -> tuple[dict[str, Track], dict[str, str]]:
+    """(tracks, errors) by candidate. What a candidate raises is its result, not the run's."""
+    tracks, errors = {}, {}
+    for c in candidates:
+        try:
+            tracks[c.name] = track(c.calls)
+        except Exception as e:  # noqa: BLE001
+            errors[c.name] = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+    return tracks, errors
+
+
+def interleave(
+    tracks: Mapping[str, Track],
+    limits: Limits,
+    rng: random.Random,
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[], None] = lambda: None,
+    now: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Sample every track once a round, in an order drawn anew, until each is done.
+
+    Sample i of two tracks is of one round, so that they can be compared in pairs.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in tracks}
+    live, start = list(tracks), now()
+    while live:
+        rng.shuffle(live)
+        before()
+        reads = [(name, tracks[name].start()) for name in live]
+        after()
+        for name, read in reads:
+            samples[name].append(read())
+        if now() - start > limits.seconds and all(len(samples[n]) >= 3 for n in live):
+            break
+        live = [n for n in live if not _done(samples[n], tracks[n].launches, limits)]
+    return samples
+
+
+def _done(samples: list[float], launches: int, limits: Limits) -> bool:
+    n = len(samples)
+    if n >= limits.most:
+        return True
+    if n >= 3 and sum(samples) * launches / 1e6 > limits.candidate_s:
+        return True
+    if n < limits.least or n % 4:
+        return False
+    low, high = interval(samples, draws=200)
+    return high - low <= limits.width * median(samples)
+
+
+def time_host(
+    calls: Mapping[str, Callable[[], Any]],
+    settle: Callable[[], None],
+    rng: random.Random,
+    blocks: int = 16,
+    block: int = 20,
+    now: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Microseconds until a call returns: blocks of calls in random order, no synchronisation
+    inside a block and an idle device before it (`settle`)."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    repeat = range(block)
+    for _ in range(blocks):
+        rng.shuffle(names)
+        for name in names:
+            call = calls[name]
+            settle()
+            start = now()
+            for _ in repeat:
+                call()
+            samples[name].append((now() - start) / block * 1e6)
+    return samples
+
+
+class _GpuTimer:
+    """CUDA graphs between events, on the current stream of a `session`."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.stream = torch.cuda.current_stream(device)
+        assert self.stream != torch.cuda.default_stream(device), "time inside a session"
+        index = self.stream.device_index
+        self.peak = gpu_facts(index).peak_bandwidth
+        self.uuid = uuid(index)
+        self.pool = torch.cuda.graph_pool_handle()
+        self.readings: list[nvml.Reading] = []
+        self.rounds = 0
+
+    def before(self) -> None:
+        """Keep the GPU busy for some 100 us, so that the host is ahead of it all round long."""
+        torch.cuda._sleep(200_000)
+
+    def after(self) -> None:
+        """Read the driver while the round still runs, now and then, and wait for its end."""
+        if self.rounds % 16 == 0:
+            reading = nvml.read(self.uuid)
+            self.readings += [reading] if reading else []
+        self.rounds += 1
+        self.stream.synchronize()
+
+    def track(self, calls: Sequence[Callable[[], Any]]) -> Track:
+        """Capture a candidate: one launch for each set, in one graph where launches are short
+        (several times over if need be), in a graph each where they are long."""
+        for call in calls[:2]:  # builds, allocates, tunes
+            call()
+        self.stream.synchronize()
+        count, graph = len(calls), self._capture(calls)
+        self._sample((graph,), count)()()
+        span = count * self._sample((graph,), count)()()
+        if span / count >= SPAN_US and count > 1:
+            graphs = [self._capture([call]) for call in calls]
+            return Track(self._sample(graphs, 1), 1)
+        if span < SPAN_US:
+            count *= -(-int(SPAN_US) // max(1, int(span)))
+            graph = self._capture([*calls] * (count // len(calls)))
+        return Track(self._sample((graph,), count), count)
+
+    def _capture(self, calls: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        results = []  # alive until the end, so that every launch writes memory of its own
+        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+        try:
+            for call in calls:
+                results.append(call())
+        finally:
+            graph.capture_end()
+        graph.replay()
+        self.stream.synchronize()
+        return graph
+
+    def _sample(self, graphs: Sequence[torch.cuda.CUDAGraph], launches: int) -> Start:
+        turn = 0
+
+        def start() -> Callable[[], float]:
+            nonlocal turn
+            graph = graphs[turn % len(graphs)]
+            turn += 1
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record(self.stream)
+            graph.replay()
+            end.record(self.stream)
+
+            def read() -> float:
+                end.synchronize()
+                return begin.elapsed_time(end) * 1e3 / launches
+
+            return read
+
+        return start
+
+
+class _CpuTimer:
+    """The wall clock around enough calls to be read well."""
+
+    SPAN_S = 2e-3
+
+    def __init__(self, device: torch.device):
+        self.peak = None
+        self.readings: list[nvml.Reading] = []
+
+    def before(self) -> None:
+        """Nothing is queued on a CPU."""
+
+    def after(self) -> None:
+        """Nothing is waited for on a CPU."""
+
+    def track(self, calls: Sequence[Callable[[], Any]]) -> Track:
+        """Call until no call brings in fresh pages, then count what fills a sample."""
+        for i in range(8):
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            seconds = _wall(calls[i % len(calls)])
+            if resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults < 256 and i > 0:
+                break
+        launches = max(1, min(4096, int(self.SPAN_S / max(seconds, 1e-7))))
+        turn = 0
+
+        def start() -> Callable[[], float]:
+            nonlocal turn
+            these = [calls[(turn + i) % len(calls)] for i in range(launches)]
+            turn += launches
+            begin = time.perf_counter()
+            for call in these:
+                call()
+            microseconds = (time.perf_counter() - begin) / launches * 1e6
+            return lambda: microseconds
+
+        return Track(start, launches)
+
+
+def _wall(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Make the C library keep what is freed, as the CUDA caching allocator does: otherwise every
+    large result is fresh pages from the system, whose cost hides the operator's. Linux only."""
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # musl
+        return False
+    trim_threshold, mmap_max = -1, -4
+    return mallopt(mmap_max, 0) == 1 and mallopt(trim_threshold, 2**31 - 1) == 1
