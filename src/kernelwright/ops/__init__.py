@@ -1,7 +1,8 @@
 """The operators. A new one is a folder here and a line below."""
 
 from ._ask import explain, warmup
+from .dropout import dropout
 from .rms_norm import rms_norm
 from .softmax import softmax
 
-__all__ = ["explain", "rms_norm", "softmax", "warmup"]
+__all__ = ["dropout", "explain", "rms_norm", "softmax", "warmup"]
