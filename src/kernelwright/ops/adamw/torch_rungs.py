@@ -1,0 +1,45 @@
+"""adamw in PyTorch: the formula parameter by parameter, and PyTorch's own fused operator."""
+
+import torch
+from torch.optim.adam import adam
+
+
+@torch.no_grad()
+def manual(
+    params, grads, exp_avgs, exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps, maximize
+):
+    """Some fifteen kernels a parameter, each over all of it."""
+    for p, g, m, v, step in zip(params, grads, exp_avgs, exp_avg_sqs, state_steps, strict=True):
+        g = -g if maximize else g
+        step += 1
+        t = step.double()
+        m32 = m.float().lerp(g.float(), 1 - beta1)
+        v32 = v.float().lerp(g.float().square(), 1 - beta2)
+        denominator = v32.sqrt() / (1 - beta2**t).sqrt().float() + eps
+        p32 = p.float() * (1 - lr * weight_decay)
+        p.copy_(p32 - (lr / (1 - beta1**t)).float() * m32 / denominator)
+        m.copy_(m32)
+        v.copy_(v32)
+
+
+def native(
+    params, grads, exp_avgs, exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps, maximize
+):
+    """torch.optim.AdamW(fused=True)'s step: one kernel over many parameters."""
+    adam(
+        params,
+        grads,
+        exp_avgs,
+        exp_avg_sqs,
+        [],
+        state_steps,
+        fused=True,
+        amsgrad=False,
+        beta1=beta1,
+        beta2=beta2,
+        lr=lr,
+        weight_decay=weight_decay,
+        eps=eps,
+        maximize=maximize,
+        decoupled_weight_decay=True,
+    )
