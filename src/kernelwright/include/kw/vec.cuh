@@ -1,5 +1,6 @@
 // N elements of T moved by one instruction (up to 16 bytes).
 #pragma once
+#include "kw/types.cuh"
 
 namespace kw {
 
@@ -18,6 +19,53 @@ template <typename T, int N> __device__ __forceinline__ Vec<T, N> load(const T *
 }
 template <typename T, int N> __device__ __forceinline__ void store(T *p, const Vec<T, N> &x) {
   *reinterpret_cast<Vec<T, N> *>(p) = x;
+}
+
+// The same for data that nobody reads again soon: it is the first to leave the caches.
+template <typename T, int N> __device__ __forceinline__ Vec<T, N> load_streaming(const T *p) {
+  static_assert(sizeof(Vec<T, N>) == 16, "16 bytes at a time");
+  const uint4 bits = __ldcs(reinterpret_cast<const uint4 *>(p));
+  Vec<T, N> x;
+  memcpy(&x, &bits, 16);
+  return x;
+}
+template <typename T, int N>
+__device__ __forceinline__ void store_streaming(T *p, const Vec<T, N> &x) {
+  static_assert(sizeof(Vec<T, N>) == 16, "16 bytes at a time");
+  uint4 bits;
+  memcpy(&bits, &x, 16);
+  __stcs(reinterpret_cast<uint4 *>(p), bits);
+}
+
+// All elements at once; 16-bit types go in pairs.
+template <typename T, int N>
+__device__ __forceinline__ void to_float(const Vec<T, N> &x, float (&out)[N]) {
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      typename Pair<T>::type pair;
+      memcpy(&pair, &x.v[i], 4);
+      const float2 two = to_float2(pair);
+      out[i] = two.x, out[i + 1] = two.y;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = to_float(x[i]);
+  }
+}
+template <typename T, int N> __device__ __forceinline__ Vec<T, N> from_float(const float (&in)[N]) {
+  Vec<T, N> x;
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      const auto pair = Pair<T>::from(in[i], in[i + 1]);
+      memcpy(&x.v[i], &pair, 4);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = from_float<T>(in[i]);
+  }
+  return x;
 }
 
 }  // namespace kw

@@ -1,0 +1,37 @@
+// Elementwise functions of a few instructions, for kernels that would else wait for issue slots.
+// Inline PTX stays in functions that have a body for the CPU too.
+#pragma once
+
+namespace kw {
+
+// 2^x in one instruction: relative error 2^-22; what is under 2^-126 becomes 0.
+__device__ __forceinline__ float fast_exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
+// 1 / x in one instruction: relative error 2^-23; what is under 2^-126 becomes 0.
+__device__ __forceinline__ float fast_reciprocal(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0f / x;
+#endif
+}
+
+// c[0] + c[1] x + ... by Horner's rule.
+template <int N> __device__ __forceinline__ float polynomial(const float (&c)[N], float x) {
+  float y = c[N - 1];
+#pragma unroll
+  for (int i = N - 2; i >= 0; --i) y = fmaf(y, x, c[i]);
+  return y;
+}
+
+}  // namespace kw
