@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import os
+import shutil
+import sys
 from functools import cache
+
+from . import modes
+from .errors import ToolchainError
+
+TRITON = (3, 6)  # the oldest whose compiler interface and interpreter are tested
 
 
 @cache
@@ -11,33 +20,89 @@ def missing(backend: str, device_type: str) -> str | None:
     """Why `backend` cannot run on a device of this type here, or None."""
     if backend == "torch":
         return None
-    return {"inductor": _inductor, "triton": _triton, "cuda": _cuda, "numba": _numba}[backend](
-        device_type
-    )
-
-
-def _installed(module: str) -> bool:
+    if device_type not in ("cpu", "cuda"):
+        return f"{backend} rungs run on CUDA and CPU tensors, not on {device_type}"
+    check = {"inductor": _inductor, "triton": _triton, "cuda": _cuda, "numba": _numba}[backend]
     try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+        return check(device_type == "cuda")
+    except ToolchainError as e:
+        return str(e)
 
 
-def _inductor(device_type: str) -> str | None:
+def _inductor(gpu: bool) -> str | None:
+    if gpu:
+        return _triton(True)
+    compilers = (os.environ.get("CXX"), "g++", "clang++", "c++")
+    if not any(c and shutil.which(c.split()[0]) for c in compilers):
+        return "torch.compile needs a C++ compiler on a CPU: install g++ or set CXX"
     return None
 
 
-def _triton(device_type: str) -> str | None:
-    return None if _installed("triton") else "triton is not installed: pip install triton"
+def _triton(gpu: bool) -> str | None:
+    reason = _too_old("triton", TRITON)
+    if reason:
+        return reason
+    if gpu:
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            return "TRITON_INTERPRET=1 is set: triton interprets and cannot compile for the GPU"
+        return _no_launcher()
+    if modes.compiling():
+        return _one_mode("Triton", "the interpreter")
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        return "triton was imported in its compiling mode; set TRITON_INTERPRET=1 to interpret"
+    return None
 
 
-def _cuda(device_type: str) -> str | None:
-    if device_type != "cuda":
+def _cuda(gpu: bool) -> str | None:
+    if not gpu:
         return "CUDA C++ runs on GPUs only; on a CPU it is compiled, not run"
+    from . import driver, nvrtc
+
+    nvrtc.include_folders()
+    compiler, supported = nvrtc.version(), driver.version()
+    if compiler[0] > supported[0]:
+        return (
+            f"NVRTC is {_dotted(compiler)}, but the driver supports CUDA {_dotted(supported)}: "
+            f'update the driver, or pip install "nvidia-cuda-nvrtc<{supported[0] + 1}"'
+        )
+    return _no_launcher()
+
+
+def _numba(gpu: bool) -> str | None:
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed: pip install numba-cuda"
+    if gpu:
+        if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+            return "NUMBA_ENABLE_CUDASIM=1 is set: numba simulates and cannot use the GPU"
+        return None
+    if modes.compiling():
+        return _one_mode("Numba", "the simulator")
+    if "numba" in sys.modules and os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
+        return "numba was imported in its compiling mode; set NUMBA_ENABLE_CUDASIM=1 to simulate"
     return None
 
 
-def _numba(device_type: str) -> str | None:
-    return (
-        None if _installed("numba_cuda") else "numba-cuda is not installed: pip install numba-cuda"
-    )
+def _one_mode(language: str, imitation: str) -> str:
+    return f"{language} compiles for a GPU in this process; {imitation} needs a machine without one"
+
+
+def _no_launcher() -> str | None:
+    from . import driver
+
+    driver.launchers()  # raises, with its own words, without a driver or a C compiler
+    return None
+
+
+def _too_old(package: str, oldest: tuple[int, int]) -> str | None:
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return f"{package} is not installed: pip install {package}"
+    have = tuple(int(p) for p in version.split(".")[:2])
+    if have < oldest:
+        return f"{package} {version} is too old: {_dotted(oldest)} or newer is needed"
+    return None
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,80 @@
+"""One launch of a plan, compiled: what its arguments are, and the compiler for its language."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kernelwright.contract import (
+    CudaKernel,
+    Launch,
+    NumbaKernel,
+    Operator,
+    Plan,
+    Scalar,
+    TensorSpec,
+    TritonKernel,
+)
+
+from . import nvrtc, triton_aot
+from .compiled import Compiled, hidden_parameters
+from .errors import ToolchainError
+
+
+class Tensors:
+    """The specs behind the tensor names of a plan."""
+
+    def __init__(self, plan: Plan, operator: Operator, specs: dict[str, Any]):
+        self.inputs = specs
+        self.outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
+        self.scratch = {n: s.spec for n, s in plan.scratch.items()}
+
+    def __getitem__(self, name: str) -> TensorSpec:
+        element = re.fullmatch(r"(\w+)\[(\d+)\]", name)
+        if element:
+            found = self.inputs.get(element[1])
+            found = found[int(element[2])] if isinstance(found, (list, tuple)) else None
+        else:
+            found = {**self.inputs, **self.outputs, **self.scratch}.get(name)
+        if not isinstance(found, TensorSpec):
+            raise ToolchainError(f"a plan names {name!r}, which is no tensor of the call")
+        return found
+
+
+def name_of(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str:
+    """What a kernel is called in messages and listings."""
+    return kernel.name if isinstance(kernel, CudaKernel) else kernel.fn.__name__
+
+
+def kinds(step: Launch) -> tuple[str, ...]:
+    """What each argument is to a launch: "pointer", "i32", "i64", "f32" or "f64"."""
+    return tuple(a.ctype if isinstance(a, Scalar) else "pointer" for a in step.args)
+
+
+def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
+    """The kernel of one launch for `arch`.
+
+    Raises:
+        CompileError: the compiler refuses it. ToolchainError: a compiler or header is missing, or
+            the plan's arguments are not the kernel's.
+    """
+    kernel = step.kernel
+    if isinstance(kernel, CudaKernel):
+        compiled = nvrtc.compile(kernel, arch)
+        if hidden_parameters(compiled, kinds(step)):
+            raise ToolchainError(f"{kernel.name} takes more arguments than its plan passes")
+        return compiled
+    if isinstance(kernel, TritonKernel):
+        return triton_aot.compile(kernel, tuple(_triton(a, tensors) for a in step.args), arch)
+    from . import numba_rt
+
+    return numba_rt.compile(kernel, step, tensors, arch)
+
+
+def _triton(argument: str | Scalar, tensors: Tensors) -> tuple[str, bool]:
+    if isinstance(argument, Scalar):
+        kind = triton_aot.SCALARS[argument.ctype]
+        value = argument.value
+        return kind, argument.ctype[0] == "i" and isinstance(value, int) and value % 16 == 0
+    spec = tensors[argument]
+    return "*" + triton_aot.TYPES[str(spec.dtype)], spec.align == 16

@@ -1,0 +1,81 @@
+"""What a compiler makes of one kernel, whichever language it was written in."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+
+from .errors import ToolchainError
+
+# The kinds of kernel parameters, by the types that PTX gives them.
+_PTX_KINDS = {
+    "u64": "pointer", "b64": "pointer", "s64": "pointer",
+    "u32": "i32", "b32": "i32", "s32": "i32",
+    "f32": "f32", "f64": "f64",
+}  # fmt: skip
+_SAME = {"i64": "pointer"}  # 64 bits that are no pointer look the same in PTX
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel for one architecture.
+
+    Attributes:
+        name: the symbol in the cubin.
+        arch: "sm_90a".
+        log: what the compiler said, `ptxas -v` included where it ran under it.
+        ttgir: Triton's GPU IR, "" for other languages.
+        shared: dynamic shared memory in bytes that the compiler asks for (Triton).
+        threads: threads of a block where the compiler decides (Triton), else 0.
+    """
+
+    name: str
+    arch: str
+    cubin: bytes
+    ptx: str
+    log: str = ""
+    ttgir: str = ""
+    shared: int = 0
+    threads: int = 0
+
+    def files(self) -> dict[str, bytes]:
+        """As the cache keeps it."""
+        facts = {k: v for k, v in asdict(self).items() if k not in ("cubin", "ptx", "ttgir")}
+        return {
+            "kernel.cubin": self.cubin,
+            "kernel.ptx": self.ptx.encode(),
+            "kernel.ttgir": self.ttgir.encode(),
+            "kernel.json": json.dumps(facts).encode(),
+        }
+
+    @staticmethod
+    def of(files: dict[str, bytes]) -> Compiled:
+        return Compiled(
+            cubin=files["kernel.cubin"],
+            ptx=files["kernel.ptx"].decode(),
+            ttgir=files["kernel.ttgir"].decode(),
+            **json.loads(files["kernel.json"]),
+        )
+
+
+def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
+    """How many pointers the compiler added behind the kernel's own parameters.
+
+    Args:
+        kinds: of the arguments that the plan passes: "pointer", "i32", "i64", "f32", "f64".
+
+    Raises:
+        ToolchainError: the plan's arguments are not what the kernel takes. A launch would read
+            garbage.
+    """
+    entry = re.search(rf"\.entry\s+{re.escape(compiled.name)}\s*\(([^)]*)\)", compiled.ptx)
+    types = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)", entry[1]) if entry else []
+    found = [_PTX_KINDS.get(t, t) for t in types]
+    planned = [_SAME.get(k, k) for k in kinds]
+    rest = found[len(planned) :]
+    if found[: len(planned)] != planned or any(k != "pointer" for k in rest):
+        raise ToolchainError(
+            f"{compiled.name} takes ({', '.join(types)}), but its plan passes ({', '.join(kinds)})"
+        )
+    return len(rest)

@@ -1,0 +1,284 @@
+// The host side of one kernel launch: a callable that holds everything of a launch that does not
+// change (function, grid, block, shared memory, fixed arguments) and takes what does:
+//
+//     launcher(stream, argument, argument, ...)
+//
+// Pointers and integers come as Python ints, floats as Python floats. The driver's functions are
+// given by address (`set_driver`), so this file needs no CUDA header, and tests can stand in for
+// the driver.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <structmember.h>
+
+// The driver's launch structures, as cuda.h lays them out (CUDA 12 and 13).
+typedef int Result;
+typedef struct {
+  int id;
+  char pad[4];
+  union {
+    char bytes[64];
+    struct {
+      unsigned x, y, z;
+    } cluster;
+    int policy;
+  } value;
+} Attribute;
+typedef struct {
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  Attribute *attributes;
+  unsigned count;
+} Config;
+_Static_assert(sizeof(Attribute) == 72, "CUlaunchAttribute");
+_Static_assert(offsetof(Config, stream) == 32 && sizeof(Config) == 56, "CUlaunchConfig");
+enum { CLUSTER_DIMENSION = 4, CLUSTER_SCHEDULING_POLICY = 5, POLICY_SPREAD = 1 };
+
+static struct {
+  Result (*launch)(const Config *, void *function, void **parameters, void **extra);
+  Result (*get_context)(void **);
+  Result (*push_context)(void *);
+  Result (*pop_context)(void **);
+  Result (*error_name)(Result, const char **);
+  Result (*error_string)(Result, const char **);
+  Result (*capture_info)(void *stream, int *status, uint64_t *id, void *graph, void *dependencies,
+                         void *count);
+} driver;
+
+enum { MAX_PARAMETERS = 256 };
+
+typedef union {
+  uint64_t u64;
+  int32_t i32;
+  int64_t i64;
+  float f32;
+  double f64;
+} Value;
+
+// clang-format off
+typedef struct {
+  PyObject_HEAD
+  vectorcallfunc call;
+  PyObject *name;
+  void *function, *context;
+  Config config;
+  Attribute attributes[2];
+  int count, open;                // all parameters; those that each call gives
+  char kinds[MAX_PARAMETERS];     // p, i, l, f, d
+  short slots[MAX_PARAMETERS];    // parameter that the n-th argument of a call fills
+  Value values[MAX_PARAMETERS];   // fixed ones filled in
+} Launcher;
+// clang-format on
+
+static PyObject *driver_error(Result code, PyObject *name) {
+  const char *symbol = NULL, *text = NULL;
+  driver.error_name(code, &symbol);
+  driver.error_string(code, &text);
+  return PyErr_Format(PyExc_RuntimeError, "%U: %s (%s)", name, symbol ? symbol : "unknown error",
+                      text ? text : "no description");
+}
+
+// Returns -1 with an exception set where `object` is not a number of this kind.
+static int fill(Value *value, char kind, PyObject *object) {
+  switch (kind) {
+  case 'p':
+    value->u64 = PyLong_AsUnsignedLongLong(object);
+    break;
+  case 'l':
+    value->i64 = PyLong_AsLongLong(object);
+    break;
+  case 'i': {
+    long long wide = PyLong_AsLongLong(object);
+    if (wide != (int32_t)wide && !PyErr_Occurred())
+      PyErr_Format(PyExc_OverflowError, "%lld does not fit an int32 kernel argument", wide);
+    value->i32 = (int32_t)wide;
+    break;
+  }
+  case 'f':
+    value->f32 = (float)PyFloat_AsDouble(object);
+    break;
+  case 'd':
+    value->f64 = PyFloat_AsDouble(object);
+    break;
+  default:
+    PyErr_Format(PyExc_ValueError, "unknown parameter kind '%c'", kind);
+  }
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *keywords) {
+  Launcher *l = (Launcher *)self;
+  Py_ssize_t given = PyVectorcall_NARGS(nargsf);
+  if (given != l->open + 1 || keywords)
+    return PyErr_Format(PyExc_TypeError, "%U: a stream and %d arguments are needed, %zd given",
+                        l->name, l->open, given - 1);
+  // Copies, because other threads may launch the same object once the GIL is released.
+  Value values[MAX_PARAMETERS];
+  void *parameters[MAX_PARAMETERS];
+  Config config = l->config;
+  config.attributes = l->attributes;
+  config.stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(args[0]);
+  if (config.stream == (void *)(uintptr_t)-1 && PyErr_Occurred())
+    return NULL;
+  memcpy(values, l->values, l->count * sizeof(Value));
+  for (int i = 0; i < l->open; i++)
+    if (fill(&values[l->slots[i]], l->kinds[l->slots[i]], args[i + 1]) < 0)
+      return NULL;
+  for (int i = 0; i < l->count; i++)
+    parameters[i] = &values[i];
+
+  Result code;
+  Py_BEGIN_ALLOW_THREADS;
+  void *current = NULL;
+  code = driver.get_context(&current);
+  // A fresh thread, or one that works on another device, has another context or none.
+  int foreign = code == 0 && current != l->context;
+  if (foreign)
+    code = driver.push_context(l->context);
+  if (code == 0) {
+    code = driver.launch(&config, l->function, parameters, NULL);
+    if (foreign) {
+      Result popped = driver.pop_context(&current);
+      code = code ? code : popped;
+    }
+  }
+  Py_END_ALLOW_THREADS;
+  if (code)
+    return driver_error(code, l->name);
+  Py_RETURN_NONE;
+}
+
+static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  static char *names[] = {"name",   "function", "context",    "grid", "block",
+                          "shared", "cluster",  "parameters", NULL};
+  PyObject *name, *parameters;
+  unsigned long long function, context;
+  Config c = {0};
+  unsigned cluster;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "UKK(III)(III)IIO!", names, &name, &function,
+                                   &context, &c.grid[0], &c.grid[1], &c.grid[2], &c.block[0],
+                                   &c.block[1], &c.block[2], &c.shared, &cluster, &PyTuple_Type,
+                                   &parameters))
+    return NULL;
+  if (!driver.launch) {
+    PyErr_SetString(PyExc_RuntimeError, "set_driver has not been called");
+    return NULL;
+  }
+  if (PyTuple_GET_SIZE(parameters) > MAX_PARAMETERS)
+    return PyErr_Format(PyExc_ValueError, "%U: %zd parameters, at most %d are possible", name,
+                        PyTuple_GET_SIZE(parameters), MAX_PARAMETERS);
+  Launcher *l = (Launcher *)type->tp_alloc(type, 0);
+  if (!l)
+    return NULL;
+  l->call = launch;
+  l->name = Py_NewRef(name);
+  l->function = (void *)(uintptr_t)function;
+  l->context = (void *)(uintptr_t)context;
+  if (cluster > 1) {
+    l->attributes[0].id = CLUSTER_DIMENSION;
+    l->attributes[0].value.cluster.x = cluster;
+    l->attributes[0].value.cluster.y = l->attributes[0].value.cluster.z = 1;
+    l->attributes[1].id = CLUSTER_SCHEDULING_POLICY;
+    l->attributes[1].value.policy = POLICY_SPREAD;
+    c.count = 2;
+  }
+  l->config = c;
+  l->count = (int)PyTuple_GET_SIZE(parameters);
+  for (int i = 0; i < l->count; i++) {
+    int kind;
+    PyObject *value;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(parameters, i), "CO", &kind, &value))
+      goto fail;
+    l->kinds[i] = (char)kind;
+    if (value == Py_None)
+      l->slots[l->open++] = (short)i;
+    else if (fill(&l->values[i], l->kinds[i], value) < 0)
+      goto fail;
+  }
+  return (PyObject *)l;
+fail:
+  Py_DECREF(l);
+  return NULL;
+}
+
+static void launcher_dealloc(PyObject *self) {
+  Py_XDECREF(((Launcher *)self)->name);
+  Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *launcher_repr(PyObject *self) {
+  Launcher *l = (Launcher *)self;
+  return PyUnicode_FromFormat("<launcher of %U, grid (%u, %u, %u), block (%u, %u, %u)>", l->name,
+                              l->config.grid[0], l->config.grid[1], l->config.grid[2],
+                              l->config.block[0], l->config.block[1], l->config.block[2]);
+}
+
+static PyTypeObject launcher_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelwright_launcher.Launcher",
+    .tp_doc = "Launcher(name, function, context, grid, block, shared, cluster, parameters)\n\n"
+              "parameters: (kind, value) of each kernel parameter; kind is p, i, l, f or d,\n"
+              "value a number, or None for one that each call gives.",
+    .tp_basicsize = sizeof(Launcher),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Launcher, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = launcher_new,
+    .tp_dealloc = launcher_dealloc,
+    .tp_repr = launcher_repr,
+};
+
+static PyObject *set_driver(PyObject *module, PyObject *args) {
+  unsigned long long a[7];
+  if (!PyArg_ParseTuple(args, "KKKKKKK", &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6]))
+    return NULL;
+  memcpy(&driver.launch, &a[0], sizeof(void *));
+  memcpy(&driver.get_context, &a[1], sizeof(void *));
+  memcpy(&driver.push_context, &a[2], sizeof(void *));
+  memcpy(&driver.pop_context, &a[3], sizeof(void *));
+  memcpy(&driver.error_name, &a[4], sizeof(void *));
+  memcpy(&driver.error_string, &a[5], sizeof(void *));
+  memcpy(&driver.capture_info, &a[6], sizeof(void *));
+  Py_RETURN_NONE;
+}
+
+// The legacy default stream (0) cannot be captured, and must not be asked about during a capture.
+static PyObject *capture_id(PyObject *module, PyObject *stream) {
+  uint64_t id = 0;
+  int status = 0;
+  void *handle = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(stream);
+  if (PyErr_Occurred())
+    return NULL;
+  if (handle) {
+    Result code = driver.capture_info(handle, &status, &id, NULL, NULL, NULL);
+    if (code) {
+      PyObject *name = PyUnicode_FromString("cuStreamGetCaptureInfo");
+      if (name) {
+        driver_error(code, name);
+        Py_DECREF(name);
+      }
+      return NULL;
+    }
+  }
+  return PyLong_FromUnsignedLongLong(status ? id : 0);
+}
+
+static PyMethodDef methods[] = {
+    {"set_driver", set_driver, METH_VARARGS,
+     "set_driver(launch, get_context, push_context, pop_context, error_name, error_string, "
+     "capture_info): addresses of the driver's functions"},
+    {"capture_id", capture_id, METH_O, "The id of the graph a stream is captured into, or 0"},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kernelwright_launcher", NULL, -1,
+                                        methods};
+
+PyMODINIT_FUNC PyInit_kernelwright_launcher(void) {
+  if (PyType_Ready(&launcher_type) < 0)
+    return NULL;
+  PyObject *module = PyModule_Create(&definition);
+  if (module && PyModule_AddObjectRef(module, "Launcher", (PyObject *)&launcher_type) < 0)
+    Py_CLEAR(module);
+  return module;
+}

@@ -1,0 +1,73 @@
+"""Builds launcher.c with the system's C compiler, once, and loads it."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from functools import cache as once
+from pathlib import Path
+from types import ModuleType
+
+from . import cache
+from .errors import CompileError, ToolchainError
+from .progress import waiting
+
+SOURCE = Path(__file__).with_name("launcher.c")
+NAME = "kernelwright_launcher"
+FLAGS = ("-O2", "-fPIC", "-shared", "-std=c11")
+
+
+def compiler() -> list[str] | None:
+    """The C compiler's command: CC, or cc, gcc or clang from PATH; None where there is none."""
+    if os.environ.get("CC"):
+        return shlex.split(os.environ["CC"])
+    found = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+    return [found] if found else None
+
+
+@once
+def module() -> ModuleType:
+    """The extension module, its driver not set yet.
+
+    Raises:
+        ToolchainError: no compiler, or no Python.h. CompileError: the compiler refuses.
+    """
+    path = _built()
+    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
+    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
+    assert spec is not None
+    made = importlib.util.module_from_spec(spec)
+    loader.exec_module(made)
+    return made
+
+
+def _built() -> Path:
+    command = compiler()
+    if command is None:
+        raise ToolchainError("no C compiler: install gcc or clang, or set CC")
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").exists():
+        raise ToolchainError(f"no Python.h in {headers}: install Python's development headers")
+    source = SOURCE.read_text()
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
+    entry = cache.key([source, version.stdout, " ".join(FLAGS), suffix, str(headers)])
+    name = NAME + suffix
+    if cache.get("launcher", entry) is None:
+        with tempfile.TemporaryDirectory() as folder, waiting("building the launcher"):
+            out = Path(folder) / name
+            done = subprocess.run(
+                [*command, *FLAGS, f"-I{headers}", str(SOURCE), "-o", str(out)],
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode:
+                raise CompileError(f"{command[0]} refused {SOURCE.name}:\n{done.stderr}")
+            cache.put("launcher", entry, {name: out.read_bytes()})
+    return cache.path("launcher", entry) / name

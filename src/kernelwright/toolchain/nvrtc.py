@@ -1,0 +1,173 @@
+"""CUDA C++ to a cubin, through NVRTC; needs headers, but no GPU and no driver."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+from functools import cache as once
+from pathlib import Path
+
+from kernelwright.contract import CudaKernel
+
+from . import cache
+from .compiled import Compiled
+from .errors import CompileError, ToolchainError
+from .progress import waiting
+
+INCLUDE = Path(__file__).resolve().parent.parent / "include"
+FLAGS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
+#: Files without which cuda_fp16.h and cuda_bf16.h do not compile; wheels split them in three.
+NEEDED = ("cuda_bf16.h", "cuda_fp16.h", "crt/host_defines.h", "nv/target")
+WHEELS = "nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl"
+
+
+def compile(kernel: CudaKernel, arch: str) -> Compiled:
+    """`kernel` for `arch` ("sm_90a"), from the cache where its sources have not changed.
+
+    Raises:
+        CompileError: with NVRTC's log, which names file and line.
+        ToolchainError: NVRTC or the CUDA headers are not installed.
+    """
+    text = kernel.source.read_text()
+    key = cache.key(
+        [*_sources(kernel.source), kernel.name, arch, *FLAGS, str(version()), header_version()]
+    )
+    found = cache.get("cuda", key)
+    if found is None:
+        with waiting(f"compiling {kernel.source.name} for {arch}"):
+            compiled = _compile(kernel, text, arch)
+        cache.put("cuda", key, compiled.files())
+        return compiled
+    return Compiled.of(found)
+
+
+def _compile(kernel: CudaKernel, text: str, arch: str) -> Compiled:
+    from cuda.bindings import nvrtc
+
+    includes = (INCLUDE, kernel.source.parent, *include_folders())
+    options = [f"--gpu-architecture={arch}", *FLAGS, *(f"-I{p}" for p in includes)]
+    program = _ok(nvrtc.nvrtcCreateProgram(text.encode(), str(kernel.source).encode(), 0, [], []))
+    try:
+        expression = kernel.name.encode()
+        _ok(nvrtc.nvrtcAddNameExpression(program, expression))
+        (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+        log = _bytes(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        log = log.decode(errors="replace").strip("\0 \n")
+        if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(f"NVRTC refused {kernel.name} for {arch} ({code.name}):\n{log}")
+        return Compiled(
+            name=_ok(nvrtc.nvrtcGetLoweredName(program, expression)).decode(),
+            arch=arch,
+            cubin=_bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program),
+            ptx=_bytes(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode().rstrip("\0"),
+            log=log,
+        )
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _ok(result: tuple):
+    code, *values = result
+    if code.value:
+        raise CompileError(f"NVRTC: {code.name}")
+    return values[0] if values else None
+
+
+def _bytes(size, get, program) -> bytes:
+    buffer = bytearray(_ok(size(program)))
+    _ok(get(program, buffer))
+    return bytes(buffer)
+
+
+@once
+def version() -> tuple[int, int]:
+    """NVRTC's version, (13, 0).
+
+    Raises:
+        ToolchainError: cuda-bindings or NVRTC is not installed.
+    """
+    try:
+        from cuda.bindings import nvrtc
+
+        code, major, minor = nvrtc.nvrtcVersion()
+    except ImportError:
+        raise ToolchainError("cuda-bindings is not installed: pip install cuda-bindings") from None
+    except RuntimeError as e:  # cuda-bindings: the library is not found
+        raise ToolchainError(
+            f"NVRTC is not installed: pip install nvidia-cuda-nvrtc ({e})"
+        ) from None
+    assert not code.value, code
+    return major, minor
+
+
+@once
+def include_folders() -> tuple[Path, ...]:
+    """Where the CUDA headers are: the first complete set among the wheels, then CUDA_HOME and the
+    system's; one of NVRTC's version goes before others.
+
+    Raises:
+        ToolchainError: naming the file that is missing, and what brings it.
+    """
+    complete = [f for f in map(_with_cccl, _candidates()) if not _lacks(f)]
+    if not complete:
+        lacking = {f: _lacks(_with_cccl(f)) for f in _candidates()}
+        seen = "; ".join(f"{f} lacks {', '.join(m)}" for f, m in lacking.items()) or "no folder"
+        raise ToolchainError(
+            f"the CUDA headers are not complete ({seen}): pip install {WHEELS}, or set CUDA_HOME"
+        )
+    major, minor = version()
+    exact = [f for f in complete if _header_version(f[0]) == (major, minor)]
+    return (exact or complete)[0]
+
+
+def header_version() -> str:
+    """The version and place of the CUDA headers that kernels are compiled with."""
+    folder = include_folders()[0]
+    return f"{_header_version(folder)} {folder}"
+
+
+def _candidates() -> list[Path]:
+    spec = importlib.util.find_spec("nvidia")
+    wheels = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+    folders = [f for w in wheels for f in sorted(w.glob("*/include"))]
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        homes.append(str(Path(nvcc).resolve().parent.parent))
+    folders += [Path(h) / "include" for h in homes if h]
+    return [f for f in dict.fromkeys(folders) if (f / "cuda_fp16.h").exists()]
+
+
+def _with_cccl(folder: Path) -> tuple[Path, ...]:
+    return (folder, folder / "cccl") if (folder / "cccl").is_dir() else (folder,)
+
+
+def _lacks(folders: tuple[Path, ...]) -> list[str]:
+    return [n for n in NEEDED if not any((f / n).exists() for f in folders)]
+
+
+def _header_version(folder: Path) -> tuple[int, int] | None:
+    header = folder / "cuda_runtime_api.h"
+    text = header.read_text(errors="replace") if header.exists() else ""
+    found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
+    return (int(found[1]) // 1000, int(found[1]) % 1000 // 10) if found else None
+
+
+def _sources(path: Path, seen: set[Path] | None = None) -> list[str]:
+    """The texts of a source and of the headers beside it or in our include folder that it takes
+    in, transitively. NVIDIA's are covered by their version."""
+    seen = set() if seen is None else seen
+    path = path.resolve()
+    if path in seen:
+        return []
+    seen.add(path)
+    text = path.read_text()
+    texts = [str(path.name), text]
+    for name in re.findall(r'#\s*include\s*[<"]([^>"]+)[>"]', text):
+        for folder in (path.parent, INCLUDE):
+            if (folder / name).is_file():
+                texts += _sources(folder / name, seen)
+                break
+    return texts

@@ -1,0 +1,86 @@
+"""NVIDIA's command-line tools: ptxas, nvdisasm, cuobjdump, wherever this machine has them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from .errors import CompileError, ToolchainError
+
+
+@cache
+def find(name: str) -> tuple[Path, tuple[int, int]]:
+    """The newest tool of that name and its CUDA version: the CUDA toolkit's or a wheel's.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    found = [(version, path) for path in _candidates(name) if (version := _version(path))]
+    if not found:
+        raise ToolchainError(
+            f"{name} is not on this machine: pip install triton, or install the CUDA toolkit"
+        )
+    version, path = max(found)
+    return path, version
+
+
+def _candidates(name: str) -> list[Path]:
+    folders = [Path(h) / "bin" for h in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if h]
+    on_path = shutil.which(name)
+    if on_path:
+        folders.append(Path(on_path).parent)
+    triton = importlib.util.find_spec("triton")
+    if triton and triton.origin:
+        folders.append(Path(triton.origin).parent / "backends" / "nvidia" / "bin")
+    nvidia = importlib.util.find_spec("nvidia")
+    for wheel in (nvidia.submodule_search_locations or ()) if nvidia else ():
+        folders += sorted(Path(wheel).glob("*/bin"))
+    return [p for f in folders if (p := f / name).is_file()]
+
+
+def _version(tool: Path) -> tuple[int, int] | None:
+    done = subprocess.run([str(tool), "--version"], capture_output=True, text=True)
+    found = re.search(r"release (\d+)\.(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def assemble(ptx: str, arch: str) -> tuple[bytes, str]:
+    """(cubin, log of `ptxas -v`) of PTX text.
+
+    Raises:
+        CompileError: with ptxas's message.
+    """
+    tool, _ = find("ptxas")
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        done = subprocess.run(
+            [str(tool), "-v", "--gpu-name", arch, str(source), "-o", str(out)],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise CompileError(f"{tool} refused the PTX for {arch}:\n{done.stderr.strip()}")
+        return out.read_bytes(), done.stderr.strip()
+
+
+def disassemble(cubin: bytes) -> str:
+    """SASS of a cubin.
+
+    Raises:
+        ToolchainError: nvdisasm does not know the cubin's architecture or format.
+    """
+    tool, _ = find("nvdisasm")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = subprocess.run([str(tool), "-c", str(path)], capture_output=True, text=True)
+    if done.returncode or ".text." not in done.stdout:
+        raise ToolchainError(f"{tool} cannot read the cubin: {done.stderr.strip()}")
+    return done.stdout

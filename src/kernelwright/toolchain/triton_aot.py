@@ -1,0 +1,97 @@
+"""Triton kernels to cubins, ahead of time: for any architecture, without a GPU."""
+
+from __future__ import annotations
+
+from kernelwright.contract import TritonKernel
+
+from .compiled import Compiled
+from .errors import CompileError, ToolchainError
+from .progress import waiting
+
+# (type in Triton's signature, divisible by 16), one for each argument that is no constexpr
+Kinds = tuple[tuple[str, bool], ...]
+
+TYPES = {
+    "torch.float64": "fp64",
+    "torch.float32": "fp32",
+    "torch.float16": "fp16",
+    "torch.bfloat16": "bf16",
+    "torch.float8_e4m3fn": "fp8e4nv",
+    "torch.float8_e5m2": "fp8e5",
+    "torch.int64": "i64",
+    "torch.int32": "i32",
+    "torch.int16": "i16",
+    "torch.int8": "i8",
+    "torch.uint64": "u64",
+    "torch.uint32": "u32",
+    "torch.uint16": "u16",
+    "torch.uint8": "u8",
+    "torch.bool": "i1",
+}
+SCALARS = {"i32": "i32", "i64": "i64", "f32": "fp32", "f64": "fp64"}
+
+_made: dict[tuple, Compiled] = {}
+
+
+def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
+    """`kernel` for `arch`; triton keeps its own cache on disk.
+
+    Integers that are 1 stay arguments, unlike under triton's own launch: what depends on one
+    belongs in `TritonKernel.constexprs`, where the interpreter sees the same.
+
+    Raises:
+        CompileError: with triton's message.
+        ToolchainError: triton interprets in this process.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    fn = kernel.fn
+    if not isinstance(fn, triton.JITFunction):
+        raise ToolchainError(
+            f"{fn.__name__}: triton interprets in this process and cannot compile; "
+            "call kernelwright.toolchain.compile_only() before the first rung is imported"
+        )
+    key = (fn, repr(sorted(kernel.constexprs.items())), kinds, kernel.num_warps,
+           kernel.num_stages, arch)  # fmt: skip
+    if key in _made:
+        return _made[key]
+    signature, attributes = {}, {}
+    rest = iter(kinds)
+    for i, name in enumerate(fn.arg_names):
+        if name in kernel.constexprs:
+            signature[name] = "constexpr"
+            continue
+        kind, divisible = next(rest, (None, False))
+        if kind is None:
+            raise ToolchainError(f"{fn.__name__}: its plan passes no {name}")
+        signature[name] = kind
+        if divisible:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    if next(rest, None) is not None:
+        raise ToolchainError(f"{fn.__name__}: its plan passes more arguments than it takes")
+    source = ASTSource(fn, signature, kernel.constexprs, attributes)
+    target = GPUTarget("cuda", int("".join(filter(str.isdigit, arch))), 32)
+    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages}
+    try:
+        with waiting(f"compiling {fn.__name__} for {arch}"):
+            made = triton.compile(source, target=target, options=options)
+    except Exception as e:  # every stage of triton raises types of its own
+        raise CompileError(f"triton refused {fn.__name__} for {arch}:\n{e}") from e
+    facts = made.metadata
+    if facts.global_scratch_size:
+        raise ToolchainError(
+            f"{fn.__name__} needs {facts.global_scratch_size} bytes of triton's global scratch a "
+            "program; tensor descriptors made inside a kernel are not supported"
+        )
+    _made[key] = Compiled(
+        name=facts.name,
+        arch=arch,
+        cubin=made.asm["cubin"],
+        ptx=made.asm["ptx"],
+        ttgir=made.asm["ttgir"],
+        shared=facts.shared,
+        threads=32 * facts.num_warps,
+    )
+    return _made[key]
