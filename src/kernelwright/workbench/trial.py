@@ -1,0 +1,258 @@
+"""One candidate on one case: the runs that checks look at, and what they should have given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+
+from kernelwright.contract import Case, Operator
+from kernelwright.contract.compare import Verdict, compare
+from kernelwright.toolchain import memory
+
+FENCE = 64  # elements of filler on either side of a copied argument
+_CACHED = 2**20  # elements; what larger cases should give is computed each time
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """What claims to be an operator: a rung with a config, a user's kernel, a wrong one.
+
+    Attributes:
+        operator: what it claims to be.
+        call: takes the operator's arguments in the schema's order.
+        native: PyTorch's own, called the same way; twice its error is the budget.
+        deterministic: claims to give the same bits each time.
+        sibling: a case of another shape that the candidate takes too, or None.
+    """
+
+    operator: Operator
+    call: Callable[..., Any]
+    native: Callable[..., Any]
+    deterministic: bool = True
+    sibling: Callable[[Case], Case | None] = lambda case: None
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """The arguments of a case and what they should give: `reference` in float64, `native` by
+    PyTorch, and the `noise` of PyTorch's float32 around them (see `contract.compare`). Mutated
+    arguments count as results."""
+
+    args: dict[str, Any]
+    reference: tuple[torch.Tensor, ...]
+    native: tuple[torch.Tensor, ...]
+    noise: tuple[torch.Tensor, ...]
+
+
+def expected(operator: Operator, native: Callable, case: Case, device: str) -> Expected:
+    remembered = case.numel < _CACHED
+    return (_remembered if remembered else _expected)(operator, native, case, device)
+
+
+def _expected(operator: Operator, native: Callable, case: Case, device: str) -> Expected:
+    made = operator.inputs(case, device)
+    args = {a.name: made.get(a.name, a.default) for a in operator.args}
+    theirs = map_tensors(args, copy_of)
+    return Expected(
+        args,
+        _reference(operator, args),
+        all_results(operator, theirs, native(*theirs.values())),
+        _noise(operator, native, args, 8 if case.numel < _CACHED else 2),
+    )
+
+
+def _reference(operator: Operator, args: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    exact = map_tensors(args, lambda t: t.double() if t.is_floating_point() else t.clone())
+    return all_results(operator, exact, operator.reference(**exact))
+
+
+def _noise(operator: Operator, native: Callable, args: dict[str, Any], draws: int):
+    """For each element of each result, the largest error of PyTorch in float32 (float64 where an
+    argument is) over inputs that are nudged by its rounding."""
+    wide = torch.float32
+    if any(t.dtype == torch.float64 for t in tensors(args)):
+        wide = torch.float64
+    generator = torch.Generator(device=tensors(args)[0].device).manual_seed(0)
+
+    def nudged(t):
+        if not t.is_floating_point():
+            return t.clone()
+        nudge = torch.rand(t.shape, generator=generator, device=t.device, dtype=wide) - 0.5
+        return t.to(wide) * (1 + 2 * torch.finfo(wide).eps * nudge)
+
+    largest: list[torch.Tensor] = []
+    for _ in range(draws):
+        near = map_tensors(args, nudged)
+        want = _reference(operator, near)
+        got = all_results(operator, near, native(*near.values()))
+        errors = [
+            (g.double() - w.double()).abs().nan_to_num(0, 0, 0)
+            for g, w in zip(got, want, strict=True)
+        ]
+        largest = list(map(torch.maximum, largest, errors)) if largest else errors
+    return tuple(largest)
+
+
+_remembered = lru_cache(maxsize=512)(_expected)
+
+
+@dataclass(eq=False)
+class Run:
+    """A call that has been made: its arguments behind fences, its results, what its allocations
+    say afterwards."""
+
+    fenced: Fenced
+    results: tuple[torch.Tensor, ...]
+    outputs: tuple[Any, ...]  # results without mutated arguments
+    allocations: str | None  # what is wrong with its outputs' and workspaces' memory
+
+
+@dataclass(eq=False)
+class Trial:
+    """A candidate on a case. `verdicts` grows with each comparison that checks ask for."""
+
+    candidate: Candidate
+    case: Case
+    device: str
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def operator(self) -> Operator:
+        return self.candidate.operator
+
+    def expected(self, seed: int = 0) -> Expected:
+        case = replace(self.case, seed=seed)
+        return expected(self.operator, self.candidate.native, case, self.device)
+
+    def call(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        """Call the candidate; its results, mutated arguments among them."""
+        return all_results(self.operator, args, self.candidate.call(*args.values()))
+
+    @cached_property
+    def first(self) -> Run:
+        """The first call, behind fences and with poisoned outputs."""
+        fenced = Fenced(self.expected().args)
+        with memory.guarded() as guard:
+            results = self.call(fenced.args)
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return Run(fenced, results, results[: len(self.operator.results)], guard.check())
+
+    def judge(self, results: tuple, want: Expected) -> str | None:
+        """Why results are wrong by value, or None."""
+        if len(results) != len(want.native):
+            return f"{len(results)} results, should be {len(want.native)}"
+        names = result_names(self.operator, want.args)
+        exact = self.operator.exact
+        for name, out, native, reference, noise in zip(
+            names, results, want.native, want.reference, want.noise, strict=True
+        ):
+            verdict = compare(out, native, reference, noise=noise, exact=exact)
+            self.verdicts.append(verdict)
+            if not verdict.ok:
+                return f"{name}: {verdict.why}"
+        return None
+
+
+class Fenced:
+    """Copies of a call's arguments, strides and alignment kept, in memory filled with NaN (or
+    another value that spoils a result) before, behind and between their elements."""
+
+    def __init__(self, args: dict[str, Any]):
+        self._buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.args = map_tensors(args, self._place)
+
+    def _place(self, t: torch.Tensor) -> torch.Tensor:
+        extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+        lead = FENCE + t.data_ptr() % 16 // t.itemsize
+        size = lead + (extent if t.numel() else 0) + FENCE
+        buffer = torch.full((size,), _filler(t.dtype), dtype=t.dtype, device=t.device)
+        view = buffer.as_strided(t.shape, t.stride(), lead)
+        _unexpanded(view).copy_(_unexpanded(t))
+        self._buffers.append((buffer, buffer.clone()))
+        return view
+
+    def refill(self, args: dict[str, Any]) -> None:
+        """Other values in the same memory."""
+        for mine, theirs in zip(tensors(self.args), tensors(args), strict=True):
+            _unexpanded(mine).copy_(_unexpanded(theirs))
+        for buffer, before in self._buffers:
+            before.copy_(buffer)
+
+    def changed(self, mutated: tuple[str, ...]) -> str | None:
+        """Which argument's memory has changed, elements of mutated arguments left out, or None."""
+        buffers = iter(self._buffers)
+        for name, v in self.args.items():
+            for view in tensors({name: v}):
+                buffer, before = next(buffers)
+                if name in mutated:
+                    offset = view.storage_offset()
+                    before.as_strided(view.shape, view.stride(), offset).copy_(view)
+                if not same_bits(buffer, before):
+                    return name
+        return None
+
+
+def _filler(dtype: torch.dtype) -> float | int | bool:
+    if dtype.is_floating_point:
+        return float("nan")
+    return True if dtype == torch.bool else torch.iinfo(dtype).max
+
+
+def _unexpanded(t: torch.Tensor) -> torch.Tensor:
+    shape = [1 if s == 0 else n for n, s in zip(t.shape, t.stride(), strict=True)]
+    return t.as_strided(shape, t.stride())
+
+
+def copy_of(t: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, stride 0 among them."""
+    return Fenced({"t": t}).args["t"]
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal as bytes: NaNs with one payload are equal, 0 and -0 are not."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.numel() == 0:
+        return True
+    a, b = a.contiguous().reshape(-1), b.contiguous().reshape(-1)
+    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def tensors(args: dict[str, Any]) -> list[torch.Tensor]:
+    found = []
+    for v in args.values():
+        found += [t for t in (v if isinstance(v, (list, tuple)) else (v,)) if is_tensor(t)]
+    return found
+
+
+def map_tensors(args: dict[str, Any], fn: Callable) -> dict[str, Any]:
+    def apply(v):
+        if isinstance(v, (list, tuple)) and v and is_tensor(v[0]):
+            return [fn(t) for t in v]
+        return fn(v) if is_tensor(v) else v
+
+    return {k: apply(v) for k, v in args.items()}
+
+
+def is_tensor(v: Any) -> bool:
+    return isinstance(v, torch.Tensor)
+
+
+def all_results(operator: Operator, args: dict[str, Any], out: Any) -> tuple[Any, ...]:
+    """What a call returned, then the arguments that it changed."""
+    results = () if out is None else tuple(out) if isinstance(out, (list, tuple)) else (out,)
+    return (*results, *tensors({n: args[n] for n in operator.mutated}))
+
+
+def result_names(operator: Operator, args: dict[str, Any]) -> list[str]:
+    """Names of `all_results`, "params[3]" for an element of a list."""
+    names = list(operator.results)
+    for n in operator.mutated:
+        v = args[n]
+        names += [f"{n}[{i}]" for i in range(len(v))] if isinstance(v, (list, tuple)) else [n]
+    return names

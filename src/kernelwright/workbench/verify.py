@@ -1,0 +1,385 @@
+"""Is every rung right? Runs operator x rung x config x case through the checks.
+
+What the machine has decides what runs. With a GPU everything runs natively. Without one, PyTorch
+rungs run as they are, Triton rungs in its interpreter, Numba rungs in its simulator, CUDA C++
+rungs are compiled; `skip` is the rule that keeps that bearable, and every case left out has its
+reason counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+import kernelwright.ops  # noqa: F401  (fills the registry)
+from kernelwright import toolchain
+from kernelwright.contract import H200, Case, Config, CudaKernel, Ladder, Rung
+from kernelwright.contract.compare import Error, Verdict
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import (
+    UnknownOperator,
+    device_of,
+    entry_of,
+    ladders,
+    launcher,
+    plan_of,
+    proven_on,
+    source_hash,
+    specs_of,
+    unsupported,
+)
+from kernelwright.toolchain import memory, nvrtc
+
+from .checks import CHECKS, Check, rejection
+from .records import Record
+from .trial import Candidate, Trial
+
+ARCH = "sm_90a"  # what CUDA C++ is compiled for where it cannot run
+
+#: Elements of the largest case that a backend takes without a GPU. The interpreter runs 1e6
+#: elements/s, the simulator 434 threads/s where they meet at barriers.
+LIMIT = {"torch": 2**18, "inductor": 2**13, "triton": 2**14, "numba": 200}
+
+#: How many cases a rung runs where each costs seconds without a GPU: a compilation, a simulation.
+HANDFUL = {"inductor": 2, "numba": 4}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One rung and config on one case. `outcome` is pass, wrong, error or skipped; `check` is the
+    check that objected."""
+
+    outcome: str
+    case: Case
+    check: str = ""
+    why: str = ""
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rung and config on every case.
+
+    Attributes:
+        outcome: pass, wrong, error, compiled (here, not run) or unsupported.
+        why: the first thing wrong, or what "compiled" means.
+        passed: cases that passed.
+        failures: cases that did not.
+        skipped: reasons and how many cases each left out.
+        worst: the comparison that used most of its budget, and its case.
+        seconds: wall-clock time it took.
+    """
+
+    operator: str
+    rung: str
+    backend: str
+    config: Config
+    hash: str
+    outcome: str
+    why: str = ""
+    passed: int = 0
+    failures: tuple[Outcome, ...] = ()
+    skipped: dict[str, int] = field(default_factory=dict)
+    worst: Verdict | None = None
+    worst_case: str = ""
+    seconds: float = 0.0
+
+    def record(self, machine: str, run: str) -> Record | None:
+        """The row as a record of all cases, or None where nothing ran."""
+        if self.outcome not in ("pass", "wrong", "error"):
+            return None
+        left_out = "".join(f", {n} {why}" for why, n in self.skipped.items())
+        counts = f"{self.passed} cases passed{left_out}"
+        return Record(
+            self.operator,
+            self.rung,
+            "*",
+            machine,
+            run,
+            self.outcome,
+            config=self.config,
+            hash=self.hash,
+            why=counts if self.outcome == "pass" else f"{self.why}; {counts}",
+            error=_numbers(self.worst and self.worst.error),
+            budget=_numbers(self.worst and self.worst.budget),
+        )
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """Every row, and what it comes to."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def ran(self) -> int:
+        """Rung x config x case triples that ran."""
+        return sum(r.passed + len(r.failures) for r in self.rows)
+
+    @property
+    def ok(self) -> bool:
+        """Everything that ran passed, and something ran."""
+        return self.exit_code == 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 good, 1 a check failed, 3 nothing could run."""
+        if any(r.outcome in ("wrong", "error") for r in self.rows):
+            return 1
+        return 0 if self.ran else 3
+
+    def records(self, machine: str, run: str) -> list[Record]:
+        return [r for row in self.rows if (r := row.record(machine, run))]
+
+
+def verify(
+    selection: Iterable[str] = (), *, on_result: Callable[[Row], None] | None = None
+) -> VerifyResult:
+    """Verify operators or single rungs on this machine.
+
+    Args:
+        selection: "softmax" (forward and backward), "softmax.backward", "softmax.triton_row",
+            "softmax.backward.triton_row"; none means everything.
+        on_result: called with each row as soon as it is there.
+
+    Raises:
+        UnknownOperator, UnknownRung: naming what there is.
+    """
+    rows, pairs = [], chosen(selection)
+    prepare(pairs)
+    for ladder, rung in pairs:
+        for config in rung.configs:
+            rows.append(verify_rung(ladder, rung, config))
+            if on_result:
+                on_result(rows[-1])
+    return VerifyResult(tuple(rows))
+
+
+def prepare(pairs: Iterable[tuple[Ladder, Rung]]) -> None:
+    """Put the kernel languages into their modes before torch imports triton in another."""
+    for backend in {rung.backend for _, rung in pairs}:
+        if toolchain.missing(backend, torch.device(here())) is None:
+            toolchain.prepare(backend)
+
+
+def chosen(selection: Iterable[str] = ()) -> list[tuple[Ladder, Rung]]:
+    """The rungs that names stand for, in the ladders' order, each once."""
+    everything = [(ladder, rung) for ladder in ladders() for rung in ladder.rungs]
+    wanted = [pair for name in selection for pair in _named(name)]
+    return [pair for pair in everything if pair in wanted] if wanted else everything
+
+
+def _named(name: str) -> list[tuple[Ladder, Rung]]:
+    known = {ladder.name: ladder for ladder in ladders()}
+    family = [x for x in known.values() if x.name == name or x.name == f"{name}.backward"]
+    if family:
+        return [(ladder, rung) for ladder in family for rung in ladder.rungs]
+    operator, _, rung = name.rpartition(".")
+    if operator not in known:
+        raise UnknownOperator(
+            f"operator {operator or name!r}: there is no such operator; "
+            f"there are {', '.join(known)}"
+        )
+    return [(known[operator], known[operator].rung(rung))]
+
+
+def here() -> str:
+    """The device that this machine verifies on."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def verify_rung(ladder: Ladder, rung: Rung, config: Config) -> Row:
+    """One rung and config on every case of its operator."""
+    start = time.perf_counter()
+    op, skipped, passed, failures, worst = ladder.operator, Counter(), 0, [], None
+    for case in op.cases:
+        outcome = verify_case(ladder, rung, config, case)
+        if outcome.outcome == "skipped":
+            skipped[outcome.why] += 1
+        elif outcome.outcome == "pass":
+            passed += 1
+        else:
+            failures.append(outcome)
+        if outcome.verdict and (worst is None or usage(outcome.verdict) > usage(worst.verdict)):
+            worst = outcome
+    why = ""
+    if failures:
+        first = failures[0]
+        check = f"{first.check}: " if first.check else ""
+        kind, why = first.outcome, f"{first.case.id}: {check}{first.why}"
+    elif passed:
+        kind = "pass"
+    elif rung.backend == "cuda" and here() == "cpu":
+        kind, why = compile_rung(ladder, rung, config)
+    else:
+        kind, why = "unsupported", next(iter(skipped), "no case")
+    return Row(
+        op.name,
+        rung.name,
+        rung.backend,
+        config,
+        source_hash(ladder, rung),
+        kind,
+        why,
+        passed,
+        tuple(failures),
+        dict(skipped),
+        worst.verdict if worst else None,
+        worst.case.id if worst else "",
+        time.perf_counter() - start,
+    )
+
+
+def verify_case(
+    ladder: Ladder,
+    rung: Rung,
+    config: Config,
+    case: Case,
+    checks: tuple[Check, ...] = CHECKS,
+) -> Outcome:
+    """One rung and config on one case."""
+    device = here()
+    reason = skip(ladder, rung, config, case, device)
+    if reason:
+        return Outcome("skipped", case, why=reason)
+    trial = Trial(candidate(ladder, rung, config, device), case, device)
+    thorough = case in thorough_cases(ladder) and (
+        device == "cuda" or rung.backend in ("torch", "triton")
+    )
+    try:
+        args = trial.expected().args
+        reason = unsupported(rung, _normalised(ladder, args), device_of(args))
+        if reason:
+            return Outcome("skipped", case, why=reason)
+        found = rejection(trial, thorough=thorough, checks=checks)
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return Outcome("error", case, why=f"{type(e).__name__}: {e}")
+    worst = max(trial.verdicts, key=usage, default=None)
+    if found:
+        return Outcome("wrong", case, *found, worst)
+    return Outcome("pass", case, verdict=worst)
+
+
+def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candidate:
+    """The rung, bound as dispatch binds it: once for each kind of call, then kept."""
+    op = ladder.operator
+    names = [a.name for a in op.args]
+    bound: dict[tuple, Callable[..., Any]] = {}
+
+    def call(*args):
+        named = dict(zip(names, args, strict=True))
+        key = (str(specs_of(named)), memory.active is not None)
+        if key not in bound:
+            bound[key] = launcher(ladder, named, rung.name, config)
+        return bound[key](*args)
+
+    def sibling(case: Case) -> Case | None:
+        for other in thorough_cases(ladder):
+            same = other.dtype == case.dtype and other.shape != case.shape
+            if same and skip(ladder, rung, config, other, device) is None:
+                args = op.inputs(other, device)
+                if unsupported(rung, _normalised(ladder, args), device_of(args)) is None:
+                    return other
+        return None
+
+    native = entry_of(ladder, ladder.rung("native"))
+    return Candidate(op, call, native, rung.deterministic, sibling)
+
+
+def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> str | None:
+    """Why a case is left to another machine, or None. The whole rule is here.
+
+    With a GPU, everything runs that fits its memory. Without one, a backend takes cases up to
+    LIMIT elements; compilations and simulations take the first HANDFUL of thorough cases; configs
+    after the first take thorough cases.
+    """
+    if device == "cuda":
+        return _too_large(case)
+    missing = toolchain.missing(rung.backend, torch.device(device))
+    if missing:
+        return missing
+    if case.use == "big":
+        return "more than 2**31 elements: on a GPU"
+    if case.numel > LIMIT[rung.backend]:
+        return f"more than {LIMIT[rung.backend]} elements: on a GPU"
+    thorough = thorough_cases(ladder)
+    if rung.backend in HANDFUL:
+        small = [c for c in thorough if c.numel <= LIMIT[rung.backend]]
+        if case not in _spread(small, HANDFUL[rung.backend]):
+            return f"{rung.backend} takes a handful of cases without a GPU"
+    if config != rung.configs[0] and case not in thorough:
+        return "further configs take a case of each dtype and layout without a GPU"
+    return None
+
+
+def _too_large(case: Case) -> str | None:
+    total = torch.cuda.get_device_properties(0).total_memory
+    needed = case.numel * 40  # float64 inputs, reference and differences beside the results
+    return "does not fit this GPU's memory in float64" if needed > total else None
+
+
+@cache
+def thorough_cases(ladder: Ladder) -> tuple[Case, ...]:
+    """The cases that run every check: the first of ordinary values and some size of each dtype,
+    layout and set of parameters, and one more shape of each dtype."""
+    found: dict[tuple, Case] = {}
+    for c in ladder.operator.cases:
+        if c.use == "verify" and c.values == "normal" and c.numel > 32:
+            key = (c.dtype, c.layout, c.params)
+            found.setdefault(key, c)
+            if c.shape != found[key].shape and c.layout == "contiguous":
+                found.setdefault((*key, "second"), c)
+    return tuple(found.values())
+
+
+def _spread(cases: list[Case], n: int) -> list[Case]:
+    """`n` of the cases, from as many dtypes as there are."""
+    by_dtype: dict[torch.dtype, list[Case]] = {}
+    for c in cases:
+        by_dtype.setdefault(c.dtype, []).append(c)
+    ranked = sorted(
+        (i, k, c.id, c) for k, same in enumerate(by_dtype.values()) for i, c in enumerate(same)
+    )
+    return [c for *_, c in ranked[:n]]
+
+
+def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
+    """Compile every kernel that the verify cases launch; (outcome, what was done)."""
+    kernels: set[CudaKernel] = set()
+    try:
+        for case in ladder.operator.cases:
+            if case.use == "verify" and case.numel:
+                args = ladder.operator.inputs(case, "cpu")
+                specs = _normalised(ladder, args)
+                if rung.supports is None or rung.supports(H200, **specs) is None:
+                    plan = plan_of(ladder, rung, specs, config=config)
+                    kernels |= {step.kernel for step in plan.launches}
+        for kernel in sorted(kernels, key=lambda k: k.name):
+            nvrtc.compile(kernel, ARCH)
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return "error", f"{type(e).__name__}: {e}"
+    machines = proven_on(ladder, rung)
+    proof = f"proven on {', '.join(machines)}" if machines else "unproven"
+    return "compiled", f"{len(kernels)} kernels compiled here; {proof}"
+
+
+def usage(verdict: Verdict) -> float:
+    """The largest part of its budget that an error takes; more than 1 is wrong."""
+    if verdict.error is None or verdict.budget is None:
+        return 0.0 if verdict.ok else float("inf")
+    pairs = zip(_numbers(verdict.error).values(), _numbers(verdict.budget).values(), strict=True)
+    return max((e / b if b else float(e > 0)) for e, b in pairs)
+
+
+def _numbers(e: Error | None) -> dict[str, float] | None:
+    return None if e is None else {"norm": e.norm, "p999": e.p999, "worst": e.worst}
+
+
+def _normalised(ladder: Ladder, args: dict[str, Any]) -> dict[str, Any]:
+    return normalise(ladder.operator.layout, specs_of(args))[0]
