@@ -4,6 +4,10 @@ The budget, for each result: at most twice the error of PyTorch's own operator i
 on the same input, plus 2 ulp. It is judged over the whole tensor (norm-wise) and element by
 element (99.9th percentile and maximum, in ulp): a fast tanh passes the first and fails in the
 negative tail.
+
+Where a result cancels (the gradient of softmax near zero), an error in ulp says nothing: any two
+right computations differ by a factor without bound. There PyTorch's own error around this input
+is the unit instead of the ulp; `noise` says how large it is.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ class Error:
     """Error of one result against its float64 reference.
 
     norm: ||out - ref|| / ||ref||. p999, worst: 99.9th percentile and maximum of |out - ref| in
-    ulp of the reference's magnitude in the result's dtype.
+    ulp of the reference's magnitude in the result's dtype. Both in terms of the noise where it
+    is larger.
     """
 
     norm: float
@@ -42,9 +47,20 @@ class Verdict:
 
 
 def compare(
-    out: torch.Tensor, native: torch.Tensor, reference: torch.Tensor, *, exact: bool = False
+    out: torch.Tensor,
+    native: torch.Tensor,
+    reference: torch.Tensor,
+    *,
+    noise: torch.Tensor | None = None,
+    exact: bool = False,
 ) -> Verdict:
-    """Judge `out` by the float64 `reference` and the error of `native`, PyTorch's own result."""
+    """Judge `out` by the float64 `reference` and the error of `native`, PyTorch's own result.
+
+    Args:
+        noise: for each element, the size of the error that PyTorch makes in float32 on inputs
+            that differ from these by float32's rounding; float64, the reference's shape.
+        exact: equal to `native` bit for bit instead.
+    """
     if not isinstance(out, torch.Tensor):
         return Verdict(False, f"result is a {type(out).__name__}, not a tensor")
     for what in ("shape", "dtype", "device"):
@@ -62,8 +78,9 @@ def compare(
     ref = reference[finite]
     if ref.numel() == 0:
         return Verdict(True, error=Error(0.0, 0.0, 0.0), budget=Error(0.0, 0.0, 0.0))
-    error = measure(out[finite], ref)
-    theirs = measure(native[finite], ref)
+    own = None if noise is None else noise[finite]
+    error = measure(out[finite], ref, own)
+    theirs = measure(native[finite], ref, own)
     eps = torch.finfo(out.dtype).eps
     budget = Error(
         FACTOR * theirs.norm + ULPS * eps,
@@ -80,13 +97,16 @@ def compare(
     return Verdict(True, "", error, budget)
 
 
-def measure(out: torch.Tensor, reference: torch.Tensor) -> Error:
-    """Error of finite values against a finite float64 reference, both flat."""
+def measure(out: torch.Tensor, reference: torch.Tensor, noise: torch.Tensor | None = None) -> Error:
+    """Error of finite values against a finite float64 reference, all flat."""
     difference = (out.double() - reference).abs()
-    scale = reference.norm().item()
+    unit, scale = ulp(reference, out.dtype), reference.norm().item()
+    if noise is not None:
+        unit = torch.maximum(unit, noise)
+        scale = max(scale, noise.norm().item() / torch.finfo(out.dtype).eps)
     # two norms of tiny values underflow nothing in float64
     norm = difference.norm().item() / scale if scale else difference.norm().item()
-    ulps = difference / ulp(reference, out.dtype)
+    ulps = difference / unit
     rank = max(0, int(0.999 * ulps.numel()) - 1)
     p999 = ulps.kthvalue(rank + 1).values.item() if ulps.numel() > 1 else ulps.max().item()
     return Error(norm, p999, ulps.max().item())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernelwright import toolchain
-from kernelwright.contract import H200, Config, Ladder, Plan, Rung
+from kernelwright.contract import H200, Config, Ladder, Operator, Plan, Rung, TensorSpec
 from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
 
@@ -42,10 +42,11 @@ def launcher(
 
 def bind(ladder: Ladder, choice: Choice, specs, copies, device: torch.device) -> Launch:
     rung = choice.rung
-    if rung.backend == "torch":
-        return entry_of(ladder, rung)
-    if rung.backend == "inductor":
-        return toolchain.inductor.bind(entry_of(ladder, rung), device)
+    if rung.backend in ("torch", "inductor"):
+        fn = entry_of(ladder, rung)
+        if rung.backend == "inductor":
+            fn = toolchain.inductor.bind(fn, device)
+        return _as_promised(fn, ladder.operator, specs, copies)
     return toolchain.bind(
         plan_of(ladder, rung, specs, device=device, config=choice.config),
         ladder.operator,
@@ -53,6 +54,29 @@ def bind(ladder: Ladder, choice: Choice, specs, copies, device: torch.device) ->
         copies,
         device,
     )
+
+
+def _as_promised(fn: Callable, operator: Operator, specs, copies) -> Launch:
+    """A PyTorch function whose results have the strides that the operator promises: it may take
+    them from a permuted input, while the fake that torch.compile trusts says otherwise."""
+    given = [t for t in specs.values() if isinstance(t, TensorSpec)]
+    if not operator.results or not copies and all(t.is_contiguous() for t in given):
+        return fn
+    promised = operator.outputs(**specs)
+
+    def run(*args):
+        out = fn(*args)
+        if isinstance(out, torch.Tensor):
+            return _restrided(out, promised[0])
+        return tuple(_restrided(t, s) for t, s in zip(out, promised, strict=True))
+
+    return run
+
+
+def _restrided(t: torch.Tensor, promised: TensorSpec) -> torch.Tensor:
+    if t.stride() == promised.strides:
+        return t
+    return torch.empty_strided(t.shape, promised.strides, dtype=t.dtype, device=t.device).copy_(t)
 
 
 def plan_of(
