@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 
 from .figures import Row, Table, microseconds, percent, rate, size, times
 
@@ -40,6 +41,13 @@ def ladder(table: Table, *, width: int | None = None, title: str = "") -> str:
         y += 18
     label = f"{table.ladder.name} ladder, {table.case}"
     return _svg(parts, y, label, width)
+
+
+def standalone(svg: str) -> str:
+    """A chart as a file of its own, its style inside."""
+    style = (Path(__file__).with_name("templates") / "charts.css").read_text(encoding="utf-8")
+    head, _, rest = svg.partition(">")
+    return f"{head}><style>{style}</style>{rest}\n"
 
 
 def _scale(table: Table) -> Callable[[float], float]:

@@ -1,0 +1,123 @@
+"""What there is: operators, their rungs in order, what works here and which rung serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from kernelwright import toolchain
+from kernelwright.contract import H200, Case, Gpu, Ladder, Rung, TensorSpec
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import ladders, proven_on
+from kernelwright.dispatch.selection import _tuned
+from kernelwright.machine import gpu_of
+
+#: What a backend does where it cannot run natively.
+WITHOUT_A_GPU = {
+    "torch": "runs",
+    "inductor": "runs",
+    "triton": "interpreted",
+    "numba": "simulated",
+    "cuda": "compiled, not run",
+}
+
+
+@dataclass(frozen=True)
+class RungEntry:
+    """`here`: what this machine does with it. `serves`: cases of the bench list it serves."""
+
+    name: str
+    backend: str
+    idea: str
+    here: str
+    proven: tuple[str, ...]
+    deterministic: bool
+    serves: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OperatorEntry:
+    name: str
+    schema: str
+    source: str
+    rungs: tuple[RungEntry, ...]
+    cases: tuple[str, ...]  # of the bench list
+
+
+@dataclass(frozen=True)
+class Listing:
+    """`gpu`: the GPU for which `serves` was decided; `here` is False where that is not this
+    machine's, whose tensors `native` serves."""
+
+    gpu: str
+    here: bool
+    operators: tuple[OperatorEntry, ...]
+
+
+def listing() -> Listing:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    gpu = gpu_of(device)
+    entries = tuple(_operator(ladder, gpu or H200, device) for ladder in ladders())
+    return Listing((gpu or H200).name, gpu is not None, entries)
+
+
+def _operator(ladder: Ladder, gpu: Gpu, device: torch.device) -> OperatorEntry:
+    op = ladder.operator
+    cases = [c for c in op.cases if c.use == "bench"]
+    serves: dict[str, list[str]] = {}
+    for case in cases:
+        serves.setdefault(serving(ladder, gpu, specs(ladder, case)), []).append(case.id)
+    rungs = tuple(
+        RungEntry(
+            rung.name,
+            rung.backend,
+            rung.idea,
+            _here(rung, device),
+            proven_on(ladder, rung) if rung.is_gpu else (),
+            rung.deterministic,
+            tuple(serves.get(rung.name, ())),
+        )
+        for rung in ladder.rungs
+    )
+    return OperatorEntry(op.name, op.schema, op.source, rungs, tuple(c.id for c in cases))
+
+
+def _here(rung: Rung, device: torch.device) -> str:
+    missing = toolchain.missing(rung.backend, device)
+    if device.type == "cpu" and (missing is None or rung.backend == "cuda"):
+        return WITHOUT_A_GPU[rung.backend]
+    return missing or "runs"
+
+
+def specs(ladder: Ladder, case: Case) -> dict[str, Any]:
+    """The normalised specs of a case's arguments; no memory is allocated."""
+    with FakeTensorMode():
+        args = ladder.operator.inputs(case, "cpu")
+    return normalise(ladder.operator.layout, {k: _spec(v) for k, v in args.items()})[0]
+
+
+def _spec(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return TensorSpec(tuple(value.shape), tuple(value.stride()), value.dtype)
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
+        return [_spec(t) for t in value]
+    return value
+
+
+def serving(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> str:
+    """The rung that serves a call by default on a GPU, which need not be this machine's."""
+
+    def fits(name: str) -> bool:
+        rung = ladder.rung(name)
+        supports: Callable[..., str | None] = rung.supports or (lambda gpu, **specs: None)
+        proven = not rung.is_gpu or bool(proven_on(ladder, rung))
+        return rung.serves and proven and supports(gpu, **call) is None
+
+    tuned = _tuned(ladder, gpu).get(ladder.bucket(**call))
+    names = ((tuned["rung"],) if tuned else ()) + tuple(ladder.order(gpu, **call))
+    return next((n for n in names if fits(n)), "native")

@@ -1,0 +1,169 @@
+"""Regenerates what READMEs take from records: tables between markers, and README's picture.
+
+    python -m kernelwright.workbench.tables           # write
+    python -m kernelwright.workbench.tables --check   # exit 1 where something is not current
+
+A marker names its table:
+
+    <!-- table:operators -->            every operator and its best rung
+    <!-- table:ladder softmax -->       a ladder on its headline case
+    <!-- table:ladder softmax CASE -->  a ladder on a case
+    <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
+    ... <!-- /table -->
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import kernelwright.ops
+from kernelwright.dispatch import ladder, ladders, proven_on
+
+from . import charts, figures, records
+from .figures import Row, Table, microseconds, percent, rate, times
+from .records import Record
+
+MACHINE = "nvidia-h200"  # whose records the READMEs show
+ROOT = Path(__file__).resolve().parents[3]
+OPS = Path(kernelwright.ops.__file__).parent
+MARKED = re.compile(r"(<!-- table:([^>]+?) -->\n)(.*?)(<!-- /table -->)", re.S)
+PICTURE = "softmax"  # the ladder of README's picture
+
+
+def texts() -> dict[Path, str]:
+    """Every generated file and what should stand in it."""
+    found = records.load(MACHINE)
+    out: dict[Path, str] = {}
+    for path in (ROOT / "README.md", *sorted(OPS.glob("*/README.md"))):
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+            out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], found)}{m[4]}", text)
+    out[ROOT / "docs" / "ladder.svg"] = picture(found)
+    return out
+
+
+def render(name: str, found: list[Record]) -> str:
+    """The table that a marker names, as Markdown.
+
+    Raises:
+        ValueError: there is no such table.
+    """
+    kind, *rest = name.split()
+    if kind == "operators" and not rest:
+        return operators(found)
+    if kind == "ladder" and rest:
+        return _ladder(found, *rest)
+    if kind == "cases" and len(rest) == 1:
+        return _cases(found, rest[0])
+    raise ValueError(f"table:{name}: there are table:operators, table:ladder OP [CASE], cases OP")
+
+
+def operators(found: list[Record]) -> str:
+    """Every ladder in a line: its rungs, its best one and how near the roof it comes."""
+    rows = [["operator", "rungs", "proven", "best rung written here", "of roof", "over torch"]]
+    for lad in ladders():
+        table = figures.headline(lad, MACHINE, found)
+        best = table.ours if table else None
+        gpu = [r for r in lad.rungs if r.is_gpu]
+        proven = sum(bool(proven_on(lad, r)) for r in gpu)
+        folder = (lad.folder).relative_to(ROOT).as_posix()
+        rows.append(
+            [
+                f"[{lad.name}]({folder})",
+                str(len(lad.rungs)),
+                f"{proven} of {len(gpu)}",
+                f"`{best.name}`" if best else "no record",
+                percent(best.of_roof) if best else "",
+                times(_over_native(best, table)) if best and table else "",
+            ]
+        )
+    return _markdown(rows, "llrlrr")
+
+
+def _over_native(row: Row, table: Table) -> float | None:
+    native = next((r.record for r in table.rows if r.name == "native"), None)
+    return records.ratio(row.record, native) if row.record and native else None
+
+
+def _ladder(found: list[Record], operator: str, case: str = "") -> str:
+    lad = ladder(operator)
+    table = (
+        figures.table(lad, MACHINE, case, found) if case else figures.headline(lad, MACHINE, found)
+    )
+    if table is None:
+        return f"No record of {operator} on {MACHINE} yet.\n"
+    rows = [["rung", "cold", "rate", "of roof", "over below", "over best peer", "host", "bound"]]
+    for r in table.rows:
+        name = f"`{r.name}`" if r.rung else r.name.removeprefix("peer:")
+        if not r.timed:
+            rows.append([name, r.status, "", "", "", "", "", ""])
+            continue
+        figure = [microseconds(r.cold), rate(r.gbps), percent(r.of_roof), times(r.over_below)]
+        bound = r.record.bound if r.record else ""
+        rows.append([name, *figure, times(r.over_best), microseconds(r.host), bound])
+    label = f", {table.label}" if table.label else ""
+    head = f"`{table.case}`{label}, on {MACHINE}"
+    roof = f"; roof {rate(table.roof.gbps)}" if table.roof else ""
+    return f"{head}{roof}:\n\n{_markdown(rows, 'lrrrrrrl')}"
+
+
+def _cases(found: list[Record], operator: str) -> str:
+    lad = ladder(operator)
+    tables = [
+        figures.table(lad, MACHINE, c, found) for c in figures.timed_cases(lad, MACHINE, found)
+    ]
+    if not tables:
+        return f"No record of {operator} on {MACHINE} yet.\n"
+    theirs = sorted({r.name for t in tables for r in t.timed if not r.rung})
+    others = [*figures.THEIRS, *theirs]
+    names = [n.removeprefix("peer:") for n in others]
+    rows = [["case", "best rung written here", "cold", "of roof", *names, "over the best of them"]]
+    for t in tables:
+        best = t.ours
+        by_name = {r.name: microseconds(r.cold) for r in t.timed}
+        mine = ["none", "", ""]
+        if best:
+            mine = [f"`{best.name}`", microseconds(best.cold), percent(best.of_roof)]
+        over = times(best.over_best) if best else ""
+        rows.append([f"`{t.case}`", *mine, *(by_name.get(n, "") for n in others), over])
+    return _markdown(rows, "ll" + "r" * (len(rows[0]) - 2))
+
+
+def picture(found: list[Record]) -> str:
+    """README's ladder chart, a file that stands alone in light and in dark."""
+    lad = ladder(PICTURE)
+    table = figures.headline(lad, MACHINE, found)
+    if table is None:
+        case = next(c.id for c in lad.operator.cases if c.use == "bench")
+        table = figures.table(lad, MACHINE, case, found)
+    label = f" ({table.label})" if table.label else ""
+    title = f"{lad.name} {table.case}{label} on {MACHINE}: share of the measured memory roof"
+    return charts.standalone(charts.ladder(table, width=880, title=title))
+
+
+def _markdown(rows: list[list[str]], align: str) -> str:
+    head, *body = rows
+    rule = ["---:" if a == "r" else "---" for a in align]
+    lines = ["| " + " | ".join(r) + " |" for r in (head, rule, *body)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    check = sys.argv[1:] == ["--check"]
+    stale = 0
+    for path, text in texts().items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        print(f"{path.relative_to(ROOT)}: {'not current' if check else 'written'}")
+        if not check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if check and stale:
+        sys.exit("make tables brings them up to date")
+
+
+if __name__ == "__main__":
+    main()
