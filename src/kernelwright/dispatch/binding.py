@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 
 from kernelwright.contract import Ladder, Operator, TensorSpec
 from kernelwright.contract.layout import normalise
 
-from .launcher import launcher
+from .launcher import device_of, launcher
 from .override import _active
 from .registry import register
 
@@ -76,11 +77,12 @@ def _define(ladder: Ladder) -> Any:
     _library.define(f"{name}{inputs.rstrip()[:-1]}, *, str? rung=None) ->{results}")
 
     def implementation(*args, rung=None):
-        return launcher(ladder, _named(op, args), rung)(*args)
+        named = _named(op, args)  # the dispatcher leaves out what has its default
+        return launcher(ladder, named, rung)(*named.values())
 
     def fake(*args, rung=None):
+        device = device_of(_named(op, args))
         named = {k: _fake_spec(v) for k, v in _named(op, args).items()}
-        device = next(a for a in args if isinstance(a, torch.Tensor)).device
         out = tuple(
             torch.empty_strided(s.shape, s.strides, dtype=s.dtype, device=device)
             for s in op.outputs(**normalise(op.layout, named)[0])
@@ -89,7 +91,18 @@ def _define(ladder: Ladder) -> Any:
 
     _library.impl(name, implementation, "CompositeExplicitAutograd")
     torch.library.register_fake(f"kernelwright::{name}", fake, lib=_library)
-    return getattr(torch.ops.kernelwright, name).default
+    overload = getattr(torch.ops.kernelwright, name).default
+    if op.mutated:
+
+        def bump(keys, *args, **kwargs):
+            named = _named(op, args)
+            for n in op.mutated:
+                increment_version(named[n])
+            below = keys & torch._C._after_ADInplaceOrView_keyset
+            return overload.redispatch(below, *args, **kwargs)
+
+        _library.impl(name, bump, "ADInplaceOrView", with_keyset=True)
+    return overload
 
 
 def _fake_spec(v: Any) -> Any:
@@ -135,7 +148,7 @@ def run({listed}, rung):
         get=cache.get,
         miss=miss,
         list_key=_list_key,
-        increment_version=torch.autograd.graph.increment_version,
+        increment_version=increment_version,
     )
 
 
@@ -172,12 +185,18 @@ def _entry(op: Operator, run, overload, function, formula) -> Callable:
            if a.kind == "Tensor?"]
     ) or "False"  # fmt: skip
     listed = ", ".join(names)
-    traced = f"apply({listed}, rung)"
+    traced = transformed = f"apply({listed}, rung)"
     if formula:
         traced = f"formula({listed})"
     elif op.mutated:
-        traced = f"overload({listed}, rung=rung)"
+        traced, transformed = f"overload({listed}, rung=rung)", "refuse()"
         wants_grad = "False"
+
+    def refuse():
+        raise NotImplementedError(
+            f"{op.name}: changes its arguments, which torch.func and forward mode cannot follow"
+        )
+
     return _compile(
         f"""
 def call({listed}, rung=False):
@@ -186,7 +205,7 @@ def call({listed}, rung=False):
     if compiling():
         return {traced}
     if functorch() or forward_ad._current_level >= 0:
-        return apply({listed}, rung)
+        return {transformed}
     if grad_enabled() and ({wants_grad}):
         return eager_apply({listed}, rung)
     if dispatch_modes() or {_special(op)}:
@@ -203,6 +222,7 @@ def call({listed}, rung=False):
         eager_apply=super(torch.autograd.Function, function).apply,
         active=_active,
         overload=overload,
+        refuse=refuse,
         run=run,
         formula=formula,
     )
