@@ -80,6 +80,9 @@ class Operator:
         properties: named checks of (arguments, results) that no reference is needed for; each
             returns what is wrong, or None.
         exact: results must equal the reference bit for bit (integers, masks).
+        noise: where terms cancel: for each result, the absolute rounding error that a good order
+            of operations makes in the accumulation dtype, a float64 tensor of the result's shape,
+            from the arguments. It must come from an error analysis, not from a measurement.
         source: where the definition comes from (a paper, a PyTorch function).
     """
 
@@ -93,6 +96,7 @@ class Operator:
     layout: str = "dense"
     properties: dict[str, Callable[[dict, tuple], str | None]] = field(default_factory=dict)
     exact: bool = False
+    noise: Callable[..., tuple[torch.Tensor, ...]] | None = None
     source: str = ""
 
     def __post_init__(self):

@@ -1,0 +1,86 @@
+// What reductions accumulate in, and how they read memory that is not aligned to 16 bytes.
+#pragma once
+#include <kw/types.cuh>
+#include <kw/vec.cuh>
+
+namespace kw {
+
+// float for types of up to 32 bits, double for double.
+template <typename T> struct Accumulator {
+  using type = float;
+};
+template <> struct Accumulator<double> {
+  using type = double;
+};
+template <typename T> using acc_t = typename Accumulator<T>::type;
+
+template <typename T> __device__ __forceinline__ float widen(T x) { return to_float(x); }
+__device__ __forceinline__ double widen(double x) { return x; }
+
+template <typename T, int N>
+__device__ __forceinline__ void widen(const Vec<T, N> &x, float (&out)[N]) {
+  to_float(x, out);
+}
+template <int N> __device__ __forceinline__ void widen(const Vec<double, N> &x, double (&out)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) out[i] = x[i];
+}
+
+template <typename Out> __device__ __forceinline__ Out narrow(float x) {
+  return from_float<Out>(x);
+}
+template <typename Out> __device__ __forceinline__ Out narrow(double x) { return Out(x); }
+
+// The sum of a vector's elements, and of several vectors', by halving: log2 of the count roundings
+// deep instead of the count.
+template <typename T, int N> __device__ __forceinline__ acc_t<T> pairwise(const Vec<T, N> &x) {
+  acc_t<T> a[N];
+  widen(x, a);
+#pragma unroll
+  for (int half = N / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int i = 0; i < half; ++i) a[i] += a[i + half];
+  return a[0];
+}
+template <typename T, int N, int COUNT>
+__device__ __forceinline__ acc_t<T> pairwise(const Vec<T, N> (&x)[COUNT]) {
+  static_assert((COUNT & (COUNT - 1)) == 0, "halving needs a power of two");
+  acc_t<T> a[COUNT];
+#pragma unroll
+  for (int k = 0; k < COUNT; ++k) a[k] = pairwise(x[k]);
+#pragma unroll
+  for (int half = COUNT / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int k = 0; k < half; ++k) a[k] += a[k + half];
+  return a[0];
+}
+
+// n elements from x as 16-byte vectors: `head` elements before the first aligned address, `count`
+// whole vectors, `tail` elements after the last one.
+template <typename T> struct Vectors {
+  static constexpr int W = kVecWidth<T>;
+  const T *x;
+  long long count;
+  int head, tail;
+
+  __device__ __forceinline__ Vectors(const T *start, long long n) : x(start) {
+    const int past = int(reinterpret_cast<unsigned long long>(start) % 16 / sizeof(T));
+    head = past ? W - past : 0;
+    if (head > n) head = int(n);
+    count = (n - head) / W;
+    tail = int(n - head - count * W);
+  }
+  // vector i, or zeros past the last one: loads behind a bound can all be issued at once
+  __device__ __forceinline__ Vec<T, W> operator[](long long i) const {
+    return i < count ? load_streaming<T, W>(x + head + i * W) : Vec<T, W>{};
+  }
+  // the elements outside whole vectors, shared among lanes 0 to W - 2 of their reader
+  __device__ __forceinline__ acc_t<T> edge(int lane) const {
+    acc_t<T> a = 0;
+    if (lane < head) a = widen(x[lane]);
+    if (lane < tail) a += widen(x[head + count * W + lane]);
+    return a;
+  }
+};
+
+}  // namespace kw

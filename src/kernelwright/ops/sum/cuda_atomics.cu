@@ -1,0 +1,35 @@
+// One pass with atomics: every block adds its sum to one number in memory.
+//
+// Idea: atomicAdd needs no second launch. The block that arrives last (it counts them with
+// atomicInc, which wraps to zero by itself) takes the total, converts it and leaves zero behind
+// for the next launch.
+// Traffic: x once.
+// Against `cuda_two_pass`: one launch.
+// Limit: blocks arrive in any order and float addition is not associative: the last bits differ
+// from run to run.
+#include <kw/accumulate.cuh>
+#include <kw/reduce.cuh>
+
+template <typename In, typename Out, int BLOCK, int VECS>
+__global__ void __launch_bounds__(BLOCK)
+    sum_atomics(const In *x, kw::acc_t<In> *sum_of_blocks, unsigned *arrived, Out *y, long long n) {
+  using A = kw::acc_t<In>;
+  __shared__ A scratch[32];
+  const kw::Vectors<In> in(x, n);
+  double total = blockIdx.x == 0 ? in.edge(threadIdx.x) : A(0);
+  const long long stride = (long long)gridDim.x * BLOCK * VECS;
+  for (long long tile = (long long)blockIdx.x * BLOCK * VECS; tile < in.count; tile += stride) {
+    kw::Vec<In, in.W> v[VECS];
+#pragma unroll
+    for (int k = 0; k < VECS; ++k) v[k] = in[tile + threadIdx.x + k * BLOCK];
+    total += kw::pairwise(v);
+  }
+  const A sum = kw::block_reduce<kw::Sum>(A(total), scratch);
+  if (threadIdx.x != 0) return;
+  atomicAdd(sum_of_blocks, sum);
+  __threadfence();  // whoever sees this block counted sees its sum added
+  if (atomicInc(arrived, gridDim.x - 1) != gridDim.x - 1) return;
+  __threadfence();
+  *y = kw::narrow<Out>(atomicAdd(sum_of_blocks, A(0)));
+  *sum_of_blocks = 0;
+}

@@ -1,0 +1,92 @@
+// Columns: threads side by side along the contiguous dimension, blocks stacked along the other.
+//
+// Idea: a block is blockDim.x vectors wide and blockDim.y rows high, and walks down its columns
+// VECS rows at a time, so that a warp always reads whole stretches of memory. Where the columns
+// alone do not fill the GPU, gridDim.y blocks share them, each taking every gridDim.y-th tile of
+// rows; the last one to finish adds what they found, in order, as in `cuda_last_block`.
+// Traffic: x once, y once; the partial sums of shared columns stay in L2.
+// Against a thread a column: any number of columns fills the GPU, and loads are 16 bytes wide.
+// Limit: columns whose strides no vector divides are read in narrower pieces (WIDTH).
+#include <kw/accumulate.cuh>
+
+// Adds WIDTH values a thread over threadIdx.y; threads with threadIdx.y == 0 get the sums. Value
+// w of all threads lies together: neighbours touch neighbouring banks.
+template <int BLOCK, int WIDTH, typename A>
+__device__ __forceinline__ void add_down(A (&value)[WIDTH], A *shared) {
+  const int tid = threadIdx.y * blockDim.x + threadIdx.x;
+  __syncthreads();  // a second call must not overtake readers of the first
+#pragma unroll
+  for (int w = 0; w < WIDTH; ++w) shared[w * BLOCK + tid] = value[w];
+  for (int half = blockDim.y / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.y < half)
+#pragma unroll
+      for (int w = 0; w < WIDTH; ++w)
+        shared[w * BLOCK + tid] += shared[w * BLOCK + tid + half * blockDim.x];
+  }
+#pragma unroll
+  for (int w = 0; w < WIDTH; ++w) value[w] = shared[w * BLOCK + tid];
+}
+
+// Grid: (outer * tiles, splits); a tile is blockDim.x * WIDTH columns. Block: (X, Y), both powers
+// of two, X * Y == BLOCK. Strides in elements.
+template <typename In, typename Out, int BLOCK, int WIDTH, int VECS>
+__global__ void __launch_bounds__(BLOCK)
+    sum_columns(const In *x, kw::acc_t<In> *partials, unsigned *arrived, Out *y, long long n,
+                long long inner, long long tiles, long long x_outer, long long x_n,
+                long long y_outer, long long y_inner) {
+  using A = kw::acc_t<In>;
+  __shared__ A shared[BLOCK * WIDTH];
+  __shared__ bool is_last;
+  const long long outer = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+  const long long column = (tile * blockDim.x + threadIdx.x) * WIDTH;
+  const bool inside = column < inner;  // WIDTH divides inner
+  x += outer * x_outer + column;
+  double total[WIDTH] = {};
+  const long long step = (long long)gridDim.y * blockDim.y;
+  for (long long row = (long long)blockIdx.y * blockDim.y + threadIdx.y; row < n;
+       row += step * VECS) {
+    kw::Vec<In, WIDTH> v[VECS];
+#pragma unroll
+    for (int k = 0; k < VECS; ++k) {
+      const long long i = row + k * step;
+      v[k] = inside && i < n ? kw::load<In, WIDTH>(x + i * x_n) : kw::Vec<In, WIDTH>{};
+    }
+#pragma unroll
+    for (int w = 0; w < WIDTH; ++w) {
+      A sum = kw::widen(v[0][w]);
+#pragma unroll
+      for (int k = 1; k < VECS; ++k) sum += kw::widen(v[k][w]);
+      total[w] += sum;
+    }
+  }
+  A value[WIDTH];
+#pragma unroll
+  for (int w = 0; w < WIDTH; ++w) value[w] = A(total[w]);
+  add_down<BLOCK>(value, shared);
+  if (gridDim.y > 1) {
+    const long long width = (long long)blockDim.x * WIDTH;  // of a row of partials
+    partials += (long long)blockIdx.x * gridDim.y * width + threadIdx.x;
+    if (threadIdx.y == 0)
+#pragma unroll
+      for (int w = 0; w < WIDTH; ++w) partials[blockIdx.y * width + w * blockDim.x] = value[w];
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+      __threadfence();  // whoever sees this block counted sees its partial sums
+      is_last = atomicInc(arrived + blockIdx.x, gridDim.y - 1) == gridDim.y - 1;
+      if (is_last) __threadfence();
+    }
+    __syncthreads();
+    if (!is_last) return;
+#pragma unroll
+    for (int w = 0; w < WIDTH; ++w) value[w] = 0;
+    for (unsigned i = threadIdx.y; i < gridDim.y; i += blockDim.y)
+#pragma unroll
+      for (int w = 0; w < WIDTH; ++w) value[w] += __ldcg(partials + i * width + w * blockDim.x);
+    add_down<BLOCK>(value, shared);
+  }
+  if (threadIdx.y != 0 || !inside) return;
+#pragma unroll
+  for (int w = 0; w < WIDTH; ++w)
+    y[outer * y_outer + (column + w) * y_inner] = kw::narrow<Out>(value[w]);
+}

@@ -1,0 +1,26 @@
+// First add on load: every thread adds before the tree begins.
+//
+// Idea: a block takes twice as many elements as it has threads; each thread loads two and puts
+// their sum into shared memory.
+// Traffic: as before, with half the blocks and half the partial sums.
+// Against `cuda_sequential`: no thread is idle from the start, two loads are in flight a thread,
+// and the cost of a block's tree is spread over twice the elements.
+// Limit: the last six steps of the tree have work for one warp, yet all warps of the block wait
+// at their barriers.
+#include <kw/accumulate.cuh>
+
+template <typename In, typename Out>
+__global__ void sum_first_add(const In *x, Out *y, long long n) {
+  using A = kw::acc_t<In>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  A *s = reinterpret_cast<A *>(memory);
+  const unsigned tid = threadIdx.x;
+  const long long i = (long long)blockIdx.x * 2 * blockDim.x + tid, j = i + blockDim.x;
+  s[tid] = (i < n ? kw::widen(x[i]) : A(0)) + (j < n ? kw::widen(x[j]) : A(0));
+  __syncthreads();
+  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+    if (tid < half) s[tid] += s[tid + half];
+    __syncthreads();
+  }
+  if (tid == 0) y[blockIdx.x] = kw::narrow<Out>(s[0]);
+}

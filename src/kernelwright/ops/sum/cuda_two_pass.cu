@@ -1,0 +1,29 @@
+// Two passes: as many blocks as the GPU holds at once, then one block for what they leave.
+//
+// Idea: a grid that just fills the GPU leaves few enough partial sums for one more block, so two
+// launches of one kernel finish any size, always in the same order: the same bits every time.
+// The loop over tiles adds one tree's sum at a time; its running total is a double, so the length
+// of the input does not show in the error.
+// Traffic: x once and a few KiB.
+// Against `cuda_vec16`: no third launch, blocks start once and stay.
+// Limit: the second launch starts when the last block of the first has ended, and costs small
+// inputs as much as the first.
+#include <kw/accumulate.cuh>
+#include <kw/reduce.cuh>
+
+template <typename In, typename Out, int BLOCK, int VECS>
+__global__ void __launch_bounds__(BLOCK) sum_two_pass(const In *x, Out *y, long long n) {
+  using A = kw::acc_t<In>;
+  __shared__ A scratch[32];
+  const kw::Vectors<In> in(x, n);
+  double total = blockIdx.x == 0 ? in.edge(threadIdx.x) : A(0);
+  const long long stride = (long long)gridDim.x * BLOCK * VECS;
+  for (long long tile = (long long)blockIdx.x * BLOCK * VECS; tile < in.count; tile += stride) {
+    kw::Vec<In, in.W> v[VECS];
+#pragma unroll
+    for (int k = 0; k < VECS; ++k) v[k] = in[tile + threadIdx.x + k * BLOCK];
+    total += kw::pairwise(v);
+  }
+  const A sum = kw::block_reduce<kw::Sum>(A(total), scratch);
+  if (threadIdx.x == 0) y[blockIdx.x] = kw::narrow<Out>(sum);
+}
