@@ -34,7 +34,9 @@ def activate() -> None:
             "triton was imported in its compiling mode before a kernelwright operator ran; "
             "set TRITON_INTERPRET=1 before Python starts to interpret Triton rungs here"
         )
-    import triton  # noqa: F401
+    from . import interpreter_repairs
+
+    interpreter_repairs.apply()
 
 
 def launch(kernel: TritonKernel, step: Launch, values: list) -> None:
