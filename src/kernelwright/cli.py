@@ -62,8 +62,9 @@ def _designed(e: Exception) -> int | None:
     from kernelwright.contract import UnknownRung, Unsupported
     from kernelwright.dispatch import UnknownOperator
     from kernelwright.toolchain import ToolchainError
+    from kernelwright.workbench.scaffold import CannotScaffold
 
-    if isinstance(e, (UnknownOperator, UnknownRung)):
+    if isinstance(e, (UnknownOperator, UnknownRung, CannotScaffold)):
         return USAGE
     if isinstance(e, (Unsupported, ToolchainError)):
         return NOTHING
@@ -130,6 +131,20 @@ def _waiting(what: str, out: Console) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
+def _operators(names: list[str] | None) -> list[str]:
+    """The names as given; a folder (anything with a slash) is imported and stands for the
+    operators in it."""
+    found: list[str] = []
+    for name in names or ():
+        if "/" in name:
+            from kernelwright.workbench import scaffold
+
+            found += scaffold.load(Path(name))
+        else:
+            found.append(name)
+    return found
+
+
 @app.command("list")
 def list_(as_json: Json = False) -> int:
     """Operators, their rungs in order, what works here and which rung serves.
@@ -177,7 +192,7 @@ def verify(
 
         with _waiting("verifying", out):
             shown = None if as_json else lambda row: out.print(show.verified(row))
-            result = module.verify(names or (), on_result=shown)
+            result = module.verify(_operators(names), on_result=shown)
         if record:
             from kernelwright.workbench import env, records
 
@@ -216,6 +231,36 @@ def report(
             _emit({"file": str(output), "bytes": size})
         else:
             out.print(f"{output}: {size / 1e6:.1f} MB, opens offline in any browser")
+    return GOOD
+
+
+@app.command()
+def new(
+    op: Annotated[str, typer.Argument(metavar="OP", help="A Python name in lower case.")],
+    into: Annotated[
+        Path | None,
+        typer.Option(help="The folder to put it in; default: ops/ of this checkout."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Scaffold an operator: a folder that verifies as written, to be changed from there.
+
+    \b
+    Examples:
+      kernelwright new squared_relu
+      kernelwright new squared_relu --into . && kernelwright verify ./squared_relu
+    """
+    with _output(as_json) as out:
+        from kernelwright.workbench import scaffold
+
+        written = scaffold.new(op, into)
+        if as_json:
+            _emit({"operator": op, "files": [str(p) for p in written]})
+        else:
+            for path in written:
+                out.print(path)
+            name = written[0].parent.resolve() if into else op
+            out.print(f"next: kernelwright verify {name}")
     return GOOD
 
 

@@ -35,7 +35,7 @@ def sources(ladder: Ladder, rung: Rung) -> set[Path]:
     """Every file that the rung is made of."""
     module = rung.entry.split(":")[0]
     found: set[Path] = set()
-    _follow_python(ladder.folder / f"{module}.py", found)
+    _follow_python(ladder.folder / f"{module}.py", ladder.package, found)
     for name in rung.sources:
         _follow_include(ladder.folder / name, found)
     return found
@@ -51,22 +51,20 @@ def _proven() -> dict[str, dict[str, list[str]]]:
     return json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
 
 
-def _follow_python(path: Path, found: set[Path]) -> None:
+def _follow_python(path: Path, package: str, found: set[Path]) -> None:
     """The module and the kernel code it imports (its own folder, `ops._triton`), transitively."""
     if path in found:
         return
     found.add(path)
-    package = ".".join(("kernelwright", *path.relative_to(ROOT).parts[:-1]))
+    folders = {package: path.parent, "kernelwright.ops._triton": ROOT / "ops" / "_triton"}
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.ImportFrom):
             continue
         base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
         for name in (base, *(f"{base}.{a.name}" for a in node.names)):
-            parts = name.split(".")
-            target = ROOT.joinpath(*parts[1:]).with_suffix(".py")
-            shares = parts[:3] == ["kernelwright", "ops", "_triton"] or name.startswith(package)
-            if shares and parts[0] == "kernelwright" and target.is_file():
-                _follow_python(target, found)
+            owner, _, module = name.rpartition(".")
+            if owner in folders and (folders[owner] / f"{module}.py").is_file():
+                _follow_python(folders[owner] / f"{module}.py", owner, found)
 
 
 def _follow_include(path: Path, found: set[Path]) -> None:

@@ -64,7 +64,7 @@ def verified(row: Any) -> str:
     detail = row.why
     if row.outcome == "pass":
         left_out = sum(row.skipped.values())
-        detail = f"{row.passed} cases" + (f", {left_out} left to a GPU" if left_out else "")
+        detail = f"{row.passed} cases" + (f", {left_out} not run here" if left_out else "")
         if row.worst_case and row.worst and row.worst.error:
             detail += f"; worst {row.worst.error.worst:.2g} of {row.worst.budget.worst:.2g} ulp"
     style = OUTCOMES[row.outcome]

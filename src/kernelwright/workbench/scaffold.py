@@ -1,0 +1,93 @@
+"""`kernelwright new`: an operator's folder that verifies as written, to be changed from there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import keyword
+import sys
+from pathlib import Path
+from string import Template
+
+import kernelwright.ops
+from kernelwright.dispatch import ladders
+
+PACKAGE = Path(kernelwright.ops.__file__).parents[1]
+TEMPLATES = Path(__file__).with_name("templates") / "new"
+
+
+class CannotScaffold(ValueError):
+    """The folder cannot be made; the message says why."""
+
+
+def new(op: str, into: Path | None = None) -> list[Path]:
+    """Write the folder of an operator; the paths that were written.
+
+    Args:
+        op: its name, a Python identifier in lower case.
+        into: the folder to put it in; by default ops/ of a checkout of Kernelwright, and the
+            operator is entered in ops/__init__.py.
+
+    Raises:
+        CannotScaffold: the name does not do, the folder is there already, or there is no place.
+    """
+    if not op.isidentifier() or op != op.lower() or op.startswith("_") or keyword.iskeyword(op):
+        raise CannotScaffold(f"OP: {op!r} is not a Python name in lower case")
+    checkout = (PACKAGE.parents[1] / "pyproject.toml").is_file()
+    if into is None and not checkout:
+        raise CannotScaffold("--into: this is no checkout of Kernelwright; name a folder")
+    home = into or PACKAGE / "ops"
+    if not home.is_dir():
+        raise CannotScaffold(f"--into: there is no folder {home}")
+    folder = home / op
+    if folder.exists():
+        raise CannotScaffold(f"OP: {folder} is there already")
+    folder.mkdir()
+    written: list[Path] = []
+    for template in sorted(TEMPLATES.glob("*.tmpl")):
+        path = folder / template.name.removesuffix(".tmpl")
+        path.write_text(Template(template.read_text()).substitute(op=op), encoding="utf-8")
+        written.append(path)
+    if into is None:
+        written.append(_enter(home / "__init__.py", op))
+    return written
+
+
+def load(folder: Path) -> list[str]:
+    """Import an operator's folder that stands outside the package; the operators it registers.
+
+    Its Python runs in this process: load only what you would run yourself.
+
+    Raises:
+        CannotScaffold: the folder is no operator's.
+    """
+    folder = folder.resolve()
+    if not (folder / "__init__.py").is_file():
+        raise CannotScaffold(f"OP: {folder} holds no operator (no __init__.py)")
+    before = {ladder.name for ladder in ladders()}
+    sys.path.insert(0, str(folder.parent))
+    importlib.import_module(folder.name)
+    return [ladder.name for ladder in ladders() if ladder.name not in before]
+
+
+def _enter(path: Path, op: str) -> Path:
+    """Add the operator's import, in order, and its name to __all__."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    line = f"from .{op} import {op}"
+    imports = [i for i, have in enumerate(lines) if have.startswith("from .")]
+    after = [i for i in imports if lines[i] < line]
+    lines.insert(after[-1] + 1 if after else imports[0], line)
+    tree = ast.parse(text)
+    exported = next(n for n in tree.body if isinstance(n, ast.Assign) and "__all__" in ast.dump(n))
+    names = sorted({*ast.literal_eval(exported.value), op})
+    start = next(i for i, have in enumerate(lines) if have.startswith("__all__"))
+    assert exported.end_lineno is not None
+    count = exported.end_lineno - exported.lineno + 1
+    joined = ", ".join(f'"{n}"' for n in names)
+    block = [f"__all__ = [{joined}]"]
+    if len(block[0]) > 100:
+        block = ["__all__ = [", *(f'    "{n}",' for n in names), "]"]
+    lines[start : start + count] = block
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
