@@ -22,3 +22,423 @@ and the backward:
 See `contract.Peer` for what `make` may and may not do. A peer that raises on a case (Liger has a
 longest row) is recorded with its message; a wrong one is recorded as wrong and gets no time.
 """
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+import kernelwright.ops  # noqa: F401  (fills the registry)
+from kernelwright.contract import H200, Case, Cost, Ladder, Peer, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import entry_of, launcher, source_hash, specs_of, unsupported
+from kernelwright.dispatch.selection import config_for
+from kernelwright.machine import (
+    clock,
+    facts,
+    gpu_facts,
+    gpu_of,
+    here,
+    last_level_cache,
+    slug,
+    stats,
+)
+
+from . import records, roofs
+from .records import Record
+from .right import right
+from .trial import Expected, all_results, copy_of, expected, map_tensors, tensors
+
+SHIPPED = "nvidia-h200"  # the machine whose records stand beside what cannot be timed here
+CPU_BYTES = 850 << 20  # what a case may move to be timed on a CPU unless it is asked for by name
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What was not timed here, and why. `elsewhere` is its record on the H200, if it has one."""
+
+    operator: str
+    rung: str
+    case: str
+    why: str
+    elsewhere: Record | None = None
+
+
+@dataclass
+class BenchResult:
+    """What a bench run measured.
+
+    Attributes:
+        run, environment: the run's id, and the machine and software it ran on, for `records.save`.
+        noise: by (operator, case): how far the A/A control says that equal things differ.
+    """
+
+    run: str
+    environment: dict[str, Any]
+    records: list[Record] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    noise: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0 good, 1 something timed was wrong or failed, 3 nothing could be timed."""
+        if any(r.outcome != "pass" for r in self.records if ":" not in r.rung):
+            return 1
+        return 0 if any(r.cold for r in self.records) else 3
+
+    def compare(self, a: Record, b: Record) -> stats.Comparison:
+        """Whether `a` is faster than `b`, of one case of this run, beyond the control's noise."""
+        assert a.run == b.run == self.run and a.case == b.case, (a.key, b.key)
+        noise = self.noise.get((a.operator, a.case), 0.0)
+        spread = self.environment["clocks"].get(f"{a.operator} {a.case}", {}).get("spread", 0.0)
+        return stats.compare(a.cold, b.cold, noise=noise, clock_spread=spread)
+
+
+def bench(
+    ladders: Iterable[Ladder],
+    *,
+    cases: Iterable[str] | None = None,
+    quick: bool = False,
+    peers: bool = False,
+    on_row: Callable[[Record], None] | None = None,
+    time_limit: float | None = None,
+) -> BenchResult:
+    """Time ladders on this machine.
+
+    Args:
+        cases: ids; by default the bench cases of each operator, on a CPU those of `cpu_cases`.
+        quick: a few samples of each.
+        peers: other libraries too.
+        on_row: called with each record as soon as it is there.
+        time_limit: seconds that the samples of one case may take.
+
+    Raises:
+        KeyError: no operator has a case of such an id.
+    """
+    device = here()
+    result = BenchResult(new_run(), {})
+    result.environment = environment(result.run, device)
+    limits = limits_of(device, quick, time_limit)
+    work = chosen(list(ladders), None if cases is None else list(cases), device)
+    launch_us = _launch_us(device, limits)
+    stand_ins: dict[tuple[str, str], str] = {}
+    for ladder, case in work:
+        bench_case = _Bench(ladder, case, device, limits, launch_us, result, stand_ins)
+        for record in bench_case.run(peers):
+            result.records.append(record)
+            if on_row:
+                on_row(record)
+    return result
+
+
+def new_run() -> str:
+    """An id that sorts by time: "20251120T190657Z-3fa9"."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(2)
+
+
+def environment(run: str, device: torch.device) -> dict[str, Any]:
+    """What a run's records are worth without: the machine, its software, its load, the time."""
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"run": run, "when": when, "load": os.getloadavg()[0], **facts(device), "clocks": {}}
+
+
+def limits_of(device: torch.device, quick: bool, time_limit: float | None) -> clock.Limits:
+    if device.type == "cuda":
+        limits = clock.QUICK if quick else clock.Limits()
+    else:
+        limits = clock.CPU_QUICK if quick else clock.CPU
+    return replace(limits, seconds=time_limit) if time_limit else limits
+
+
+def chosen(
+    ladders: list[Ladder], cases: list[str] | None, device: torch.device
+) -> list[tuple[Ladder, Case]]:
+    """The ladders and cases that are timed."""
+    known = {c.id for x in ladders for c in x.operator.cases}
+    for name in cases or ():
+        if name not in known:
+            some = ", ".join(c.id for c in ladders[0].operator.cases if c.use == "bench")
+            raise KeyError(
+                f"case {name!r}: no chosen operator has it; {ladders[0].name} has {some}"
+            )
+    found = []
+    for ladder in ladders:
+        if cases is not None:
+            mine = [c for c in ladder.operator.cases if c.id in cases]
+        elif device.type == "cuda":
+            mine = [c for c in ladder.operator.cases if c.use == "bench"]
+        else:
+            mine = cpu_cases(ladder)
+        found += [(ladder, c) for c in mine]
+    return found
+
+
+def cpu_cases(ladder: Ladder) -> list[Case]:
+    """Bench cases that two cores time in seconds: in float32 and bfloat16, the smallest shape of
+    each named model, up to CPU_BYTES; where a ladder names no model, its largest that fits."""
+    fits: dict[tuple, Case] = {}
+    for c in sorted(ladder.operator.cases, key=lambda c: c.numel):
+        small = 3 * c.numel * c.dtype.itemsize <= CPU_BYTES
+        if c.use == "bench" and c.dtype in (torch.float32, torch.bfloat16) and small:
+            fits[c.label, c.dtype] = c
+    models = [
+        next((c for c in fits.values() if model in c.label and c.dtype == dtype), None)
+        for model in ("GPT-2", "Llama 3")
+        for dtype in (torch.float32, torch.bfloat16)
+    ]
+    return [c for c in models if c] or list(fits.values())[-1:]
+
+
+@dataclass
+class _Bench:
+    """One ladder on one case: make the inputs, prove each rung right, then time all of them."""
+
+    ladder: Ladder
+    case: Case
+    device: torch.device
+    limits: clock.Limits
+    launch_us: float
+    result: BenchResult
+    stand_ins: dict[tuple[str, str], str]
+
+    def run(self, peers: bool) -> Iterator[Record]:
+        operator = self.ladder.operator
+        with clock.session(self.device):
+            native = entry_of(self.ladder, self.ladder.rung("native"))
+            want = expected(operator, native, self.case, self.device.type)
+            self.specs, _ = normalise(operator.layout, specs_of(want.args))
+            self.cost = operator.cost(**self.specs)
+            outputs = sum(s.nbytes for s in operator.outputs(**self.specs))
+            self.set_bytes = outputs + sum(t.nbytes for t in tensors(want.args))
+            made, candidates, roofs_of = {}, [], ""
+            sets = self._sets(want)
+            for rung in self.ladder.rungs:
+                record, call = self._rung(rung, want)
+                if record:
+                    made[rung.name] = record
+                if call:
+                    calls = [partial(call, *args.values()) for args in sets]
+                    candidates.append(self._candidate(rung.name, calls))
+            for peer in self._peers(peers):
+                name = f"peer:{peer.name}"
+                made[name], calls = self._peer(peer, want, sets)
+                candidates += [self._candidate(name, calls)] if calls else []
+            del want
+            calls = [partial(native, *args.values()) for args in sets]
+            made["control"] = self._record("control", "pass")
+            candidates.append(clock.Candidate("control", calls, self.cost.bytes))
+            if any(sum(side) for side in (self.cost.reads, self.cost.writes)):
+                roofs_of = roofs.nearest(self.cost.mix, self.device)
+                candidates += roofs.roof_candidates(roofs_of, self.cost.bytes, self.device)
+            measured = clock.measure(candidates, self.device, self.limits)
+            del sets, candidates, calls
+        self._note(measured)
+        yield from self._finished(made, measured.times, roofs_of)
+
+    def _sets(self, want: Expected) -> list[dict[str, Any]]:
+        """Rotated sets of arguments, each of its own random values where that is cheap."""
+        count = clock.rotations(self.set_bytes, self.device)
+        if self.device.type != "cuda":  # filling takes longer than timing
+            return [map_tensors(want.args, copy_of) for _ in range(count)]
+        found = []
+        for seed in range(1, count + 1):
+            made = self.ladder.operator.inputs(replace(self.case, seed=seed), self.device.type)
+            found.append({a.name: made.get(a.name, a.default) for a in self.ladder.operator.args})
+        return found
+
+    def _candidate(self, name: str, calls: list[Callable]) -> clock.Candidate:
+        gpu = self.device.type == "cuda"
+        warm = self.set_bytes <= last_level_cache(self.device) // 2
+        return clock.Candidate(name, calls, self.cost.bytes, warm=warm, host=gpu)
+
+    def _record(self, rung: str, outcome: str, why: str = "", **rest) -> Record:
+        return Record(
+            self.ladder.name, rung, self.case.id, slug(self.device), self.result.run, outcome,
+            why=why, bytes=self.cost.bytes, flops=self.cost.flops, **rest,
+        )  # fmt: skip
+
+    def _skip(self, rung: str, why: str, elsewhere: Record | None = None) -> None:
+        self.result.skipped.append(Skipped(self.ladder.name, rung, self.case.id, why, elsewhere))
+
+    def _rung(self, rung: Rung, want: Expected) -> tuple[Record | None, Callable | None]:
+        """The rung's record so far, and its bound function if it is right."""
+        if self.device.type != "cuda" and rung.is_gpu:
+            shipped = _shipped(self.ladder, rung, self.case)
+            self._skip(rung.name, self._stand_in(rung), shipped)
+            return None, None
+        why = unsupported(rung, self.specs, self.device)
+        if why:
+            self._skip(rung.name, why)
+            return None, None
+        config = config_for(rung, gpu_of(self.device) or H200, self.specs)
+        rest = {"config": config, "hash": source_hash(self.ladder, rung)}
+        try:
+            call = launcher(self.ladder, want.args, rung.name, config)
+            args = self._private(want)
+            verdict = right(
+                self.ladder.operator,
+                want,
+                all_results(self.ladder.operator, args, call(*args.values())),
+            )
+        except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+            return self._record(rung.name, "error", _line(e), **rest), None
+        rest["error"] = asdict(verdict.error) if verdict.error else None
+        rest["budget"] = asdict(verdict.budget) if verdict.budget else None
+        if not verdict.ok:
+            return self._record(rung.name, "wrong", verdict.why, **rest), None
+        return self._record(rung.name, "pass", **rest), call
+
+    def _private(self, want: Expected) -> dict[str, Any]:
+        """The arguments, copied where the operator changes them."""
+        return map_tensors(want.args, copy_of) if self.ladder.operator.mutated else want.args
+
+    def _stand_in(self, rung: Rung) -> str:
+        """What was done here with a rung that only a GPU can time: verified on a small case."""
+        key = self.ladder.name, rung.name
+        if key not in self.stand_ins:
+            self.stand_ins[key] = stand_in(self.ladder, rung, self.device)
+        return self.stand_ins[key]
+
+    def _peers(self, wanted: bool) -> Iterator[Peer]:
+        for peer in peers_of(self.ladder):
+            if not wanted:
+                self._skip(f"peer:{peer.name}", "peers were not asked for")
+            elif importlib.util.find_spec(peer.requires) is None:
+                self._skip(f"peer:{peer.name}", f"{peer.requires} is not installed")
+            elif self.device.type != "cuda":
+                self._skip(f"peer:{peer.name}", "needs a GPU")
+            else:
+                yield peer
+
+    def _peer(self, peer: Peer, want: Expected, sets) -> tuple[Record, list[Callable]]:
+        name = f"peer:{peer.name}"
+        try:
+            args = self._private(want)
+            results = all_results(self.ladder.operator, args, peer.make(**args)())
+            verdict = right(self.ladder.operator, want, results)
+            if not verdict.ok and not _near(verdict):
+                return self._record(name, "wrong", verdict.why), []
+            calls = [peer.make(**args) for args in sets]
+        except Exception as e:  # noqa: BLE001 - whatever a library raises is shown
+            return self._record(name, "error", _line(e)), []
+        why = "" if verdict.ok else f"less exact than ours may be: {verdict.why}"
+        error = asdict(verdict.error) if verdict.error else None
+        return self._record(name, "pass", why, error=error), calls
+
+    def _note(self, measured: clock.Result) -> None:
+        """Keep the run's noise and what the driver said of its clocks."""
+        name = f"{self.ladder.name} {self.case.id}"
+        native, again = (measured.times.get(n) for n in ("native", "control"))
+        if native and again and native.cold and again.cold:
+            found = stats.noise(native.cold, again.cold)
+            self.result.noise[self.ladder.name, self.case.id] = found
+        if measured.readings:
+            mhz = [r.sm_mhz for r in measured.readings if r.sm_mhz]
+            self.result.environment["clocks"][name] = {
+                "sm_mhz": [min(mhz), max(mhz)] if mhz else None,
+                "spread": round(measured.clock_spread, 4),
+                "watts": max((r.watts or 0.0 for r in measured.readings)),
+                "throttled": sorted({t for r in measured.readings for t in r.throttled}),
+            }
+
+    def _finished(self, made, times, mix: str) -> Iterator[Record]:
+        """The records with their times; of the roof's candidates the fastest."""
+        roof = {n: t for n, t in times.items() if n.startswith("roof:") and t.cold}
+        best = min(roof, key=lambda n: stats.median(roof[n].cold), default=None)
+        roof_us = None
+        if best:
+            roof_us = stats.median(roof[best].cold)
+            config = {"kernel": best.split(" ", 1)[1]}
+            record = self._record(f"roof:{mix}", "pass", config=config)
+            yield replace(record, cold=roof[best].cold, flops=0)
+        for name, record in made.items():
+            t = times.get(name)
+            if t is None or record.outcome != "pass":
+                yield record
+            elif t.error:
+                yield replace(record, outcome="error", why=t.error)
+            else:
+                limit = bound(stats.median(t.cold), roof_us, self.launch_us, self.cost, self.device)
+                yield replace(record, cold=t.cold, warm=t.warm, host=t.host, bound=limit)
+
+
+def bound(
+    cold_us: float, roof_us: float | None, launch_us: float, cost: Cost, device: torch.device
+) -> str:
+    """What limits a launch, from its time alone.
+
+    "launch": twice what an empty launch costs, or less. "bandwidth": three quarters of the roof
+    or more. "compute": half of the arithmetic peak or more. "latency": none of them, so too
+    little is in flight, or more is done than must be. "" where the machine gives no limit.
+    """
+    if cold_us <= 2 * launch_us:
+        return "launch"
+    if roof_us and roof_us >= 0.75 * cold_us:
+        return "bandwidth"
+    gpu = gpu_of(device)
+    mhz = gpu_facts(torch.cuda.current_device()).sm_mhz if gpu else None
+    if gpu is None or not mhz:
+        return ""
+    lanes = 64 if gpu.capability == (8, 0) else 128
+    peak = 2.0 * lanes * gpu.sms * mhz  # float32 operations a microsecond
+    return "compute" if cost.flops / cold_us >= 0.5 * peak else "latency"
+
+
+def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
+    """Verify a GPU rung where it can only be interpreted, on a small case; say what was done."""
+    case = next(
+        c for c in ladder.operator.cases
+        if c.use == "verify" and c.values == "normal" and c.layout == "contiguous"
+        and 30 < c.numel < 200
+    )  # fmt: skip
+    native = entry_of(ladder, ladder.rung("native"))
+    want = expected(ladder.operator, native, case, device.type)
+    specs, _ = normalise(ladder.operator.layout, specs_of(want.args))
+    timed = f"timed on {SHIPPED}"
+    why = unsupported(rung, specs, device)
+    if why:
+        return f"not run here: {why}; {timed}"
+    call = launcher(ladder, want.args, rung.name)
+    args = map_tensors(want.args, copy_of)
+    verdict = right(ladder.operator, want, all_results(ladder.operator, args, call(*args.values())))
+    return f"verified here on {case.id}; {timed}" if verdict.ok else f"WRONG here: {verdict.why}"
+
+
+def peers_of(ladder: Ladder) -> tuple[Peer, ...]:
+    """Other libraries' functions for this operator."""
+    if ladder.peers is None:
+        return ()
+    module, name = ladder.peers.split(":")
+    known = getattr(importlib.import_module(f"{ladder.package}.{module}"), name)
+    return tuple(p for p in known if p.operator == ladder.name)
+
+
+def _near(verdict) -> bool:
+    """A peer may be less exact than a rung may, but it must compute the same thing."""
+    return bool(verdict.error and verdict.budget and verdict.error.norm <= 10 * verdict.budget.norm)
+
+
+def _shipped(ladder: Ladder, rung: Rung, case: Case) -> Record | None:
+    found = records.load(SHIPPED, ladder.name)
+    mine = [r for r in found if r.rung == rung.name and r.case == case.id and r.cold]
+    return min(mine, key=lambda r: stats.median(r.cold), default=None)
+
+
+def _launch_us(device: torch.device, limits: clock.Limits) -> float:
+    with clock.session(device):
+        candidate = roofs.launch_candidate(device)
+        times = clock.measure([candidate], device, replace(limits, seconds=0.2)).times["launch"]
+    return stats.median(times.cold) if times.cold else 0.0
+
+
+def _line(e: Exception) -> str:
+    return f"{type(e).__name__}: {next(iter(str(e).splitlines()), '')}"

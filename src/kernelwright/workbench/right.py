@@ -1,0 +1,82 @@
+"""Is a large result right? What `contract.compare` asks, in the time and memory of a bench."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Operator
+from kernelwright.contract.compare import FACTOR, ULPS, Verdict, compare
+
+from .trial import Expected, result_names
+
+SAMPLE = 1 << 18  # elements that `compare` judges one by one
+CHUNK = 1 << 22  # elements that are held in float64 at a time
+
+
+def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...]) -> Verdict:
+    """The verdict on the worst of an operator's results.
+
+    Results up to SAMPLE elements are compared whole. Of larger ones, elements spread over the
+    tensor and its two ends are, and every element is held to twice what the largest error of
+    PyTorch's own result allows.
+    """
+    names = result_names(operator, want.args)
+    if len(results) != len(want.native):
+        return Verdict(False, f"{len(results)} results, should be {len(want.native)}")
+    verdict = Verdict(True)
+    for name, out, native, reference, noise in zip(
+        names, results, want.native, want.reference, _noise(operator, want), strict=True
+    ):
+        verdict = _judge(out, native, reference, noise, operator.exact)
+        if not verdict.ok:
+            return Verdict(False, f"{name}: {verdict.why}", verdict.error, verdict.budget)
+    return verdict
+
+
+def _noise(operator: Operator, want: Expected) -> tuple[torch.Tensor | None, ...]:
+    none = (None,) * len(want.native)
+    if operator.noise is None:
+        return none
+    found = operator.noise(**want.args)
+    return (*found, *none[len(found) :])
+
+
+def _judge(out, native, reference, noise, exact: bool) -> Verdict:
+    n = reference.numel()
+    same = isinstance(out, torch.Tensor) and (out.shape, out.dtype) == (native.shape, native.dtype)
+    if n <= SAMPLE or exact or not same:
+        return compare(out, native, reference, noise=noise, exact=exact)
+    at = _spread(n, out.device)
+    some = [None if t is None else t.reshape(-1)[at] for t in (out, native, reference, noise)]
+    verdict = compare(*some[:3], noise=some[3])
+    if verdict.ok and out.dtype.is_floating_point:
+        mine, theirs = (_largest(t, reference, noise) for t in (out, native))
+        allowed = 2 * (FACTOR * theirs + ULPS * torch.finfo(out.dtype).eps)
+        if not mine <= allowed:
+            why = f"an element is off by {mine:.3g} of its value, allowed {allowed:.3g}"
+            return Verdict(False, why, verdict.error, verdict.budget)
+    return verdict
+
+
+def _spread(n: int, device: torch.device) -> torch.Tensor:
+    """Indices of about SAMPLE elements; an odd step meets every column of a power of two."""
+    end = SAMPLE // 64
+    step = n // SAMPLE | 1
+    parts = (range(end), range(end, n - end, step), range(n - end, n))
+    return torch.cat([torch.arange(r.start, r.stop, r.step, device=device) for r in parts])
+
+
+def _largest(out: torch.Tensor, reference: torch.Tensor, noise: torch.Tensor | None) -> float:
+    """Largest |out - ref| / |ref| (over its noise, where that is larger); NaN if any is."""
+    info = torch.finfo(out.dtype)
+    parts = [
+        t.reshape(-1).split(CHUNK)
+        for t in (out, reference) + ((noise,) if noise is not None else ())
+    ]
+    worst = []
+    for o, r, *own in zip(*parts, strict=True):
+        scale = r.abs().clamp_min_(info.tiny)
+        if own:
+            torch.maximum(scale, own[0] / info.eps, out=scale)
+        worst.append((o.double().sub_(r).abs_().div_(scale)).amax())
+    return torch.stack(worst).amax().item()
