@@ -25,6 +25,7 @@ __all__ = [
     "ToolchainError",
     "bind",
     "compile_only",
+    "compiling",
     "inductor",
     "missing",
     "prepare",

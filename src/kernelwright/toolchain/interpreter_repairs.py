@@ -1,9 +1,9 @@
 """What Triton's interpreter gets wrong, put right; never applied where kernels are compiled.
 
 It keeps a bfloat16 as the uint16 of its bits and then computes with those as with integers: sums,
-products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates where a GPU rounds to nearest even, lets a
-NaN through `tl.maximum` where a GPU drops it, rounds `tl.fma` twice, and asks a driver for timings
-to autotune by. Seen in Triton 3.6 and 3.9.
+products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates where a
+GPU rounds to nearest even, lets a NaN through `tl.maximum` where a GPU drops it, rounds `tl.fma`
+twice, and asks a driver for timings to autotune by. Seen in Triton 3.6 and 3.9.
 """
 
 from __future__ import annotations

@@ -50,13 +50,20 @@ def _version(tool: Path) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def assemble(ptx: str, arch: str) -> tuple[bytes, str]:
-    """(cubin, log of `ptxas -v`) of PTX text.
+def tritons_ptxas(arch: str) -> Path:
+    """The ptxas that triton itself compiles with for an architecture."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    return Path(get_ptxas(int("".join(filter(str.isdigit, arch)))).path)
+
+
+def assemble(ptx: str, arch: str, tool: Path | None = None) -> tuple[bytes, str]:
+    """(cubin, log of `ptxas -v`) of PTX text, by the newest ptxas or by the one given.
 
     Raises:
         CompileError: with ptxas's message.
     """
-    tool, _ = find("ptxas")
+    tool = tool or find("ptxas")[0]
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)

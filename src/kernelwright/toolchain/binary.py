@@ -1,0 +1,200 @@
+"""What a compiled kernel is: registers, spills, shared memory, occupancy, instruction mix.
+
+All of it is read from the compiler's output and needs no GPU. Instructions are counted as they
+stand in the code, not as they run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from . import tools
+from .compiled import Compiled
+from .errors import ToolchainError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one SM of a compute capability holds (CUDA C++ Programming Guide, Technical
+    Specifications per Compute Capability)."""
+
+    warps: int
+    blocks: int
+    shared: int  # bytes an SM
+    shared_per_block: int  # bytes a block may opt in to
+    registers: int = 65536
+
+
+LIMITS = {
+    (8, 0): Limits(64, 32, 164 * 1024, 163 * 1024),
+    (8, 6): Limits(48, 16, 100 * 1024, 99 * 1024),
+    (8, 7): Limits(48, 16, 164 * 1024, 163 * 1024),
+    (8, 9): Limits(48, 24, 100 * 1024, 99 * 1024),
+    (9, 0): Limits(64, 32, 228 * 1024, 227 * 1024),
+    (10, 0): Limits(64, 32, 228 * 1024, 227 * 1024),
+    (10, 3): Limits(64, 32, 228 * 1024, 227 * 1024),
+    (12, 0): Limits(48, 24, 100 * 1024, 99 * 1024),
+}
+_RESERVED_SHARED = 1024  # bytes a block, by the system
+_SHARED_UNIT, _REGISTER_UNIT, _PARTITIONS = 128, 256, 4
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel takes: registers a thread; the rest in bytes, stack and spills a thread,
+    shared memory a block."""
+
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+    static_shared: int
+    barriers: int = 0
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How much of an SM a launch fills, and what stops it from filling more."""
+
+    blocks: int  # a SM
+    warps: int  # a SM
+    fraction: float
+    limit: str  # "warps", "blocks", "registers" or "shared memory"
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """Instruction counts of a kernel's code. Widths are in bits."""
+
+    total: int
+    global_loads: dict[int, int] = field(default_factory=dict)
+    global_stores: dict[int, int] = field(default_factory=dict)
+    async_copies: int = 0
+    shared_loads: int = 0
+    shared_stores: int = 0
+    local: int = 0  # spills, or arrays that registers cannot index
+    shuffles: int = 0
+    barriers: int = 0
+    special: dict[str, int] = field(default_factory=dict)  # MUFU by function: EX2, RCP, ...
+    tensor_core: int = 0
+    atomics: int = 0
+
+
+def capability(arch: str) -> tuple[int, int]:
+    """(9, 0) of "sm_90a".
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    found = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)
+    if not found:
+        raise ValueError(f'arch: {arch!r} is no architecture; they are written like "sm_90a"')
+    return int(found[1]), int(found[2])
+
+
+def limits(arch: str) -> Limits:
+    """The SM limits of an architecture. Raises ValueError where they are not known."""
+    if capability(arch) not in LIMITS:
+        known = ", ".join(f"sm_{a}{b}" for a, b in LIMITS)
+        raise ValueError(f"arch: the limits of {arch} are not known; known are {known}")
+    return LIMITS[capability(arch)]
+
+
+def resources(compiled: Compiled) -> Resources:
+    """Read from `ptxas -v`; cuobjdump's LOCAL shows no spills.
+
+    Raises:
+        ToolchainError: the log says nothing of the kernel.
+    """
+    log = compiled.log
+    if compiled.ttgir:  # triton keeps no log: its own ptxas says it again
+        _, log = tools.assemble(compiled.ptx, compiled.arch, tools.tritons_ptxas(compiled.arch))
+    part = log.partition(f"Compiling entry function '{compiled.name}'")[2]
+    part = part.partition("Compiling entry function")[0]
+    used = re.search(r"Used (\d+) registers", part)
+    frame = re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part
+    )
+    if not used or not frame:
+        raise ToolchainError(f"ptxas reported nothing about {compiled.name}")
+    shared, barriers = re.search(r"(\d+) bytes smem", part), re.search(r"used (\d+) barr", part)
+    return Resources(
+        registers=int(used[1]),
+        stack=int(frame[1]),
+        spill_stores=int(frame[2]),
+        spill_loads=int(frame[3]),
+        static_shared=int(shared[1]) if shared else 0,
+        barriers=int(barriers[1]) if barriers else 0,
+    )
+
+
+def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
+    """Occupancy of blocks of `threads` with `shared` bytes, static and dynamic together."""
+    sm = limits(arch)
+    warps = -(-threads // 32)
+    by = {"warps": sm.warps // warps, "blocks": sm.blocks}
+    # a warp's registers come in units, from the file of one of the SM's four partitions
+    a_warp = -(-registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
+    if a_warp:
+        held = sm.registers // _PARTITIONS // a_warp * _PARTITIONS
+        by["registers"] = held // (-(-warps // _PARTITIONS) * _PARTITIONS)
+    a_block = -(-(shared + _RESERVED_SHARED) // _SHARED_UNIT) * _SHARED_UNIT
+    by["shared memory"] = sm.shared // a_block if shared <= sm.shared_per_block else 0
+    limit = min(by, key=by.__getitem__)
+    blocks = by[limit]
+    return Occupancy(blocks, blocks * warps, blocks * warps / sm.warps, limit)
+
+
+def sass(compiled: Compiled) -> str:
+    """The kernel's machine code, disassembled; other kernels of the cubin left out."""
+    sections = re.split(r"(?m)^//-+ +(\S+) +-+$", tools.disassemble(compiled.cubin))
+    for name, text in zip(sections[1::2], sections[2::2], strict=True):
+        if name == f".text.{compiled.name}":
+            return text.strip("\n") + "\n"
+    raise ToolchainError(f"{compiled.name} is not in its cubin")
+
+
+_LINE = re.compile(r"(?m)^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+_TENSOR_CORE = re.compile(r"(H|I|D|Q|B|O|UTC[HIQO]?)(G?)MMA")
+
+
+def instructions(code: str) -> Instructions:
+    """Counts of what stands in SASS text."""
+    found = [m[1] for m in _LINE.finditer(code)]
+    names = [f.split(".")[0] for f in found]
+    by = Counter(names)
+
+    def widths(name: str) -> dict[int, int]:
+        counts = Counter(_width(f) for f, n in zip(found, names, strict=True) if n == name)
+        return dict(sorted(counts.items()))
+
+    def many(*wanted: str) -> int:
+        return sum(by[w] for w in wanted)
+
+    return Instructions(
+        total=len(found) - by["NOP"],
+        global_loads=widths("LDG"),
+        global_stores=widths("STG"),
+        async_copies=many("LDGSTS", "UBLKCP", "UTMALDG", "UTMASTG", "UTMAREDG"),
+        shared_loads=many("LDS", "LDSM"),
+        shared_stores=many("STS", "STSM"),
+        local=many("LDL", "STL"),
+        shuffles=many("SHFL", "REDUX", "CREDUX"),
+        barriers=many("BAR", "SYNCS", "UCGABAR_ARV", "UCGABAR_WAIT"),
+        special=dict(
+            sorted(Counter(f.split(".")[1] for f in found if f.startswith("MUFU.")).items())
+        ),
+        tensor_core=sum(n for name, n in by.items() if _TENSOR_CORE.fullmatch(name)),
+        atomics=many("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "ATOMSG"),
+    )
+
+
+def _width(instruction: str) -> int:
+    """Bits that one thread moves."""
+    for part in instruction.split(".")[1:]:
+        digits = part.lstrip("USF")
+        if digits in ("8", "16", "64", "128", "256") and len(part) - len(digits) <= 1:
+            return int(digits)
+    return 32
