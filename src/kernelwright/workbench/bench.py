@@ -25,7 +25,6 @@ longest row) is recorded with its message; a wrong one is recorded as wrong and 
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import secrets
@@ -54,12 +53,13 @@ from kernelwright.machine import (
 )
 
 from . import records, roofs
+from .host import host_records
+from .material import chosen, peers_of, set_bytes, sets_of
 from .records import Record
 from .right import right
-from .trial import Expected, all_results, copy_of, expected, map_tensors, tensors
+from .trial import Expected, all_results, copy_of, expected, map_tensors
 
 SHIPPED = "nvidia-h200"  # the machine whose records stand beside what cannot be timed here
-CPU_BYTES = 850 << 20  # what a case may move to be timed on a CPU unless it is asked for by name
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ def bench(
     """Time ladders on this machine.
 
     Args:
-        cases: ids; by default the bench cases of each operator, on a CPU those of `cpu_cases`.
+        cases: ids, or parts of the labels of bench cases ("gpt2"); by default the bench cases
+            of each operator, on a CPU those of `cpu_cases`.
         quick: a few samples of each.
         peers: other libraries too.
         on_row: called with each record as soon as it is there.
@@ -137,6 +138,17 @@ def bench(
             result.records.append(record)
             if on_row:
                 on_row(record)
+    for ladder in dict.fromkeys(x for x, _ in work if "." not in x.name):
+        if device.type == "cuda":
+            smallest = min((c for x, c in work if x is ladder), key=lambda c: c.numel)
+            hosted = host_records(ladder, smallest, device, result.run)
+            for record in hosted:
+                result.records.append(record)
+                if on_row:
+                    on_row(record)
+            if not hosted:
+                why = "its public function takes other arguments than the operator"
+                result.skipped.append(Skipped(ladder.name, "host:kw", smallest.id, why))
     return result
 
 
@@ -159,45 +171,6 @@ def limits_of(device: torch.device, quick: bool, time_limit: float | None) -> cl
     return replace(limits, seconds=time_limit) if time_limit else limits
 
 
-def chosen(
-    ladders: list[Ladder], cases: list[str] | None, device: torch.device
-) -> list[tuple[Ladder, Case]]:
-    """The ladders and cases that are timed."""
-    known = {c.id for x in ladders for c in x.operator.cases}
-    for name in cases or ():
-        if name not in known:
-            some = ", ".join(c.id for c in ladders[0].operator.cases if c.use == "bench")
-            raise KeyError(
-                f"case {name!r}: no chosen operator has it; {ladders[0].name} has {some}"
-            )
-    found = []
-    for ladder in ladders:
-        if cases is not None:
-            mine = [c for c in ladder.operator.cases if c.id in cases]
-        elif device.type == "cuda":
-            mine = [c for c in ladder.operator.cases if c.use == "bench"]
-        else:
-            mine = cpu_cases(ladder)
-        found += [(ladder, c) for c in mine]
-    return found
-
-
-def cpu_cases(ladder: Ladder) -> list[Case]:
-    """Bench cases that two cores time in seconds: in float32 and bfloat16, the smallest shape of
-    each named model, up to CPU_BYTES; where a ladder names no model, its largest that fits."""
-    fits: dict[tuple, Case] = {}
-    for c in sorted(ladder.operator.cases, key=lambda c: c.numel):
-        small = 3 * c.numel * c.dtype.itemsize <= CPU_BYTES
-        if c.use == "bench" and c.dtype in (torch.float32, torch.bfloat16) and small:
-            fits[c.label, c.dtype] = c
-    models = [
-        next((c for c in fits.values() if model in c.label and c.dtype == dtype), None)
-        for model in ("GPT-2", "Llama 3")
-        for dtype in (torch.float32, torch.bfloat16)
-    ]
-    return [c for c in models if c] or list(fits.values())[-1:]
-
-
 @dataclass
 class _Bench:
     """One ladder on one case: make the inputs, prove each rung right, then time all of them."""
@@ -217,10 +190,9 @@ class _Bench:
             want = expected(operator, native, self.case, self.device.type)
             self.specs, _ = normalise(operator.layout, specs_of(want.args))
             self.cost = operator.cost(**self.specs)
-            outputs = sum(s.nbytes for s in operator.outputs(**self.specs))
-            self.set_bytes = outputs + sum(t.nbytes for t in tensors(want.args))
+            self.set_bytes = set_bytes(operator, want.args)
             made, candidates, roofs_of = {}, [], ""
-            sets = self._sets(want)
+            sets = sets_of(operator, self.case, self.device, want)
             for rung in self.ladder.rungs:
                 record, call = self._rung(rung, want)
                 if record:
@@ -243,17 +215,6 @@ class _Bench:
             del sets, candidates, calls
         self._note(measured)
         yield from self._finished(made, measured.times, roofs_of)
-
-    def _sets(self, want: Expected) -> list[dict[str, Any]]:
-        """Rotated sets of arguments, each of its own random values where that is cheap."""
-        count = clock.rotations(self.set_bytes, self.device)
-        if self.device.type != "cuda":  # filling takes longer than timing
-            return [map_tensors(want.args, copy_of) for _ in range(count)]
-        found = []
-        for seed in range(1, count + 1):
-            made = self.ladder.operator.inputs(replace(self.case, seed=seed), self.device.type)
-            found.append({a.name: made.get(a.name, a.default) for a in self.ladder.operator.args})
-        return found
 
     def _candidate(self, name: str, calls: list[Callable]) -> clock.Candidate:
         gpu = self.device.type == "cuda"
@@ -346,7 +307,7 @@ class _Bench:
             self.result.environment["clocks"][name] = {
                 "sm_mhz": [min(mhz), max(mhz)] if mhz else None,
                 "spread": round(measured.clock_spread, 4),
-                "watts": max((r.watts or 0.0 for r in measured.readings)),
+                "watts": max(r.watts or 0.0 for r in measured.readings),
                 "throttled": sorted({t for r in measured.readings for t in r.throttled}),
             }
 
@@ -411,15 +372,6 @@ def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
     args = map_tensors(want.args, copy_of)
     verdict = right(ladder.operator, want, all_results(ladder.operator, args, call(*args.values())))
     return f"verified here on {case.id}; {timed}" if verdict.ok else f"WRONG here: {verdict.why}"
-
-
-def peers_of(ladder: Ladder) -> tuple[Peer, ...]:
-    """Other libraries' functions for this operator."""
-    if ladder.peers is None:
-        return ()
-    module, name = ladder.peers.split(":")
-    known = getattr(importlib.import_module(f"{ladder.package}.{module}"), name)
-    return tuple(p for p in known if p.operator == ladder.name)
 
 
 def _near(verdict) -> bool:

@@ -1,0 +1,48 @@
+"""What this machine is, what works on it, and its measured roofs, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright import toolchain
+from kernelwright.contract.operator import BACKENDS
+from kernelwright.machine import facts, here
+
+from .bench import environment, new_run
+from .records import Record
+from .roofs import measure_roofs
+
+
+@dataclass(frozen=True)
+class Env:
+    """Attributes:
+    facts: see `machine.facts`.
+    backends: by name, None where it works here, or why it does not.
+    run, environment: of the measured roofs, for `records.save`.
+    roofs: records of the operator "roofs"; empty where they were not asked for.
+    """
+
+    facts: dict[str, Any]
+    backends: dict[str, str | None]
+    run: str
+    environment: dict[str, Any]
+    roofs: list[Record]
+
+
+def env(
+    *, roofs: bool = True, quick: bool = False, on_roof: Callable[[Record], None] | None = None
+) -> Env:
+    """Facts, backends and roofs of this machine.
+
+    Args:
+        roofs: measure them too, in about 10 s.
+        quick: fewer sizes of them, in about 3 s.
+        on_roof: called with each roof's record as soon as it is there.
+    """
+    device, run = here(), new_run()
+    about = environment(run, device)
+    backends = {b: toolchain.missing(b, device) for b in BACKENDS}
+    measured = measure_roofs(device, run, quick=quick, on_record=on_roof) if roofs else []
+    return Env(facts(device), backends, run, about, measured)

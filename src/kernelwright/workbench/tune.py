@@ -1,0 +1,209 @@
+"""Which rung with which config is fastest on this GPU, by bucket: the table that selection reads.
+
+Every candidate is proven right on the case before it is timed, all of a case in one interleaved
+run. A table is worth having only for what it gains over the ladder's own order, so that is
+measured in the same run and written beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import entry_of, launcher, specs_of, unsupported
+from kernelwright.dispatch.selection import config_for
+from kernelwright.machine import clock, gpu_of, here, stats
+
+from .material import sets_of
+from .right import right
+from .trial import all_results, copy_of, expected, map_tensors
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One rung and config on one case: median microseconds, or why it has none."""
+
+    case: str
+    bucket: str
+    rung: str
+    config: Config
+    us: float | None
+    why: str = ""
+
+
+@dataclass
+class TuneResult:
+    """What tuning an operator found.
+
+    Attributes:
+        buckets: the table: {"rung", "config"} by bucket.
+        gains: by bucket, how many times as fast the choice is as what the ladder's order takes.
+        seconds: what it cost.
+    """
+
+    operator: str
+    capability: tuple[int, int]
+    buckets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    gains: dict[str, float] = field(default_factory=dict)
+    tried: list[Tried] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def gain(self) -> float:
+        """Geometric mean of the gains; 1.0 where nothing was measured."""
+        logs = [math.log(g) for g in self.gains.values()]
+        return math.exp(sum(logs) / len(logs)) if logs else 1.0
+
+    def write(self, folder: Path) -> Path:
+        """Write the table into a ladder's folder; returns its path."""
+        arch = "".join(map(str, self.capability))
+        path = folder / "tuned" / f"{self.operator}.sm_{arch}.json"
+        path.parent.mkdir(exist_ok=True)
+        table = {
+            "buckets": dict(sorted(self.buckets.items())),
+            "cost_seconds": round(self.seconds, 1),
+            "gain_over_heuristic": {b: round(g, 3) for b, g in sorted(self.gains.items())},
+        }
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(table, indent=1) + "\n")
+        temporary.replace(path)
+        return path
+
+
+class NoGpu(RuntimeError):
+    """Tuning was asked for where nothing can be timed."""
+
+
+def tune(
+    ladder: Ladder,
+    *,
+    quick: bool = False,
+    on_case: Callable[[Case, list[Tried]], None] | None = None,
+) -> TuneResult:
+    """Time every serving rung with every config on the operator's bench cases.
+
+    Args:
+        quick: few samples of each.
+        on_case: called with each case and what was tried on it.
+
+    Raises:
+        NoGpu: there is no GPU here.
+    """
+    device = here()
+    gpu = gpu_of(device)
+    if gpu is None:
+        raise NoGpu("tune needs a GPU: there is none here")
+    limits = clock.Limits(4, 8, 0.03, 0.02, 0.5) if quick else clock.Limits(8, 32, 0.01, 0.1, 3.0)
+    result, start = TuneResult(ladder.name, gpu.capability), time.perf_counter()
+    logs: dict[str, dict[tuple[str, str], float]] = {}  # of microseconds, summed over a bucket
+    usual: dict[str, float] = {}
+    for case in ladder.operator.cases:
+        if case.use != "bench":
+            continue
+        tried, ordered = _case(ladder, case, device, limits)
+        result.tried += tried
+        if on_case:
+            on_case(case, tried)
+        for t in tried:
+            if t.us is not None:
+                sums = logs.setdefault(t.bucket, {})
+                key = (t.rung, json.dumps(t.config, sort_keys=True))
+                sums[key] = sums.get(key, 0.0) + math.log(t.us)
+        if ordered is not None:
+            bucket = tried[0].bucket
+            usual[bucket] = usual.get(bucket, 0.0) + math.log(ordered)
+    _decide(result, logs, usual)
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def _decide(result: TuneResult, logs, usual) -> None:
+    """The fastest by the mean over a bucket's cases, of what ran on all of them."""
+    cases: dict[str, set[str]] = {}
+    ran: dict[tuple, set[str]] = {}
+    for t in result.tried:
+        cases.setdefault(t.bucket, set()).add(t.case)
+        if t.us is not None:
+            key = t.bucket, t.rung, json.dumps(t.config, sort_keys=True)
+            ran.setdefault(key, set()).add(t.case)
+    for bucket, sums in logs.items():
+        full = {k: v for k, v in sums.items() if ran[bucket, *k] == cases[bucket]}
+        if not full:
+            continue
+        (rung, config), best = min(full.items(), key=lambda item: item[1])
+        result.buckets[bucket] = {"rung": rung, "config": json.loads(config)}
+        if bucket in usual:
+            result.gains[bucket] = math.exp((usual[bucket] - best) / len(cases[bucket]))
+
+
+def _case(
+    ladder: Ladder, case: Case, device: torch.device, limits: clock.Limits
+) -> tuple[list[Tried], float | None]:
+    """Everything tried on a case, and the microseconds of what the ladder's order takes."""
+    operator, gpu = ladder.operator, gpu_of(device)
+    assert gpu is not None
+    tried: list[Tried] = []
+    with clock.session(device):
+        native = entry_of(ladder, ladder.rung("native"))
+        want = expected(operator, native, case, device.type)
+        specs, _ = normalise(operator.layout, specs_of(want.args))
+        bucket, cost = ladder.bucket(**specs), operator.cost(**specs)
+        sets = sets_of(operator, case, device, want)
+        candidates, keys = [], {}
+        for rung, config in _choices(ladder, specs, device):
+            name = f"{rung.name} {json.dumps(config, sort_keys=True)}"
+            try:
+                call = launcher(ladder, want.args, rung.name, config)
+                args = map_tensors(want.args, copy_of) if operator.mutated else want.args
+                verdict = right(operator, want, all_results(operator, args, call(*args.values())))
+            except Exception as e:  # noqa: BLE001 - whatever a rung raises is shown in the table
+                tried.append(
+                    Tried(case.id, bucket, rung.name, config, None, f"{type(e).__name__}: {e}")
+                )
+                continue
+            if not verdict.ok:
+                tried.append(Tried(case.id, bucket, rung.name, config, None, verdict.why))
+                continue
+            keys[name] = rung, config
+            calls = [partial(call, *a.values()) for a in sets]
+            candidates.append(clock.Candidate(name, calls, cost.bytes))
+        del want
+        times = clock.measure(candidates, device, limits).times
+        del sets, candidates
+    for name, (rung, config) in keys.items():
+        t = times[name]
+        us = stats.median(t.cold) if t.cold else None
+        tried.append(Tried(case.id, bucket, rung.name, config, us, t.error))
+    ordered = _ordered(ladder, specs, device)
+    mine = [t.us for t in tried if (t.rung, t.config) == ordered]
+    return tried, mine[0] if mine else None
+
+
+def _choices(ladder: Ladder, specs, device: torch.device) -> Iterator[tuple[Rung, Config]]:
+    """Serving rungs that take the call, with each of their configs. torch.compile's is none: it
+    would make a first call wait for a compilation."""
+    for rung in ladder.rungs:
+        if rung.serves and rung.backend != "inductor" and unsupported(rung, specs, device) is None:
+            for config in rung.configs:
+                yield rung, config
+
+
+def _ordered(ladder: Ladder, specs, device: torch.device) -> tuple[str, Config]:
+    """What serves without a table, proof apart: tuning may run before the ledger is written."""
+    gpu = gpu_of(device)
+    assert gpu is not None
+    for name in ladder.order(gpu, **specs):
+        rung = ladder.rung(name)
+        if rung.serves and unsupported(rung, specs, device) is None:
+            return name, config_for(rung, gpu, specs)
+    return "native", {}
