@@ -78,6 +78,13 @@ RUNGS = (
         choose.fits_split_rows,
         heuristic=choose.choose_stream,
     ),
+    _step(
+        "flagged",
+        "one launch, partial sums carry their own flag: no counter, no fence",
+        choose.STREAM,
+        choose.fits_split_rows,
+        heuristic=choose.choose_stream,
+    ),
     Rung(
         "triton_block",
         "triton",

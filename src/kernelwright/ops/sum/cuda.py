@@ -133,6 +133,19 @@ def last_block(gpu, config, x, dim, to=None):
     return Plan((launch,), _counted(x, r.outer * blocks, r.outer))
 
 
+def flagged(gpu, config, x, dim, to=None):
+    r = reduction(x, tuple(dim))
+    blocks = _stream_blocks(gpu, config, x, r.n, r.outer)
+    launch = Launch(
+        _kernel("flagged", _stream_template(config, x, to)),
+        grid=(blocks, r.outer, 1),
+        block=(config["block"], 1, 1),
+        args=("x", "words", "y", i64(r.n), i64(r.x_outer), i64(r.y_outer)),
+    )
+    words = r.outer * blocks * _accumulator(x).itemsize // 4
+    return Plan((launch,), {"words": Scratch(TensorSpec.contiguous((words,), torch.int64), True)})
+
+
 def rows(gpu, config, x, dim, to=None):
     r = reduction(x, tuple(dim))
     block, lanes, vecs = config["block"], config["lanes"], config["vecs"]

@@ -8,6 +8,7 @@
 // Against a thread a column: any number of columns fills the GPU, and loads are 16 bytes wide.
 // Limit: columns whose strides no vector divides are read in narrower pieces (WIDTH).
 #include <kw/accumulate.cuh>
+#include <kw/arrive.cuh>
 
 // Adds WIDTH values a thread over threadIdx.y; threads with threadIdx.y == 0 get the sums. Value
 // w of all threads lies together: neighbours touch neighbouring banks.
@@ -37,7 +38,6 @@ __global__ void __launch_bounds__(BLOCK)
                 long long y_outer, long long y_inner) {
   using A = kw::acc_t<In>;
   __shared__ A shared[BLOCK * WIDTH];
-  __shared__ bool is_last;
   const long long outer = blockIdx.x / tiles, tile = blockIdx.x % tiles;
   const long long column = (tile * blockDim.x + threadIdx.x) * WIDTH;
   const bool inside = column < inner;  // WIDTH divides inner
@@ -71,13 +71,7 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
       for (int w = 0; w < WIDTH; ++w) partials[blockIdx.y * width + w * blockDim.x] = value[w];
     __syncthreads();
-    if (threadIdx.x == 0 && threadIdx.y == 0) {
-      __threadfence();  // whoever sees this block counted sees its partial sums
-      is_last = atomicInc(arrived + blockIdx.x, gridDim.y - 1) == gridDim.y - 1;
-      if (is_last) __threadfence();
-    }
-    __syncthreads();
-    if (!is_last) return;
+    if (!kw::arrive_last(arrived + blockIdx.x, gridDim.y)) return;
 #pragma unroll
     for (int w = 0; w < WIDTH; ++w) value[w] = 0;
     for (unsigned i = threadIdx.y; i < gridDim.y; i += blockDim.y)

@@ -1,13 +1,14 @@
 // One pass, same bits every time: the last block to finish adds the partial sums in order.
 //
-// Idea: each block stores its sum, then counts itself in with atomicInc, which wraps to zero at
-// the last block: ready for the next launch with nothing to clear. That block alone goes on and
-// adds all partial sums by their place, not by their arrival. The second dimension of the grid
-// is a row, so a few long rows are split over the whole GPU in the same way.
+// Idea: each block stores its sum, then counts itself in (kw/arrive.cuh). The last one goes on
+// alone and adds all partial sums by their place, not by their arrival. The second dimension of
+// the grid is a row, so a few long rows are split over the whole GPU in the same way.
 // Traffic: x once and a few KiB that never leave L2.
 // Against `cuda_atomics`: deterministic. Against `cuda_two_pass`: one launch.
-// Limit: the last block's look at the partial sums, two trips to L2, comes after the stream.
+// Limit: after the last vector come three trips to L2 in a row: the fence waits for the store,
+// the count returns, the partial sums are read.
 #include <kw/accumulate.cuh>
+#include <kw/arrive.cuh>
 #include <kw/reduce.cuh>
 
 template <typename In, typename Out, int BLOCK, int VECS>
@@ -16,7 +17,6 @@ __global__ void __launch_bounds__(BLOCK)
                    long long x_stride, long long y_stride) {
   using A = kw::acc_t<In>;
   __shared__ A scratch[32];
-  __shared__ bool is_last;
   const long long row = blockIdx.y;
   const kw::Vectors<In> in(x + row * x_stride, n);
   double total = blockIdx.x == 0 ? in.edge(threadIdx.x) : A(0);
@@ -29,14 +29,8 @@ __global__ void __launch_bounds__(BLOCK)
   }
   A sum = kw::block_reduce<kw::Sum>(A(total), scratch);
   partials += row * gridDim.x;
-  if (threadIdx.x == 0) {
-    partials[blockIdx.x] = sum;
-    __threadfence();  // whoever sees this block counted sees its partial sum
-    is_last = atomicInc(arrived + row, gridDim.x - 1) == gridDim.x - 1;
-    if (is_last) __threadfence();
-  }
-  __syncthreads();
-  if (!is_last) return;
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+  if (!kw::arrive_last(arrived + row, gridDim.x)) return;
   sum = 0;
   // from L2: the other blocks wrote these during this launch
   for (unsigned i = threadIdx.x; i < gridDim.x; i += BLOCK) sum += __ldcg(partials + i);
