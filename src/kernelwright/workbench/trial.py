@@ -36,43 +36,55 @@ class Candidate:
     sibling: Callable[[Case], Case | None] = lambda case: None
 
 
-@dataclass(frozen=True, eq=False)
 class Expected:
-    """The arguments of a case and what they should give: `reference` in float64, `native` by
-    PyTorch, and the `noise` of PyTorch's float32 around them (see `contract.compare`). Mutated
-    arguments count as results."""
+    """The arguments of a case and what they should give, mutated arguments counted as results.
 
-    args: dict[str, Any]
-    reference: tuple[torch.Tensor, ...]
-    native: tuple[torch.Tensor, ...]
-    noise: tuple[torch.Tensor, ...]
+    Attributes:
+        args: the arguments by name, in the schema's order.
+        reference: results in float64.
+        native: PyTorch's own.
+        noise: of each result, as `contract.compare` takes it; made when first asked for.
+    """
+
+    def __init__(self, operator: Operator, native: Callable, case: Case, device: str):
+        made = operator.inputs(case, device)
+        self.args = {a.name: made.get(a.name, a.default) for a in operator.args}
+        theirs = map_tensors(self.args, copy_of)
+        self.reference = _reference(operator, self.args)
+        self.native = all_results(operator, theirs, native(*theirs.values()))
+        self._make_noise = lambda: _noise(
+            operator, native, self.args, 8 if case.numel < _CACHED else 2
+        )
+
+    @cached_property
+    def noise(self) -> tuple[torch.Tensor | None, ...]:
+        found = self._make_noise()
+        return (*found, *(None,) * (len(self.native) - len(found)))
 
 
 def expected(operator: Operator, native: Callable, case: Case, device: str) -> Expected:
-    remembered = case.numel < _CACHED
-    return (_remembered if remembered else _expected)(operator, native, case, device)
+    """Remembered for small cases: every rung is compared with the same."""
+    return (_remembered if case.numel < _CACHED else Expected)(operator, native, case, device)
 
 
-def _expected(operator: Operator, native: Callable, case: Case, device: str) -> Expected:
-    made = operator.inputs(case, device)
-    args = {a.name: made.get(a.name, a.default) for a in operator.args}
-    theirs = map_tensors(args, copy_of)
-    return Expected(
-        args,
-        _reference(operator, args),
-        all_results(operator, theirs, native(*theirs.values())),
-        _noise(operator, native, args, 8 if case.numel < _CACHED else 2),
-    )
+_remembered = lru_cache(maxsize=512)(Expected)
 
 
 def _reference(operator: Operator, args: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    exact = map_tensors(args, lambda t: t.double() if t.is_floating_point() else t.clone())
+    exact = map_tensors(args, _in_double)
     return all_results(operator, exact, operator.reference(**exact))
+
+
+def _in_double(t: torch.Tensor) -> torch.Tensor:
+    return t.to(torch.float64 if t.is_floating_point() else t.dtype, copy=True)
 
 
 def _noise(operator: Operator, native: Callable, args: dict[str, Any], draws: int):
     """For each element of each result, the largest error of PyTorch in float32 (float64 where an
-    argument is) over inputs that are nudged by its rounding."""
+    argument is) over inputs that are nudged by its rounding; or what the operator's own error
+    analysis says."""
+    if operator.noise:
+        return operator.noise(**args)
     wide = torch.float32
     if any(t.dtype == torch.float64 for t in tensors(args)):
         wide = torch.float64
@@ -95,9 +107,6 @@ def _noise(operator: Operator, native: Callable, args: dict[str, Any], draws: in
         ]
         largest = list(map(torch.maximum, largest, errors)) if largest else errors
     return tuple(largest)
-
-
-_remembered = lru_cache(maxsize=512)(_expected)
 
 
 @dataclass(eq=False)

@@ -1,0 +1,63 @@
+"""Verification rejects what is wrong, by the check that is there for it."""
+
+import pytest
+import torch
+
+from kernelwright.workbench.checks import CHECKS, rejection
+from kernelwright.workbench.trial import Candidate, Trial
+
+from .kernels import NATIVE, WRONG
+from .operators import SOFTMAX
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def rejecting_check(wrong, checks):
+    """Name of the first check that rejects the kernel, or None."""
+    sibling = next((c for c in wrong.operator.cases if _goes_with(c, wrong.case)), None)
+    candidate = Candidate(wrong.operator, wrong.make(), wrong.native, sibling=lambda _: sibling)
+    found = rejection(Trial(candidate, wrong.case, DEVICE), thorough=True, checks=checks)
+    return found[0] if found else None
+
+
+def _goes_with(c, shown):
+    wider = c.shape and c.shape[-1] > shown.shape[-1]
+    return (c.dtype, c.params, c.layout) == (shown.dtype, shown.params, "contiguous") and wider
+
+
+@pytest.fixture(params=WRONG, ids=lambda w: w.name)
+def wrong(request):
+    if request.param.gpu and DEVICE == "cpu":
+        pytest.skip("needs a GPU")
+    return request.param
+
+
+def test_its_check_rejects_it(wrong):
+    assert rejecting_check(wrong, CHECKS) == wrong.check
+
+
+def test_without_its_check_it_is_not_rejected_by_that_name(wrong):
+    others = tuple(c for c in CHECKS if c.name != wrong.check)
+    assert rejecting_check(wrong, others) != wrong.check
+
+
+def test_every_check_has_a_kernel_to_reject():
+    assert {c.name for c in CHECKS} == {w.check for w in WRONG}
+
+
+@pytest.mark.parametrize("operator", NATIVE, ids=lambda op: op.name)
+def test_the_right_kernel_passes(operator):
+    checks = tuple(c for c in CHECKS if c.name != "fake" or operator is SOFTMAX)
+    for c in operator.cases:
+        if c.use == "verify":
+            candidate = _right(operator, c)
+            found = rejection(Trial(candidate, c, DEVICE), thorough=c.numel > 0, checks=checks)
+            assert found is None, (c.id, found)
+
+
+def _right(operator, shown):
+    def call(*args):
+        return NATIVE[operator](*args).contiguous()
+
+    other = next(c for c in operator.cases if c.dtype == shown.dtype and c.shape != shown.shape)
+    return Candidate(operator, call, call, sibling=lambda _: other)
