@@ -7,14 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from kernelwright.workbench.terminal import Output
 
 GOOD, FAILED, USAGE, NOTHING = 0, 1, 2, 3
 
@@ -62,13 +61,14 @@ def _designed(e: Exception) -> int | None:
     from kernelwright.contract import UnknownRung, Unsupported
     from kernelwright.dispatch import UnknownOperator
     from kernelwright.toolchain import ToolchainError
+    from kernelwright.workbench.listing import UnknownCase
     from kernelwright.workbench.scaffold import CannotScaffold
 
-    if isinstance(e, (UnknownOperator, UnknownRung, CannotScaffold)):
+    if isinstance(e, (UnknownOperator, UnknownRung, UnknownCase, CannotScaffold)):
         return USAGE
-    if isinstance(e, (Unsupported, ToolchainError)):
-        return NOTHING
-    return None
+    from kernelwright.workbench.tune import NoGpu
+
+    return NOTHING if isinstance(e, (Unsupported, ToolchainError, NoGpu)) else None
 
 
 def _say(code: int, message: str, arguments: list[str]) -> int:
@@ -79,56 +79,19 @@ def _say(code: int, message: str, arguments: list[str]) -> int:
 
 
 @contextmanager
-def _output(as_json: bool) -> Iterator[Console]:
-    """The console to print on. With --json nothing but `_emit` reaches standard output: whatever
-    a compiler or a library prints meanwhile goes to standard error."""
-    from kernelwright.workbench import show
+def _output(as_json: bool) -> Iterator[Output]:
+    from kernelwright.workbench import terminal
 
-    if not as_json:
-        yield show.console()
-        return
-    global _real_stdout
-    sys.stdout.flush()
-    _real_stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield show.console(stderr=True)
-    finally:
-        sys.stdout.flush()
-        os.dup2(_real_stdout, 1)
-        os.close(_real_stdout)
-        _real_stdout = None
-
-
-_real_stdout: int | None = None
-
-
-def _emit(document: Any) -> None:
-    """Write the one JSON document of a command."""
-    assert _real_stdout is not None
-    text = json.dumps(document, indent=1, default=_plain) + "\n"
-    with os.fdopen(os.dup(_real_stdout), "w", encoding="utf-8") as out:
-        out.write(text)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return str(value)
+    with terminal.output(as_json) as out:
+        yield out
 
 
 @contextmanager
-def _waiting(what: str, out: Console) -> Iterator[Callable[[str], None]]:
-    """A spinner while something takes its time; yields a function that changes its words.
+def _waiting(what: str, out: Output) -> Iterator[Callable[[str], None]]:
+    from kernelwright.workbench import terminal
 
-    It stands on the console that is printed to where that is a terminal, so that lines go above
-    it, and on standard error otherwise.
-    """
-    from kernelwright.workbench import show
-
-    where = out if out.is_terminal else show.console(stderr=True)
-    with where.status(what) as status:
-        yield status.update
+    with terminal.waiting(what, out) as say:
+        yield say
 
 
 def _operators(names: list[str] | None) -> list[str]:
@@ -160,7 +123,7 @@ def list_(as_json: Json = False) -> int:
 
             found = listing.listing()
         if as_json:
-            _emit(found)
+            out.emit(found)
         else:
             out.print(show.listing(found))
     return GOOD
@@ -194,15 +157,193 @@ def verify(
             shown = None if as_json else lambda row: out.print(show.verified(row))
             result = module.verify(_operators(names), on_result=shown)
         if record:
-            from kernelwright.workbench import env, records
+            from kernelwright.machine import here, slug
+            from kernelwright.workbench import bench as timing
+            from kernelwright.workbench import records
 
-            here = env.environment()
-            records.save(result.records(here["machine"], here["run"]), here)
+            run = timing.new_run()
+            records.save(result.records(slug(here()), run), timing.environment(run, here()))
         if as_json:
-            _emit({"ok": result.ok, "ran": result.ran, "rows": result.rows})
+            out.emit({"ok": result.ok, "ran": result.ran, "rows": result.rows})
         else:
             out.print(show.verify_summary(result))
     return result.exit_code
+
+
+@app.command()
+def env(
+    roofs: Annotated[bool, typer.Option(help="Measure the machine's roofs, in about 10 s.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes, in about 3 s.")] = False,
+    record: Record = False,
+    as_json: Json = False,
+) -> int:
+    """What this machine is, which backends work on it, and its measured roofs.
+
+    \b
+    Examples:
+      kernelwright env
+      kernelwright env --no-roofs --json
+    """
+    with _output(as_json) as out:
+        with _waiting("looking at the machine", out) as say:
+            from kernelwright.workbench import env as module
+            from kernelwright.workbench import show
+
+            said: Callable[[Any], None] = lambda r: say(f"measuring {r.rung} {r.case}")  # noqa: E731
+            found = module.env(roofs=roofs, quick=quick, on_roof=said)
+        if record:
+            from kernelwright.workbench import records
+
+            records.save(found.roofs, found.environment)
+        if as_json:
+            out.emit(show.env_data(found))
+        else:
+            out.print(show.env(found))
+    return GOOD
+
+
+@app.command()
+def bench(
+    ops: Annotated[list[str], typer.Argument(metavar="OP ...")],
+    case: Annotated[
+        list[str] | None,
+        typer.Option(help="A case's id, or words of its label (gpt-2). Repeatable."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few samples of each.")] = False,
+    peers: Annotated[bool, typer.Option("--peers", help="Other libraries too.")] = False,
+    record: Record = False,
+    as_json: Json = False,
+) -> int:
+    """Time ladders beside torch, torch.compile, the peers and the machine's roof, in one run.
+
+    A rung is proven right on the case before it is timed. Cold: operands in DRAM; warm: in L2;
+    host: what a call costs the CPU. Rungs that need a GPU stand, without one, beside their record.
+
+    \b
+    Examples:
+      kernelwright bench softmax
+      kernelwright bench softmax gelu --quick --peers
+      kernelwright bench softmax.backward --case "llama 3" --record
+    """
+    with _output(as_json) as out:
+        with _waiting("getting ready", out) as say:
+            from kernelwright.workbench import bench as module
+            from kernelwright.workbench import listing, records, show
+
+            ladders = listing.named(_operators(ops))
+            cases = listing.cases_named(ladders, case) if case else None
+
+            def on_case(ladder: Any, case: Any, result: Any) -> None:
+                if result is None:
+                    say(f"timing {ladder.name} {case.id}")
+                elif not as_json:
+                    out.print(show.bench_case(ladder, case, result), "")
+
+            result = module.bench(ladders, cases=cases, quick=quick, peers=peers, on_case=on_case)
+        if record:
+            records.save(result.records, result.environment)
+        if as_json:
+            out.emit(show.bench_data(ladders, result))
+    return result.exit_code
+
+
+@app.command()
+def tune(
+    ops: Annotated[list[str], typer.Argument(metavar="OP ...")],
+    quick: Annotated[bool, typer.Option("--quick", help="A few samples of each.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Search the rungs' configs on this GPU; write the table for its compute capability.
+
+    \b
+    Examples:
+      kernelwright tune softmax
+      kernelwright tune gelu.backward --quick
+    """
+    with _output(as_json) as out:
+        with _waiting("getting ready", out) as say:
+            from kernelwright.workbench import listing, show
+            from kernelwright.workbench import tune as module
+
+            found: list[Any] = []
+            for ladder in listing.named(_operators(ops)):
+
+                def on_case(case: Any, tried: Any, name: str = ladder.name) -> None:
+                    say(f"{name} {case.id}: {len(tried)} rungs and configs tried")
+
+                result = module.tune(ladder, quick=quick, on_case=on_case)
+                found.append((result, result.write(ladder.folder)))
+                if not as_json:
+                    out.print(show.tuned(*found[-1]))
+        if as_json:
+            out.emit([{"table": path, "gain": r.gain, "result": r} for r, path in found])
+    return GOOD
+
+
+@app.command()
+def inspect(
+    rung: Annotated[str, typer.Argument(metavar="OP.RUNG")],
+    arch: Annotated[str, typer.Option(help="sm_80, sm_90a, sm_100a, ...")] = "sm_90a",
+    case: Annotated[str | None, typer.Option(help="A case's id; default: the first.")] = None,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
+    ttgir: Annotated[bool, typer.Option("--ttgir", help="Print Triton's GPU IR.")] = False,
+    as_json: Json = False,
+) -> int:
+    """What a rung compiles to: registers, spills, occupancy, instruction mix. Needs no GPU.
+
+    \b
+    Examples:
+      kernelwright inspect softmax.triton_row
+      kernelwright inspect gelu.cuda_vec16 --arch sm_80 --sass | less
+    """
+    with _output(as_json) as out:
+        with _waiting(f"compiling {rung} for {arch}", out):
+            from kernelwright.workbench import inspect as module
+            from kernelwright.workbench import listing, show
+
+            ladder, chosen = listing.rung_named(rung)
+            cases = listing.cases_named([ladder], [case]) if case else []
+            at = ladder.operator.case(cases[0]) if cases else None
+            found = module.inspect(ladder, chosen.name, at, arch)
+        texts = [k for k, on in (("ptx", ptx), ("sass", sass), ("ttgir", ttgir)) if on]
+        if as_json:
+            out.emit([i.as_json(texts=bool(texts)) for i in found])
+        elif texts:
+            for i in found:
+                for kind in texts:
+                    out.print(getattr(i, kind) or f"({i.kernel} has no {kind})", markup=False)
+        else:
+            for i in found:
+                out.print(show.inspection(i), "")
+    return GOOD
+
+
+@app.command()
+def ledger(
+    check: Annotated[
+        bool, typer.Option("--check", help="Fail where a default would be unproven.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """What is proven on which GPU, and what is not.
+
+    \b
+    Examples:
+      kernelwright ledger
+      kernelwright ledger --check
+    """
+    with _output(as_json) as out:
+        with _waiting("reading the records", out):
+            from kernelwright.workbench import ledger as module
+            from kernelwright.workbench import show
+
+            found = module.ledger()
+        if as_json:
+            out.emit(found)
+        else:
+            out.print(show.ledger(found))
+    return found.exit_code if check else GOOD
 
 
 @app.command()
@@ -228,7 +369,7 @@ def report(
 
             size = module.write(output)
         if as_json:
-            _emit({"file": str(output), "bytes": size})
+            out.emit({"file": str(output), "bytes": size})
         else:
             out.print(f"{output}: {size / 1e6:.1f} MB, opens offline in any browser")
     return GOOD
@@ -255,7 +396,7 @@ def new(
 
         written = scaffold.new(op, into)
         if as_json:
-            _emit({"operator": op, "files": [str(p) for p in written]})
+            out.emit({"operator": op, "files": [str(p) for p in written]})
         else:
             for path in written:
                 out.print(path)

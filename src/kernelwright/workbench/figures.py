@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from kernelwright.contract import Case, Ladder, Rung
 
@@ -21,7 +22,7 @@ class Row:
     name: str
     rung: Rung | None  # None for a peer
     record: Record | None
-    roof: Record | None
+    roof: Record | None  # of the record's run
     below: Record | None  # the nearest timed rung below it
     best: Record | None  # the fastest of native, compiled and the peers, itself left out
     verified: Record | None = None  # the record over all cases that `verify` writes
@@ -59,7 +60,7 @@ class Row:
     @property
     def of_roof(self) -> float | None:
         """Share of the measured roof of the same run, 1.0 is the roof."""
-        if not (self.record and self.roof) or self.record.run != self.roof.run:
+        if not (self.record and self.roof):
             return None
         mine, roof = self.record.gbps, self.roof.gbps
         return mine / roof if mine and roof else None
@@ -116,8 +117,36 @@ class Table:
         return min(self.timed, key=lambda r: r.cold or 0.0, default=None)
 
 
+def as_json(table: Table) -> dict[str, Any]:
+    """A table as data: microseconds, GB/s, shares and factors."""
+    return {
+        "operator": table.ladder.name,
+        "machine": table.machine,
+        "case": table.case,
+        "roof_gbps": table.roof.gbps if table.roof else None,
+        "rows": [
+            {
+                "name": r.name,
+                "backend": r.backend,
+                "config": r.record.config if r.record else None,
+                "cold_us": r.cold,
+                "cold_interval_us": r.interval,
+                "warm_us": r.warm,
+                "host_us": r.host,
+                "gbps": r.gbps,
+                "of_roof": r.of_roof,
+                "over_below": r.over_below,
+                "over_best_peer": r.over_best,
+                "bound": r.record.bound if r.record else "",
+                "status": r.status,
+            }
+            for r in table.rows
+        ],
+    }
+
+
 def table(ladder: Ladder, machine: str, case: str, records: Iterable[Record]) -> Table:
-    """The table of one case. Of several configs of a rung the fastest counts."""
+    """The table of one case. Of a rung's configs the fastest of the newest run counts."""
     mine = [
         r
         for r in records
@@ -125,9 +154,9 @@ def table(ladder: Ladder, machine: str, case: str, records: Iterable[Record]) ->
     ]
     best: dict[str, Record] = {}
     for r in mine:
-        if r.rung not in best or _better(r, best[r.rung]):
+        if r.rung not in best or _rank(r) > _rank(best[r.rung]):
             best[r.rung] = r
-    roof = next((r for name, r in best.items() if name.startswith("roof:")), None)
+    roofs = {r.run: r for r in mine if r.rung.startswith("roof:")}
     peers = sorted(name for name in best if name.startswith("peer:"))
     others = [best[n] for n in (*THEIRS, *peers) if n in best and best[n].cold]
     rows: list[Row] = []
@@ -138,23 +167,23 @@ def table(ladder: Ladder, machine: str, case: str, records: Iterable[Record]) ->
         theirs = [o for o in others if o.rung != name and record and o.run == record.run]
         fastest = min(theirs, key=lambda o: median(o.cold), default=None)
         lower = below if rung else None
+        roof = roofs.get(record.run) if record else None
         rows.append(Row(name, rung, record, roof, lower, fastest, _verified(mine, name)))
         if record and record.cold and rung:
             below = record
-    return Table(ladder, machine, case, tuple(rows), roof)
+    newest = roofs[max(roofs)] if roofs else None
+    return Table(ladder, machine, case, tuple(rows), newest)
+
+
+def _rank(r: Record) -> tuple[bool, bool, str, float]:
+    """Timed before untimed, of this case before of all cases, newer before older, then faster."""
+    return bool(r.cold), r.case != "*", r.run, -median(r.cold) if r.cold else 0.0
 
 
 def _verified(records: list[Record], name: str) -> Record | None:
     """What verify said last of a rung; of several configs, one that failed if there is one."""
     found = [r for r in records if r.rung == name and r.case == "*"]
     return min(found, key=lambda r: r.outcome == "pass", default=None)
-
-
-def _better(a: Record, b: Record) -> bool:
-    """A timed record over one of the case over one of all cases; the faster of two timed ones."""
-    if a.cold and b.cold:
-        return median(a.cold) < median(b.cold)
-    return (bool(a.cold), a.case != "*") > (bool(b.cold), b.case != "*")
 
 
 def timed_cases(ladder: Ladder, machine: str, records: Iterable[Record]) -> list[str]:

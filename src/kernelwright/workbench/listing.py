@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
 from kernelwright.contract import H200, Case, Gpu, Ladder, Rung, TensorSpec
 from kernelwright.contract.layout import normalise
-from kernelwright.dispatch import ladders, proven_on
+from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.selection import _tuned
 from kernelwright.machine import gpu_of
 
@@ -66,23 +66,70 @@ def listing() -> Listing:
     return Listing((gpu or H200).name, gpu is not None, entries)
 
 
-def _operator(ladder: Ladder, gpu: Gpu, device: torch.device) -> OperatorEntry:
-    op = ladder.operator
+def named(names: Iterable[str]) -> list[Ladder]:
+    """The ladders of operators: "softmax" is the forward and the backward.
+
+    Raises:
+        UnknownOperator: naming what there is.
+    """
+    found: dict[str, Ladder] = {}
+    for name in names:
+        family = [x for x in ladders() if x.name in (name, f"{name}.backward")]
+        found.update((x.name, x) for x in family or [ladder(name)])
+    return list(found.values())
+
+
+def rung_named(name: str) -> tuple[Ladder, Rung]:
+    """The rung of "softmax.backward.triton_row".
+
+    Raises:
+        UnknownOperator, UnknownRung: naming what there is.
+    """
+    operator, _, rung = name.rpartition(".")
+    chosen = ladder(operator or name)
+    return chosen, chosen.rung(rung)
+
+
+def cases_named(chosen: Iterable[Ladder], patterns: Iterable[str]) -> list[str]:
+    """Ids of the cases that patterns mean: an id, or words of a bench case's label ("gpt-2").
+
+    Raises:
+        UnknownCase: a pattern that no chosen operator's case answers to.
+    """
+    cases = [c for x in chosen for c in x.operator.cases]
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        hits = [c.id for c in cases if c.id == pattern] or [
+            c.id for c in cases if c.use == "bench" and pattern.lower() in c.label.lower()
+        ]
+        if not hits:
+            some = ", ".join(dict.fromkeys(c.id for c in cases if c.use == "bench"))
+            raise UnknownCase(f"--case: no chosen operator has {pattern!r}; there are {some}")
+        found.update(dict.fromkeys(hits))
+    return list(found)
+
+
+class UnknownCase(ValueError):
+    """A case was named that no chosen operator has."""
+
+
+def _operator(lad: Ladder, gpu: Gpu, device: torch.device) -> OperatorEntry:
+    op = lad.operator
     cases = [c for c in op.cases if c.use == "bench"]
     serves: dict[str, list[str]] = {}
     for case in cases:
-        serves.setdefault(serving(ladder, gpu, specs(ladder, case)), []).append(case.id)
+        serves.setdefault(serving(lad, gpu, specs(lad, case)), []).append(case.id)
     rungs = tuple(
         RungEntry(
             rung.name,
             rung.backend,
             rung.idea,
             _here(rung, device),
-            proven_on(ladder, rung) if rung.is_gpu else (),
+            proven_on(lad, rung) if rung.is_gpu else (),
             rung.deterministic,
             tuple(serves.get(rung.name, ())),
         )
-        for rung in ladder.rungs
+        for rung in lad.rungs
     )
     return OperatorEntry(op.name, op.schema, op.source, rungs, tuple(c.id for c in cases))
 

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernelwright.toolchain.settings import settings
+
 ROOT = Path(__file__).resolve().parent.parent / "records"
 SAMPLES = 64
 OUTCOMES = ("pass", "wrong", "error", "unsupported")
@@ -97,31 +99,30 @@ def ratio(a: Record, b: Record) -> float | None:
 
 
 def load(machine: str | None = None, operator: str | None = None) -> list[Record]:
-    """Shipped records, all or of one machine or operator."""
-    found = []
-    for path in sorted(ROOT.glob(f"{machine or '*'}/{operator or '*'}.jsonl")):
-        if path.name != "runs.jsonl":
-            found += [_record(json.loads(line)) for line in _lines(path)]
-    return found
+    """Shipped records and those of $KW_RECORDS, all or of one machine or operator."""
+    found: dict[tuple, Record] = {}
+    for root in (ROOT, settings().records):
+        for path in sorted(root.glob(f"{machine or '*'}/{operator or '*'}.jsonl")) if root else ():
+            if path.name != "runs.jsonl":
+                read = (_record(json.loads(line)) for line in _lines(path))
+                found.update(((r.machine, *r.key), r) for r in read)
+    return list(found.values())
 
 
 def runs(machine: str) -> dict[str, dict]:
     """Environment of each run on a machine, by run id."""
-    path = ROOT / machine / "runs.jsonl"
-    return {r["run"]: r for r in map(json.loads, _lines(path))} if path.exists() else {}
+    paths = [root / machine / "runs.jsonl" for root in (ROOT, settings().records) if root]
+    return {r["run"]: r for path in paths for r in map(json.loads, _lines(path))}
 
 
-def machines() -> list[str]:
-    return sorted(p.name for p in ROOT.iterdir() if p.is_dir() and any(p.glob("*.jsonl")))
-
-
-def save(records: Iterable[Record], environment: dict[str, Any], root: Path = ROOT) -> None:
+def save(records: Iterable[Record], environment: dict[str, Any], root: Path | None = None) -> None:
     """Merge records into their files: a newer record replaces the one of the same key.
 
     Args:
         environment: of the run, {"run", "when", "machine", "gpu", "torch", ...}.
-        root: another folder than the package's, to collect records on a machine that ships none.
+        root: the folder; by default $KW_RECORDS where it is set, else the package's.
     """
+    root = root or settings().records or ROOT
     by_file: dict[Path, dict[tuple, Record]] = {}
     for r in records:
         path = root / r.machine / f"{r.operator}.jsonl"

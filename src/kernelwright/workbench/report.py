@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from kernelwright.contract import Ladder, Rung
-from kernelwright.dispatch import ladders, proven_on, source_hash
+from kernelwright.dispatch import ladders, proven_on
 
 from . import charts, figures, records
 from .figures import Table
@@ -235,22 +235,11 @@ def _diff(old: str, new: str) -> list[tuple[str, str]]:
 def _data(subjects: list[tuple[str, list[LadderView]]]) -> list[dict[str, Any]]:
     """The figures behind the charts, for whoever wants to draw their own."""
     return [
-        {
-            "operator": view.ladder.name,
-            "machine": machine.name,
-            "case": case.table.case,
-            "rung": row.name,
-            "hash": source_hash(view.ladder, row.rung) if row.rung else "",
-            "cold_us": row.cold,
-            "gbps": row.gbps,
-            "of_roof": row.of_roof,
-            "status": row.status,
-        }
+        figures.as_json(case.table)
         for _, views in subjects
         for view in views
         for machine in view.machines
         for case in machine.cases
-        for row in case.table.rows
     ]
 
 

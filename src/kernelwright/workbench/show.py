@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from . import figures
+from kernelwright.contract import Case, Ladder
+
+from . import figures, records, tables
 from .listing import Listing
 
 COLUMNS = (
@@ -23,6 +25,19 @@ OUTCOMES = {
     "wrong": "bold red",
     "error": "bold red",
 }
+ROOFS = {
+    "r1w0": "DRAM read",
+    "r2w0": "DRAM, two reads",
+    "r1w1": "DRAM copy",
+    "r2w1": "DRAM, two reads a write",
+    "r3w1": "DRAM, three reads a write",
+    "r0w1": "DRAM fill",
+    "matmul": "matrix product",
+    "l2": "L2 read",
+    "shared": "shared memory",
+    "launch": "empty launch",
+}
+BYTES = ("memory", "l2", "shared_per_sm", "shared_per_block")
 BACKENDS = {
     "torch": "white",
     "inductor": "yellow",
@@ -80,49 +95,81 @@ def verify_summary(result: Any) -> str:
     return f"{len(result.rows)} rungs and configs: {said}; {result.ran} rung x case pairs ran"
 
 
-def ladder(table: figures.Table, beside: figures.Table | None = None) -> RenderableType:
+def bench_case(lad: Ladder, case: Case, result: Any) -> RenderableType:
+    """A ladder's table as soon as its case is timed; rungs that only a GPU times stand beside
+    their record."""
+    machine = result.environment["machine"]
+    timed = figures.table(lad, machine, case.id, result.records)
+    skipped = {s.rung: s.why for s in result.skipped if (s.operator, s.case) == (lad.name, case.id)}
+    beside = None
+    if machine != tables.MACHINE and any(r.is_gpu for r in lad.rungs):
+        shipped = records.load(tables.MACHINE, lad.name)
+        beside = figures.table(lad, tables.MACHINE, case.id, shipped)
+    return ladder(timed, skipped, beside, result.noise.get((lad.name, case.id)))
+
+
+def ladder(
+    table: figures.Table,
+    skipped: dict[str, str],
+    beside: figures.Table | None = None,
+    noise: float | None = None,
+) -> RenderableType:
     """The ladder table of one case.
 
     Args:
-        beside: the same case on another machine, where rungs of it could only be verified here.
+        skipped: why a rung or peer was not timed.
+        beside: the same case on another machine.
+        noise: how far the A/A control says that equal things differ.
     """
-    roof = table.roof
     title = f"{table.ladder.name}  {table.case}"
     if table.label:
         title += f"  ({table.label})"
     out = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    for name in COLUMNS:
+    names = [c for c in COLUMNS if c not in ("warm", "host") or _any(table, c)]
+    for name in names:
         out.add_column(name, justify="left" if name in ("rung", "bound") else "right", no_wrap=True)
     if beside:
         out.add_column(f"recorded on {beside.machine}", justify="right", style="cyan")
     there = {r.name: r for r in beside.rows} if beside else {}
     for row in table.rows:
-        cells: list[Any] = [
-            Text(row.name.removeprefix("peer:"), style=BACKENDS[row.backend]),
-        ]
-        if row.timed and row.interval:
-            low, high = (figures.microseconds(t) for t in row.interval)
-            cells += [
-                Text(figures.microseconds(row.cold), "bold"),
-                Text(f"{low} .. {high}", "dim"),
-                figures.microseconds(row.warm),
-                figures.microseconds(row.host),
-                figures.rate(row.gbps),
-                Text(figures.percent(row.of_roof), "bold"),
-                figures.times(row.over_below),
-                figures.times(row.over_best),
-                row.record.bound if row.record else "",
-            ]
-        else:
-            cells += [Text(row.status, "dim italic"), *[""] * 8]
+        cells = _cells(row, names)
+        if not row.timed:
+            why = skipped.get(row.name) or row.status
+            cells = [cells[0], Text(why.split("; timed on")[0], "dim italic")]
+            cells += [Text()] * (len(names) - 2)
         if beside:
             other = there.get(row.name)
             cells.append(_beside(other) if other else Text("no record", "dim"))
         out.add_row(*cells)
-    if roof:
-        out.caption = f"roof: {figures.rate(roof.gbps)}, a stream of the same bytes, same run"
-        out.caption_justify = "left"
-    return out
+    notes: list[str] = []
+    if table.roof:
+        rate = figures.rate(table.roof.gbps)
+        notes.append(f"roof: {rate}, a stream of the same bytes in the same run")
+    if noise is not None:
+        notes.append(f"A/A control: equal things differ by {100 * noise:.1f}%")
+    absent = [f"{n.removeprefix('peer:')}: {w}" for n, w in skipped.items() if n[:5] == "peer:"]
+    return Group(out, Text("; ".join(notes + absent), "dim"))
+
+
+def _any(table: figures.Table, column: str) -> bool:
+    return any(getattr(row, column) is not None for row in table.rows)
+
+
+def _cells(row: figures.Row, names: list[str]) -> list[Text]:
+    low, high = (figures.microseconds(t) for t in row.interval or (None, None))
+    cells = {
+        "rung": Text(row.name.removeprefix("peer:"), BACKENDS[row.backend]),
+        "cold": Text(figures.microseconds(row.cold), "bold"),
+        "95% interval": Text(f"{low} .. {high}", "dim"),
+        "warm": Text(figures.microseconds(row.warm)),
+        "host": Text(figures.microseconds(row.host)),
+        "rate": Text(figures.rate(row.gbps)),
+        "of roof": Text(figures.percent(row.of_roof), "bold"),
+        "over below": Text(figures.times(row.over_below)),
+        "over best peer": Text(figures.times(row.over_best)),
+        "bound": Text(row.record.bound if row.record else ""),
+    }
+    return [cells[n] for n in names]
 
 
 def _beside(row: figures.Row) -> Text:
@@ -130,6 +177,62 @@ def _beside(row: figures.Row) -> Text:
         return Text(row.status, "dim")
     share = figures.percent(row.of_roof)
     return Text(f"{figures.microseconds(row.cold)}" + (f", {share} of roof" if share else ""))
+
+
+def bench_data(ladders: list[Ladder], result: Any) -> dict[str, Any]:
+    """A bench run as data: figures by ladder and case, what was skipped, the environment."""
+    machine = result.environment["machine"]
+    found = [
+        figures.table(lad, machine, case, result.records)
+        for lad in ladders
+        for case in figures.timed_cases(lad, machine, result.records)
+    ]
+    return {
+        "run": result.run,
+        "ladders": [figures.as_json(t) for t in found],
+        "noise": {f"{o} {c}": n for (o, c), n in result.noise.items()},
+        "skipped": result.skipped,
+        "environment": result.environment,
+    }
+
+
+def env(found: Any) -> RenderableType:
+    """Facts, backends and roofs of a machine."""
+    works = {
+        b: Text("works", "green") if why is None else Text(why) for b, why in found.backends.items()
+    }
+    parts: list[RenderableType] = [facts("machine", found.facts), Text(), facts("backends", works)]
+    if found.roofs:
+        parts += [Text(), _roofs(found.roofs)]
+    return Group(*parts)
+
+
+def env_data(found: Any) -> dict[str, Any]:
+    roofs = [
+        {"roof": r.rung.removeprefix("roof:"), "case": r.case, "us": records.median(r.cold),
+         "gbps": r.gbps, "tflops": r.flops / records.median(r.cold) / 1e6 or None}
+        for r in found.roofs
+        if r.cold
+    ]  # fmt: skip
+    return {"facts": found.facts, "backends": found.backends, "run": found.run, "roofs": roofs}
+
+
+def _roofs(found: list[records.Record]) -> Table:
+    table = Table(title="measured roofs", title_justify="left", title_style="bold", box=None)
+    for name in ("roof", "case", "time", "reached"):
+        table.add_column(name, justify="left" if name in ("roof", "case") else "right")
+    for r in found:
+        us = records.median(r.cold) if r.cold else None
+        reached = figures.rate(r.gbps)
+        if r.flops and us:
+            reached = f"{r.flops / us / 1e6:.3g} TFLOP/s"
+        table.add_row(
+            ROOFS.get(r.rung.removeprefix("roof:"), r.rung.removeprefix("roof:")),
+            r.case,
+            figures.microseconds(us) if us else r.why,
+            reached,
+        )
+    return table
 
 
 def facts(title: str, found: dict[str, Any]) -> RenderableType:
@@ -142,19 +245,65 @@ def facts(title: str, found: dict[str, Any]) -> RenderableType:
 
 def _facts(table: Table, found: dict[str, Any], depth: int) -> None:
     for name, value in found.items():
-        label = Text("  " * depth + str(name).replace("_", " "))
+        label = Text("  " * depth + name.replace("_", " "))
         if isinstance(value, dict):
             table.add_row(label, "")
             _facts(table, value, depth + 1)
-        elif isinstance(value, (list, tuple)):
-            table.add_row(label, ", ".join(map(str, value)))
+        elif isinstance(value, Text):
+            table.add_row(label, value)
         else:
-            table.add_row(label, Text("none" if value is None else str(value)))
+            table.add_row(label, Text(_fact(name, value)))
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console that keeps its lines whole where nobody is watching."""
-    found = Console(stderr=stderr, highlight=False)
-    if not found.is_terminal:
-        found.width = 160
-    return found
+def _fact(name: str, value: Any) -> str:
+    if value is None:
+        return "none"
+    if name in BYTES or name[:2] in ("L1", "L2", "L3"):
+        return figures.size(value)
+    if name == "peak_bandwidth":
+        return figures.rate(value / 1e9)
+    return str(value)
+
+
+def tuned(result: Any, path: Any) -> RenderableType:
+    """What tuning chose for each bucket, what it gains, and what it cost."""
+    table = Table(title=result.operator, title_justify="left", title_style="bold", box=None)
+    for name in ("bucket", "rung", "config", "gain over the order"):
+        table.add_column(name)
+    for bucket, choice in sorted(result.buckets.items()):
+        config = " ".join(f"{k}={v}" for k, v in choice["config"].items())
+        table.add_row(bucket, choice["rung"], config, figures.times(result.gains.get(bucket)))
+    tried = f"{len(result.tried)} timed in {result.seconds:.0f} s"
+    return Group(table, Text(f"{tried}; mean gain {result.gain:.2f}x; {path}", "dim"))
+
+
+def inspection(found: Any) -> RenderableType:
+    """What a kernel uses of an SM, and its instructions."""
+    r, o, i = found.resources, found.occupancy, found.instructions
+    config = " ".join(f"{k}={v}" for k, v in found.config.items())
+    spilled = r["spill_stores"] + r["spill_loads"]
+    widths = {
+        f"global {kind}": ", ".join(f"{n} of {w} bits" for w, n in sorted(i[key].items()))
+        or "none"
+        for kind, key in (("loads", "global_loads"), ("stores", "global_stores"))
+    }
+    mix = {
+        k.replace("_", " "): v for k, v in i.items() if isinstance(v, int) and v and k != "total"
+    }
+    special = {"special functions": " ".join(f"{k}:{n}" for k, n in i["special"].items())}
+    return facts(
+        f"{found.operator}.{found.rung}: {found.kernel} for {found.arch}",
+        {
+            "case": f"{found.case}  {config}",
+            "launch": f"grid {found.grid}, {found.threads} threads, cluster {found.cluster}",
+            "registers": f"{r['registers']} a thread",
+            "spills": f"{spilled} bytes" if spilled else "none",
+            "shared memory": f"{r['static_shared'] + found.dynamic_shared} bytes a block",
+            "occupancy": f"{100 * o['fraction']:.0f}%: {o['blocks']} blocks, {o['warps']} warps "
+            f"an SM, limited by {o['limit']}",
+            "instructions": f"{i['total']} in the binary",
+            **widths,
+            **mix,
+            **(special if i["special"] else {}),
+        },
+    )
