@@ -109,7 +109,8 @@ def bench(
     cases: Iterable[str] | None = None,
     quick: bool = False,
     peers: bool = False,
-    on_row: Callable[[Record], None] | None = None,
+    on_row: Callable[[Record], None] = lambda record: None,
+    on_case: Callable[[Ladder, Case, BenchResult | None], None] = lambda *_: None,
     time_limit: float | None = None,
 ) -> BenchResult:
     """Time ladders on this machine.
@@ -120,6 +121,8 @@ def bench(
         quick: a few samples of each.
         peers: other libraries too.
         on_row: called with each record as soon as it is there.
+        on_case: called with each ladder and case before it is timed, without a result, and
+            afterwards, with everything measured so far.
         time_limit: seconds that the samples of one case may take.
 
     Raises:
@@ -133,19 +136,19 @@ def bench(
     launch_us = _launch_us(device, limits)
     stand_ins: dict[tuple[str, str], str] = {}
     for ladder, case in work:
-        bench_case = _Bench(ladder, case, device, limits, launch_us, result, stand_ins)
-        for record in bench_case.run(peers):
+        on_case(ladder, case, None)
+        one = _Bench(ladder, case, device, limits, launch_us, result, stand_ins)
+        for record in one.run(peers):
             result.records.append(record)
-            if on_row:
-                on_row(record)
+            on_row(record)
+        on_case(ladder, case, result)
     for ladder in dict.fromkeys(x for x, _ in work if "." not in x.name):
         if device.type == "cuda":
             smallest = min((c for x, c in work if x is ladder), key=lambda c: c.numel)
             hosted = host_records(ladder, smallest, device, result.run)
             for record in hosted:
                 result.records.append(record)
-                if on_row:
-                    on_row(record)
+                on_row(record)
             if not hosted:
                 why = "its public function takes other arguments than the operator"
                 result.skipped.append(Skipped(ladder.name, "host:kw", smallest.id, why))

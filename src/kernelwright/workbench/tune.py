@@ -105,45 +105,39 @@ def tune(
         raise NoGpu("tune needs a GPU: there is none here")
     limits = clock.Limits(4, 8, 0.03, 0.02, 0.5) if quick else clock.Limits(8, 32, 0.01, 0.1, 3.0)
     result, start = TuneResult(ladder.name, gpu.capability), time.perf_counter()
-    logs: dict[str, dict[tuple[str, str], float]] = {}  # of microseconds, summed over a bucket
     usual: dict[str, float] = {}
     for case in ladder.operator.cases:
-        if case.use != "bench":
-            continue
-        tried, ordered = _case(ladder, case, device, limits)
-        result.tried += tried
-        if on_case:
-            on_case(case, tried)
-        for t in tried:
-            if t.us is not None:
-                sums = logs.setdefault(t.bucket, {})
-                key = (t.rung, json.dumps(t.config, sort_keys=True))
-                sums[key] = sums.get(key, 0.0) + math.log(t.us)
-        if ordered is not None:
-            bucket = tried[0].bucket
-            usual[bucket] = usual.get(bucket, 0.0) + math.log(ordered)
-    _decide(result, logs, usual)
+        if case.use == "bench":
+            tried, ordered = _case(ladder, case, device, limits)
+            result.tried += tried
+            if ordered is not None:
+                usual[case.id] = ordered
+            if on_case:
+                on_case(case, tried)
+    decide(result, usual)
     result.seconds = time.perf_counter() - start
     return result
 
 
-def _decide(result: TuneResult, logs, usual) -> None:
-    """The fastest by the mean over a bucket's cases, of what ran on all of them."""
+def decide(result: TuneResult, usual: dict[str, float]) -> None:
+    """Fill in the table: in each bucket what is fastest in the mean of its cases, of what ran on
+    all of them. `usual`: by case, microseconds of what the ladder's order takes."""
+    by_bucket: dict[str, dict[tuple[str, str], dict[str, float]]] = {}
     cases: dict[str, set[str]] = {}
-    ran: dict[tuple, set[str]] = {}
     for t in result.tried:
         cases.setdefault(t.bucket, set()).add(t.case)
         if t.us is not None:
-            key = t.bucket, t.rung, json.dumps(t.config, sort_keys=True)
-            ran.setdefault(key, set()).add(t.case)
-    for bucket, sums in logs.items():
-        full = {k: v for k, v in sums.items() if ran[bucket, *k] == cases[bucket]}
-        if not full:
+            key = t.rung, json.dumps(t.config, sort_keys=True)
+            by_bucket.setdefault(t.bucket, {}).setdefault(key, {})[t.case] = math.log(t.us)
+    for bucket, choices in by_bucket.items():
+        whole = {k: sum(v.values()) for k, v in choices.items() if v.keys() == cases[bucket]}
+        if not whole:
             continue
-        (rung, config), best = min(full.items(), key=lambda item: item[1])
+        (rung, config), best = min(whole.items(), key=lambda item: item[1])
         result.buckets[bucket] = {"rung": rung, "config": json.loads(config)}
-        if bucket in usual:
-            result.gains[bucket] = math.exp((usual[bucket] - best) / len(cases[bucket]))
+        if cases[bucket] <= usual.keys():
+            before = sum(math.log(usual[c]) for c in cases[bucket])
+            result.gains[bucket] = math.exp((before - best) / len(cases[bucket]))
 
 
 def _case(
