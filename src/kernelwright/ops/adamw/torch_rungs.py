@@ -3,6 +3,8 @@
 import torch
 from torch.optim.adam import adam
 
+from kernelwright.contract import is_dense
+
 
 @torch.no_grad()
 def manual(
@@ -25,7 +27,12 @@ def manual(
 def native(
     params, grads, exp_avgs, exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps, maximize
 ):
-    """torch.optim.AdamW(fused=True)'s step: one kernel over many parameters."""
+    """torch.optim.AdamW's step, fused (one kernel over many parameters) where PyTorch may: its
+    fused CPU kernel takes every tensor as dense and writes into the gaps of one that is not."""
+    fused = all(
+        g.stride() == m.stride() == v.stride() == p.stride() and is_dense(p.shape, p.stride())
+        for p, g, m, v in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True)
+    )
     adam(
         params,
         grads,
@@ -33,7 +40,9 @@ def native(
         exp_avg_sqs,
         [],
         state_steps,
-        fused=True,
+        foreach=False,
+        capturable=params[0].is_cuda,
+        fused=fused,
         amsgrad=False,
         beta1=beta1,
         beta2=beta2,

@@ -9,7 +9,7 @@ from kernelwright.contract.inputs import FLOATS
 CONFIGS = (
     {"quads": 512, "num_warps": 4},
     {"quads": 256, "num_warps": 4},
-    {"quads": 1024, "num_warps": 8},
+    {"quads": 1024, "num_warps": 4},
 )
 
 

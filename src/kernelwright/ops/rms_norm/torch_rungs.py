@@ -5,7 +5,7 @@ import torch
 
 def manual(x, weight, eps):
     """Seven kernels over x."""
-    x32 = x.float().contiguous()
+    x32 = x.float()
     rstd = torch.rsqrt(x32.square().mean(-1, keepdim=True) + eps)
     y = x32 * rstd
     if weight is not None:
@@ -17,14 +17,13 @@ def native(x, weight, eps):
     # PyTorch's kernel wants one dtype: like F.rms_norm, a wider weight widens the input
     wide = x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
     weight = weight if weight is None else weight.to(wide)
-    x_wide = x.to(wide).contiguous()
-    y, rstd = torch.ops.aten._fused_rms_norm(x_wide, x.shape[-1:], weight, eps)
+    y, rstd = torch.ops.aten._fused_rms_norm(x.to(wide), x.shape[-1:], weight, eps)
     return y.to(x.dtype), rstd
 
 
 def manual_backward(gy, x, weight, rstd):
-    g32 = gy.float().contiguous()
-    xhat = x.float().contiguous() * rstd
+    g32 = gy.float()
+    xhat = x.float() * rstd
     if weight is None:
         gweight = x.new_empty(0)
         g = g32
@@ -40,8 +39,8 @@ def native_backward(gy, x, weight, rstd):
         return manual_backward(gy, x, weight, rstd)
     wide = x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
     gx, gweight = torch.ops.aten._fused_rms_norm_backward(
-        gy.to(wide).contiguous(),
-        x.to(wide).contiguous(),
+        gy.to(wide),
+        x.to(wide),
         x.shape[-1:],
         rstd,
         weight if weight is None else weight.to(wide),
