@@ -139,7 +139,7 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy
     a_warp = -(-registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
     if a_warp:
         held = sm.registers // _PARTITIONS // a_warp * _PARTITIONS
-        by["registers"] = held // (-(-warps // _PARTITIONS) * _PARTITIONS)
+        by["registers"] = held // warps
     a_block = -(-(shared + _RESERVED_SHARED) // _SHARED_UNIT) * _SHARED_UNIT
     by["shared memory"] = sm.shared // a_block if shared <= sm.shared_per_block else 0
     limit = min(by, key=by.__getitem__)

@@ -11,7 +11,7 @@ import torch
 
 from kernelwright.contract import NumbaKernel, Operator, Plan, Scalar, TensorSpec, TritonKernel
 
-from . import interpreter
+from . import interpreter, memory
 from .errors import ToolchainError
 
 
@@ -23,18 +23,34 @@ def bind(
     outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
     launchers = [_launcher(step.kernel) for step in plan.launches]
 
+    guard = memory.active or _Plain()
+
     def run(*args):
-        values = dict(zip(names, args, strict=True))
-        values.update({n: values[n].contiguous() for n in copies})
-        results = {n: _empty(s) for n, s in outputs.items()}
-        scratch = {n: _scratch(s.spec, s.zero) for n, s in plan.scratch.items()}
+        given = dict(zip(names, args, strict=True))
+        values = {**given, **{n: given[n].contiguous() for n in copies}}
+        results = {n: guard.empty(n, s, "cpu") for n, s in outputs.items()}
+        scratch = {
+            n: guard.empty(n, s.spec, "cpu", result=False, zero=s.zero)
+            for n, s in plan.scratch.items()
+        }
         everything = {**values, **results, **scratch}
         for step, launch in zip(plan.launches, launchers, strict=True):
             launch(step.kernel, step, [_value(a, everything) for a in step.args])
+        for n in copies:
+            if n in operator.mutated:
+                given[n].copy_(values[n])
         out = tuple(results.values())
         return out[0] if len(out) == 1 else out or None
 
     return run
+
+
+class _Plain:
+    """Allocates like `memory.Guard`, with nothing around."""
+
+    def empty(self, name: str, spec: TensorSpec, device: str, *, result=True, zero=False):
+        t = torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device=device)
+        return t.zero_() if zero else t
 
 
 def _launcher(kernel) -> Callable:
@@ -53,12 +69,3 @@ def _value(arg: str | Scalar, everything: dict[str, Any]):
     element = re.fullmatch(r"(\w+)\[(\d+)\]", arg)
     value = everything[element[1]][int(element[2])] if element else everything[arg]
     return value.detach()
-
-
-def _empty(spec: TensorSpec) -> torch.Tensor:
-    return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype)
-
-
-def _scratch(spec: TensorSpec, zero: bool) -> torch.Tensor:
-    t = _empty(spec)
-    return t.zero_() if zero else t

@@ -17,7 +17,7 @@ from kernelwright.machine import gpu_of
 from . import build, driver, memory
 from .build import Tensors
 from .compiled import hidden_parameters
-from .errors import refuse_capture
+from .errors import ToolchainError, refuse_capture
 from .scratch import ZeroScratch
 
 _KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d"}
@@ -118,6 +118,12 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
 
         return numba_rt.launcher(step, tensors, device)
     gpu = gpu_of(device) or H200
+    cluster = getattr(step.kernel, "cluster", 1)
+    if step.grid[0] % cluster:
+        raise ToolchainError(
+            f"{build.name_of(step.kernel)}: a grid of {step.grid[0]} blocks is no whole number of "
+            f"clusters of {cluster}"
+        )
     compiled = build.compile(step, tensors, gpu.arch)
     kinds = build.kinds(step)
     hidden = hidden_parameters(compiled, kinds)
@@ -125,7 +131,6 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
               for a in step.args]  # fmt: skip
     parameters = [(_KINDS[k], v) for k, v in zip(kinds, values, strict=True)]
     shared = compiled.shared or step.shared
-    cluster = getattr(step.kernel, "cluster", 1)
     block = (compiled.threads, 1, 1) if compiled.threads else step.block
     assert device.index is not None
     return driver.launchers().Launcher(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -180,8 +182,13 @@ def _elsewhere(
 ) -> list[Inspection]:
     """In a second process: this one interprets Triton and simulates Numba."""
     request = json.dumps([ladder.name, rung, case.id, arch, config])
+    modes = ("TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")
     done = subprocess.run(
-        [sys.executable, "-m", __name__], input=request, capture_output=True, text=True
+        [sys.executable, "-m", __name__],
+        input=request,
+        env={k: v for k, v in os.environ.items() if k not in modes},
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         last = done.stderr.strip().splitlines() or ["no message"]
@@ -189,16 +196,16 @@ def _elsewhere(
     return [_loaded(d) for d in json.loads(done.stdout)]
 
 
-def _loaded(d: dict[str, Any]) -> Inspection:
+def _loaded(d: Any) -> Inspection:
     for side in ("global_loads", "global_stores"):
         d["instructions"][side] = {int(k): n for k, n in d["instructions"][side].items()}
-    return Inspection(**{**d, "grid": tuple(d["grid"])})
+    d["grid"] = tuple(d["grid"])
+    return Inspection(**d)
 
 
 def _main() -> None:
     """The second process: a request on standard input, its answer on standard output."""
-    import kernelwright.ops  # noqa: F401  fills the registry
-
+    import_module("kernelwright.ops")  # fills the registry
     toolchain.compile_only()
     operator, rung, case, arch, config = json.load(sys.stdin)
     ladder = dispatch.ladder(operator)
