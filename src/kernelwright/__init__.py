@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .dispatch import use
-    from .ops import adamw, dropout, explain, gelu, rms_norm, softmax, sum, warmup
+    from .ops import adamw, dropout, explain, gelu, rms_norm, softmax, sum, use, warmup
 
-_HOME = {
-    "use": "dispatch",
-    **dict.fromkeys(
-        ("adamw", "dropout", "explain", "gelu", "rms_norm", "softmax", "sum", "warmup"), "ops"
-    ),
-}
 __all__ = [
     "adamw",
     "dropout",
@@ -39,9 +32,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'kernelwright' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    value = getattr(importlib.import_module(".ops", __name__), name)
     globals()[name] = value
     return value
 

@@ -107,9 +107,14 @@ def measure(out: torch.Tensor, reference: torch.Tensor, noise: torch.Tensor | No
     # two norms of tiny values underflow nothing in float64
     norm = difference.norm().item() / scale if scale else difference.norm().item()
     ulps = difference / unit
-    rank = max(0, int(0.999 * ulps.numel()) - 1)
-    p999 = ulps.kthvalue(rank + 1).values.item() if ulps.numel() > 1 else ulps.max().item()
-    return Error(norm, p999, ulps.max().item())
+    return Error(norm, _p999(ulps), ulps.max().item())
+
+
+def _p999(ulps: torch.Tensor) -> float:
+    """The 99.9th percentile, of a million evenly spaced elements where there are more: PyTorch's
+    selection takes seconds a call on a large GPU tensor."""
+    few = ulps[:: max(1, ulps.numel() >> 20)]
+    return few.sort().values[max(0, int(0.999 * few.numel()) - 1)].item()
 
 
 def ulp(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
