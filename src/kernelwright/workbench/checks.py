@@ -63,7 +63,7 @@ def fake(trial: Trial) -> str | None:
     """The operator's fake, which torch.compile trusts, gives the same shape, dtype and strides."""
     op, run = trial.operator, trial.first
     overload = getattr(torch.ops.kernelwright, op.torch_name, None)
-    if overload is None:  # not bound to PyTorch: nobody trusts a fake
+    if overload is None or not op.results:  # nobody trusts a fake that there is not
         return None
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         args = [

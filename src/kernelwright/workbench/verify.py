@@ -326,16 +326,20 @@ def _too_large(case: Case) -> str | None:
 
 @cache
 def thorough_cases(ladder: Ladder) -> tuple[Case, ...]:
-    """The cases that run every check: the first of ordinary values and some size of each dtype,
-    layout and set of parameters, and one more shape of each dtype."""
-    found: dict[tuple, Case] = {}
+    """The cases that run every check: of ordinary values and some size, the first two shapes of
+    each dtype, the first of each dtype and layout, the first of each set of parameters."""
+    kept, shapes, layouts, params = [], {}, set(), set()
     for c in ladder.operator.cases:
-        if c.use == "verify" and c.values == "normal" and c.numel > 32:
-            key = (c.dtype, c.layout, c.params)
-            found.setdefault(key, c)
-            if c.shape != found[key].shape and c.layout == "contiguous":
-                found.setdefault((*key, "second"), c)
-    return tuple(found.values())
+        if c.use != "verify" or c.values != "normal" or c.numel <= 32:
+            continue
+        seen = shapes.setdefault(c.dtype, set())
+        more_shapes = len(seen) < 2 and c.shape not in seen
+        if more_shapes or (c.dtype, c.layout) not in layouts or c.params not in params:
+            kept.append(c)
+            seen.add(c.shape)
+            layouts.add((c.dtype, c.layout))
+            params.add(c.params)
+    return tuple(kept)
 
 
 def _spread(cases: list[Case], n: int) -> list[Case]:

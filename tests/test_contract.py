@@ -1,0 +1,454 @@
+"""The contract: budgets, specs, layouts, schemas, plans and the hash of what compiles."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelwright.contract import (
+    Cost,
+    Ladder,
+    Operator,
+    Rung,
+    TensorSpec,
+    UnknownRung,
+    case,
+    i32,
+    i64,
+    is_dense,
+    rows_view,
+)
+from kernelwright.contract.case import LAYOUTS, VALUES
+from kernelwright.contract.compare import FACTOR, ULPS, compare, measure, ulp
+from kernelwright.contract.inputs import adversarial, tensor
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import UnknownOperator, ladder, ladders, proof
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+# compare
+
+
+def reference(n=1000, seed=0):
+    return torch.randn(n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) + 4
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pytorchs_own_result_is_within_the_budget(dtype):
+    ref = reference()
+    verdict = compare(ref.to(dtype), ref.to(dtype), ref)
+    assert verdict.ok
+    assert verdict.budget.worst == pytest.approx(FACTOR * verdict.error.worst + ULPS)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[1:])
+@pytest.mark.parametrize(("ulps", "ok"), [(2, True), (3, False)])
+def test_two_ulp_are_within_the_budget_of_an_exact_native(dtype, ulps, ok):
+    exact = reference().to(dtype)
+    ref = exact.double()
+    out = exact.clone()
+    out[17] += ulps * ulp(ref[17:18], dtype)[0]
+    assert compare(out, exact, ref).ok == ok
+
+
+def test_small_errors_everywhere_fail_norm_wise():
+    exact = torch.full((4096,), 1.0)
+    ref = exact.double()
+    native = exact.clone()
+    native[0] += 0.5  # leaves a wide budget for the maximum
+    verdict = compare(exact + 1e-2, native, ref)
+    assert not verdict.ok
+    assert verdict.error.worst < verdict.budget.worst
+
+
+def test_a_few_large_errors_fail_element_wise():
+    exact = reference(100_000).float()
+    out = exact.clone()
+    out[:5] += 1e-5  # in the norm of 100,000 values this is nothing
+    verdict = compare(out, exact, exact.double())
+    assert not verdict.ok
+    assert verdict.error.norm < verdict.budget.norm
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_specials_must_stand_where_they_do_in_pytorchs(value):
+    ref = reference()
+    ref[3] = value
+    native = ref.float()
+    assert compare(native.clone(), native, ref).ok
+    moved = native.clone()
+    moved[3], moved[4] = 1.0, value
+    assert not compare(moved, native, ref).ok
+    assert not compare(torch.full_like(native, math.nan), native, ref).ok
+
+
+def test_an_infinity_of_the_wrong_sign():
+    ref = torch.tensor([1.0, math.inf], dtype=torch.float64)
+    assert not compare(torch.tensor([1.0, -math.inf]), ref.float(), ref).ok
+
+
+def test_rounding_to_infinity_is_right_on_either_side_of_the_edge():
+    ref = torch.tensor([65519.0, 65520.0, 1.0], dtype=torch.float64)  # halfway to 65536
+    native = ref.half()
+    assert native[1] == math.inf
+    assert compare(native.clone(), native, ref).ok
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        torch.zeros(3, 2),
+        torch.zeros(2, 3, dtype=torch.float64),
+        torch.zeros(6),
+        None,
+        [torch.zeros(2, 3)],
+    ],
+)
+def test_another_shape_dtype_or_type_is_wrong(out):
+    assert not compare(out, torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.float64)).ok
+
+
+def test_exact_results_differ_by_no_bit():
+    native = torch.tensor([1.0, math.nan, 2.0])
+    assert compare(native.clone(), native, native.double(), exact=True).ok
+    other = torch.tensor([1.0, math.nan, 2.0000002])
+    assert "1 of 3" in compare(other, native, native.double(), exact=True).why
+    integers = torch.arange(4)
+    assert compare(integers, integers, integers.double()).ok
+    assert not compare(integers + 1, integers, integers.double()).ok
+
+
+def test_empty_and_all_nan_results_have_no_error():
+    empty = torch.empty(0)
+    assert compare(empty, empty, empty.double()).ok
+    nan = torch.full((4,), math.nan)
+    assert compare(nan, nan, nan.double()).ok
+
+
+def test_noise_is_the_unit_where_it_is_larger_than_an_ulp():
+    ref = torch.tensor([1.0, 1e-12], dtype=torch.float64)
+    native = ref.float()
+    out = torch.tensor([1.0, 3e-12])  # a million ulp of a result that cancelled
+    assert not compare(out, native, ref).ok
+    assert compare(out, native, ref, noise=torch.tensor([0.0, 1e-12], dtype=torch.float64)).ok
+    assert not compare(out, native, ref, noise=torch.tensor([0.0, 1e-13], dtype=torch.float64)).ok
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@given(x=st.floats(min_value=-1e4, max_value=1e4))
+def test_ulp_is_the_distance_to_the_next_number(dtype, x):
+    t = torch.tensor([x]).to(dtype)
+    up = torch.nextafter(t.abs(), torch.full_like(t, math.inf)).double() - t.abs().double()
+    assert ulp(t.double(), dtype) == pytest.approx(max(up.item(), 0.0), rel=1e-12)
+
+
+def test_the_percentile_leaves_one_in_a_thousand_out():
+    ref = torch.ones(10_000, dtype=torch.float64)
+    out = ref.clone()
+    out[:9] += 1
+    assert measure(out, ref).p999 == 0
+    out[:11] += 1
+    assert measure(out, ref).p999 > 0
+
+
+# cases and inputs
+
+
+@pytest.mark.parametrize("operator", [x.operator for x in ladders()], ids=lambda op: op.name)
+class TestOperator:
+    def test_case_ids_are_unique(self, operator):
+        ids = [c.id for c in operator.cases]
+        assert len(ids) == len(set(ids))
+        assert all(operator.case(i).id == i for i in ids)
+
+    def test_inputs_follow_the_schema_and_the_seed(self, operator):
+        c = next(c for c in operator.cases if c.use == "verify" and c.numel > 32)
+        names = [a.name for a in operator.args]
+        one, same, other = (operator.inputs(x, "cpu") for x in (c, c, replace(c, seed=1)))
+        assert set(one) <= set(names)
+        assert {n for n in names if n not in one} <= {
+            a.name for a in operator.args if a.default is not None or a.kind.endswith("?")
+        }
+        first = next(n for n in one if operator.args[names.index(n)].is_tensor)
+        assert same_values(one[first], same[first])
+        assert not same_values(one[first], other[first])
+
+    def test_has_cases_to_verify_to_time_and_beyond_31_bits(self, operator):
+        assert {c.use for c in operator.cases} == {"verify", "bench", "big"}
+        assert {c.values for c in operator.cases} >= {"normal", "nan", "inf"}
+        assert {c.layout for c in operator.cases} >= {"contiguous", "sliced", "permuted", "offset"}
+        assert max(c.numel for c in operator.cases if c.use == "big") > 2**31
+
+    def test_cost_counts_every_tensor_once(self, operator):
+        c = next(c for c in operator.cases if c.use == "verify" and c.numel > 32)
+        args = operator.inputs(c, "cpu")
+        cost = operator.cost(**{a.name: args.get(a.name, a.default) for a in operator.args})
+        assert cost.bytes > 0
+        assert cost.mix.startswith("r")
+
+
+def same_values(a, b):
+    if isinstance(a, list):
+        return all(map(torch.equal, a, b))
+    return torch.equal(a, b)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_layouts_and_values_are_what_they_say(layout, values, dtype):
+    t = tensor(case((4, 6), dtype, layout=layout, values=values), "x")
+    assert t.shape == (4, 6)
+    assert t.dtype == dtype
+    strides = {"contiguous": (6, 1), "sliced": (9, 1), "permuted": (1, 4)}
+    strides |= {"offset": (6, 1), "expanded": (0, 1)}
+    assert t.stride() == strides[layout]
+    assert (t.data_ptr() % 16 != 0) == (layout == "offset")
+    special = {"nan": torch.isnan, "inf": torch.isposinf, "neginf_row": torch.isneginf}
+    if values in special:
+        assert special[values](t).any()
+        assert not special[values](t).all() or layout == "expanded"
+    if values == "neginf_row":
+        assert torch.isneginf(t[0]).all()
+    if values == "constant":
+        assert (t == t[0, 0]).all()
+    if values == "normal":
+        assert t[0].unique().numel() > 3
+
+
+def test_adversarial_cases_cover_what_every_operator_must_survive():
+    cases = adversarial(dim=-1, sweep=({"dim": 0},))
+    assert {len(c.shape) for c in cases} >= {1, 2, 3, 5}
+    assert {c.numel for c in cases} >= {0, 1, 7}
+    assert {c.layout for c in cases} == set(LAYOUTS)
+    assert {c.param("dim") for c in cases} == {-1, 0}
+
+
+# specs and layouts
+
+SHAPES = st.lists(st.integers(1, 5), min_size=0, max_size=4).map(tuple)
+
+
+@st.composite
+def strided(draw):
+    """A tensor by permuting, slicing and expanding an allocation."""
+    shape = draw(SHAPES)
+    grown = [n + draw(st.integers(0, 2)) for n in shape]
+    t = torch.arange(math.prod(grown), dtype=torch.float32).reshape(grown)
+    t = t[tuple(slice(0, n) for n in shape)]
+    t = t.permute(draw(st.permutations(range(len(shape)))))
+    if t.ndim and draw(st.booleans()):
+        d = draw(st.integers(0, t.ndim - 1))
+        t = t.narrow(d, 0, 1).expand(*t.shape[:d], draw(st.integers(1, 3)), *t.shape[d + 1 :])
+    return t
+
+
+@given(strided())
+def test_spec_answers_as_the_tensor_does(t):
+    spec = TensorSpec.of(t)
+    assert (spec.shape, spec.stride(), spec.numel()) == (tuple(t.shape), t.stride(), t.numel())
+    assert spec.is_contiguous() == t.is_contiguous()
+    assert (spec.ndim, spec.itemsize, spec.nbytes) == (t.ndim, 4, t.numel() * 4)
+
+
+@given(strided())
+def test_rows_view_reads_the_same_elements(t):
+    view = rows_view(tuple(t.shape), t.stride())
+    if view is None:
+        return
+    rows, cols, stride = view
+    assert rows * cols == t.numel()
+    assert torch.equal(t.as_strided((rows, cols), (stride, 1)).reshape(-1), t.reshape(-1))
+
+
+@given(strided())
+def test_rows_view_takes_every_contiguous_tensor_and_a_sliced_one(t):
+    assert rows_view(tuple(t.shape), t.contiguous().stride()) is not None
+    wide = torch.empty(6, 10)[:, :7]
+    assert rows_view(wide.shape, wide.stride()) == (6, 7, 10)
+
+
+@given(strided())
+def test_dense_means_that_elements_fill_their_memory(t):
+    extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    touched = torch.zeros(extent, dtype=torch.bool).index_put_(
+        (addresses(t),), torch.tensor(True), accumulate=False
+    )
+    once = addresses(t).unique().numel() == t.numel()
+    assert is_dense(tuple(t.shape), t.stride()) == (once and bool(touched.all()))
+
+
+def addresses(t):
+    index = torch.zeros(t.shape, dtype=torch.long)
+    for d, (n, s) in enumerate(zip(t.shape, t.stride(), strict=True)):
+        index += (torch.arange(n) * s).reshape([n if i == d else 1 for i in range(t.ndim)])
+    return index.reshape(-1)
+
+
+@settings(max_examples=200)
+@given(a=strided(), layout=st.sampled_from(["dense", "rows", "any"]))
+def test_normalised_arguments_fit_their_layout(a, layout):
+    specs = {"x": TensorSpec.of(a), "y": TensorSpec.of(torch.empty(a.shape)), "dim": 1}
+    fitting, copies = normalise(layout, specs)
+    assert set(copies) <= {"x", "y"}
+    assert fitting["dim"] == 1
+    for name in ("x", "y"):
+        same = fitting[name] == specs[name]
+        assert fitting[name].is_contiguous() if name in copies else same
+    if layout == "rows":
+        assert all(rows_view(fitting[n].shape, fitting[n].strides) for n in "xy")
+    if layout == "dense":
+        x, y = fitting["x"], fitting["y"]
+        assert is_dense(x.shape, x.strides)
+        assert x.strides == y.strides or (x.is_contiguous() and y.is_contiguous())
+    assert normalise(layout, fitting) == (fitting, ())
+
+
+@given(st.integers(0, 100))
+def test_alignment_is_the_largest_power_of_two_up_to_sixteen(offset):
+    t = torch.empty(200, dtype=torch.uint8)[offset:]
+    align = TensorSpec.of(t).align
+    assert t.data_ptr() % align == 0
+    assert align == 16 or t.data_ptr() % (2 * align)
+
+
+# operators, ladders, plans
+
+
+def toy(schema, **more):
+    return Operator("toy", schema, None, None, (), None, None, **more)
+
+
+def test_schema_is_parsed():
+    op = toy(
+        "(Tensor x, Tensor? w, Tensor(a!)[] ps, int dim, int[] dims, float eps=1e-5,"
+        ' str mode="none", bool flag=False) -> (Tensor y, Tensor rstd)'
+    )
+    kinds = [(a.name, a.kind, a.mutated, a.default) for a in op.args]
+    assert kinds == [
+        ("x", "Tensor", False, None),
+        ("w", "Tensor?", False, None),
+        ("ps", "Tensor[]", True, None),
+        ("dim", "int", False, None),
+        ("dims", "int[]", False, None),
+        ("eps", "float", False, 1e-5),
+        ("mode", "str", False, "none"),
+        ("flag", "bool", False, False),
+    ]
+    assert op.results == ("y", "rstd")
+    assert op.mutated == ("ps",)
+    assert toy("(Tensor x) -> ()").results == ()
+
+
+def test_cost_names_its_roof():
+    assert Cost((64,), (64,)).mix == "r1w1"
+    assert Cost((1 << 20, 4), (1 << 20,)).mix == "r1w1"  # a small stream does not count
+    assert Cost((1 << 20, 1 << 20), (1 << 20,)).mix == "r2w1"
+    assert Cost((1 << 20,), (4,)).mix == "r1w0"
+    assert Cost((0,), (0,)).mix == "r0w0"
+
+
+@given(st.integers())
+def test_int32_arguments_are_checked_when_they_are_planned(value):
+    if -(2**31) <= value < 2**31:
+        assert i32(value).value == value
+    else:
+        with pytest.raises(OverflowError, match="does not fit"):
+            i32(value)
+
+
+def test_int64_arguments_hold_what_int32_do_not():
+    assert i64(2**40).value == 2**40
+
+
+def test_a_ladder_needs_native_and_distinct_names():
+    native = Rung("native", "torch", "m:f", "")
+    with pytest.raises(AssertionError, match="native"):
+        Ladder(toy("(Tensor x) -> ()"), (), "p", None, None)
+    with pytest.raises(AssertionError):
+        Ladder(toy("(Tensor x) -> ()"), (native, native), "p", None, None)
+
+
+def test_unknown_names_say_what_there_is():
+    with pytest.raises(UnknownRung, match=r"rung 'nope': softmax has no such rung; it has manual"):
+        ladder("softmax").rung("nope")
+    with pytest.raises(UnknownOperator, match=r"operator 'nope': .*softmax"):
+        ladder("nope")
+
+
+# what the hash covers
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A ladder of one Triton and one CUDA rung in a folder of their own."""
+    folder = tmp_path / "ops" / "toy"
+    (tmp_path / "include" / "kw").mkdir(parents=True)
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(proof, "ROOT", tmp_path)
+    monkeypatch.setattr(proof, "INCLUDE", tmp_path / "include")
+    files = {
+        "ops/toy/__init__.py": "",
+        "ops/toy/rung.py": '"""Docs."""\nfrom .shared import f\n\ndef plan():\n    return f(1)\n',
+        "ops/toy/shared.py": "def f(x):\n    return x\n",
+        "ops/toy/kernel.cu": '#include "kw/a.cuh"\n// a comment\nint main;\n',
+        "include/kw/a.cuh": "#include <kw/b.cuh>\nint a;\n",
+        "include/kw/b.cuh": "int b;\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    def digest(**edits):
+        for name, text in edits.items():
+            (tmp_path / name).write_text(text)
+        triton = Rung("triton", "triton", "rung:plan", "", sources=("kernel.cu",))
+        ladder = Ladder(
+            toy("(Tensor x) -> ()"), (triton, Rung("native", "torch", "m:f", "")),
+            "kernelwright.ops.toy", None, None,
+        )  # fmt: skip
+        ladder.__dict__["folder"] = folder
+        return proof.source_hash(ladder, triton)
+
+    digest.files = files
+    return digest
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("ops/toy/rung.py", "Docs.", "Other words."),
+        ("ops/toy/rung.py", "return f(1)", "return f(1)  # why"),
+        ("ops/toy/shared.py", "def f(x):\n", 'def f(x):\n    """What."""\n'),
+        ("ops/toy/kernel.cu", "a comment", "another"),
+        ("ops/toy/kernel.cu", "int main;", "/* two\nlines */ int   main;"),
+        ("include/kw/b.cuh", "int b;", "// b\nint b;"),
+    ],
+)
+def test_hash_ignores_comments_and_docstrings(sources, name, old, new):
+    assert sources() == sources(**{name: sources.files[name].replace(old, new)})
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("ops/toy/rung.py", "f(1)", "f(2)"),
+        ("ops/toy/shared.py", "return x", "return -x"),
+        ("ops/toy/kernel.cu", "int main", "long main"),
+        ("include/kw/a.cuh", "int a", "long a"),
+        ("include/kw/b.cuh", "int b", "long b"),
+    ],
+)
+def test_hash_covers_code_imports_and_headers(sources, name, old, new):
+    assert sources() != sources(**{name: sources.files[name].replace(old, new)})
+
+
+def test_every_rung_has_a_hash_and_its_kernels_are_in_it():
+    for x in ladders():
+        for rung in x.rungs:
+            assert len(proof.source_hash(x, rung)) == 16
+            names = {p.name for p in proof.sources(x, rung)}
+            assert set(rung.sources) <= names
