@@ -138,7 +138,8 @@ def _special(out, native, reference) -> str:
         agreed = (mine == theirs) | (mine == test(reference.to(out.dtype)))
         if not bool(agreed.all()):
             where = int((~agreed).reshape(-1).nonzero()[0])
-            return f"{int((~agreed).sum())} elements are {name} where PyTorch's are not, or the other way round; the first is element {where}"
+            count = int((~agreed).sum())
+            return f"{count} elements are {name} otherwise than PyTorch's, first element {where}"
     infinite = torch.isinf(out) & torch.isinf(native)
     if bool((out[infinite] != native[infinite]).any()):
         return "an infinity has the wrong sign"

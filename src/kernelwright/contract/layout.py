@@ -21,7 +21,7 @@ def normalise(layout: str, specs: dict[str, Any]) -> tuple[dict[str, Any], tuple
     else:
         first = next(iter(tensors.values()))
         flat = is_dense(first.shape, first.strides) and all(
-            t.strides == first.strides or t.shape != first.shape and t.is_contiguous()
+            t.strides == first.strides or (t.shape != first.shape and t.is_contiguous())
             for t in tensors.values()
         )
         copies = () if flat else tuple(k for k, t in tensors.items() if not t.is_contiguous())
