@@ -195,6 +195,131 @@ def test_the_wall_clock_rotates_its_calls():
     assert seen == [i % 3 for i in range(2 * track.launches)]
 
 
+class FakeGpu:
+    """A device whose time passes only when work is launched, and the part of torch.cuda that the
+    clock uses, over it. A call in a capture is recorded instead."""
+
+    def __init__(self):
+        self.us, self.capturing, self.replays = 0.0, None, []
+
+    def call(self, us: float, log: list | None = None):
+        def launch():
+            if log is not None:
+                log.append(us)
+            if self.capturing is not None:
+                self.capturing.append(us)
+            else:
+                self.us += us
+            return object()
+
+        return launch
+
+    def install(self, monkeypatch) -> None:
+        gpu = self
+
+        class Graph:
+            def capture_begin(self, pool, capture_error_mode):
+                self.nodes = gpu.capturing = []
+
+            def capture_end(self):
+                gpu.capturing = None
+
+            def replay(self):
+                gpu.us += 2.0 + sum(self.nodes)
+                gpu.replays.append(len(self.nodes))
+
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
+
+            def record(self, stream):
+                self.at = gpu.us
+
+            def synchronize(self):
+                pass
+
+            def elapsed_time(self, other):
+                return (other.at - self.at) / 1e3
+
+        class Stream:
+            def synchronize(self):
+                pass
+
+        stream = Stream()
+        fake = {
+            "CUDAGraph": Graph,
+            "Event": Event,
+            "current_stream": lambda device: stream,
+            "default_stream": lambda device: Stream(),
+            "graph_pool_handle": lambda: (0, 1),
+            "_sleep": lambda cycles: None,
+        }
+        for name, value in fake.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        facts_of = type("Facts", (), {"peak_bandwidth": 1e12})
+        monkeypatch.setattr(clock, "gpu_facts", lambda index: facts_of)
+        monkeypatch.setattr(clock, "uuid", lambda index: "GPU-0")
+        reading = nvml.Reading(1980, 3201, 500.0, 40, ())
+        monkeypatch.setattr(nvml, "read", lambda uuid: reading)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    found = FakeGpu()
+    found.install(monkeypatch)
+    return found
+
+
+CUDA = torch.device("cuda", 0)
+
+
+def test_short_launches_share_a_graph_that_is_long_enough(gpu):
+    timer = clock._GpuTimer(CUDA)
+    track = timer.track([gpu.call(5.0)] * 12)
+    assert track.launches % 12 == 0
+    assert track.launches * 5.0 >= clock.SPAN_US
+    gpu.replays.clear()
+    assert track.start()() == pytest.approx(5.0, rel=0.02)
+    assert gpu.replays == [track.launches]
+
+
+def test_many_short_launches_are_not_repeated(gpu):
+    track = clock._GpuTimer(CUDA).track([gpu.call(2.0)] * 700)
+    assert track.launches == 700
+
+
+def test_long_launches_take_turns_with_their_buffers(gpu):
+    seen = [gpu.call(1000.0), gpu.call(3000.0)]
+    track = clock._GpuTimer(CUDA).track(seen)
+    assert track.launches == 1
+    assert [round(track.start()(), -1) for _ in range(4)] == [1000, 3000, 1000, 3000]
+
+
+def test_a_gpu_is_measured_cold_warm_and_by_its_host(gpu):
+    log: list[float] = []
+    ours = clock.Candidate("ours", [gpu.call(4.0, log)] * 8, 1 << 20, warm=True, host=True)
+    long = clock.Candidate("long", [gpu.call(900.0)] * 2, 1 << 20, warm=False, host=True)
+    result = clock.measure([ours, long], CUDA)
+    assert stats.median(result.times["ours"].cold) == pytest.approx(4.0, rel=0.02)
+    assert stats.median(result.times["ours"].warm) == pytest.approx(4.0, rel=0.02)
+    assert result.times["ours"].host
+    assert not result.times["long"].warm
+    assert not result.times["long"].host, "a long launch hides its host time"
+    assert result.readings[0].sm_mhz == 1980 and result.clock_spread == 0.0
+
+
+def test_an_error_in_a_capture_is_told_as_it_was_raised(gpu):
+    calls = iter(range(100))
+
+    def bad():
+        if next(calls) >= 2:
+            raise RuntimeError("cannot be captured")
+
+    result = clock.measure([clock.Candidate("bad", [bad] * 3)], CUDA)
+    assert result.times["bad"].error == "RuntimeError: cannot be captured"
+    assert gpu.capturing is None
+
+
 # facts
 
 

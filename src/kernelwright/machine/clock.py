@@ -17,7 +17,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -266,7 +266,7 @@ class _GpuTimer:
         self.device = device
         self.stream = torch.cuda.current_stream(device)
         assert self.stream != torch.cuda.default_stream(device), "time inside a session"
-        index = self.stream.device_index
+        index = torch.cuda.current_device() if device.index is None else device.index
         self.peak = gpu_facts(index).peak_bandwidth
         self.uuid = uuid(index)
         self.pool = torch.cuda.graph_pool_handle()
@@ -309,8 +309,11 @@ class _GpuTimer:
         try:
             for call in calls:
                 results.append(call())
-        finally:
-            graph.capture_end()
+        except Exception:
+            with suppress(RuntimeError):  # says only that the capture has failed
+                graph.capture_end()
+            raise
+        graph.capture_end()
         graph.replay()
         self.stream.synchronize()
         return graph
