@@ -1,0 +1,460 @@
+"""What only rms_norm, dropout and adamw do: optional gradients, seeds, lists changed in place."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import kernelwright as kw
+from kernelwright.contract.compare import compare
+from kernelwright.dispatch import binding
+from kernelwright.ops.dropout.philox import factor, kept, philox
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+RMS_NORM = ("native", "triton_row")
+DROPOUT = ("native", "triton_philox")
+ADAMW = ("native", "triton_each")
+
+
+def randn(*shape, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=dtype).to(DEVICE)
+
+
+def leaf(*shape, **kwargs):
+    return randn(*shape, **kwargs).requires_grad_()
+
+
+def fullgraph(fn):
+    torch.compiler.reset()
+    return torch.compile(fn, fullgraph=True, backend="aot_eager")
+
+
+@pytest.fixture
+def binds(monkeypatch):
+    """Names of the operators that were bound, in order."""
+    seen, launcher = [], binding.launcher
+
+    def counted(ladder, *args):
+        seen.append(ladder.name)
+        return launcher(ladder, *args)
+
+    monkeypatch.setattr(binding, "launcher", counted)
+    return seen
+
+
+# rms_norm: a saved statistic, several gradients
+
+
+@pytest.mark.parametrize("rung", RMS_NORM)
+@pytest.mark.parametrize("wants", ["x", "weight", "both"])
+def test_rms_norm_gives_the_gradients_that_are_wanted(rung, wants):
+    x, w = leaf(6, 40), leaf(40, seed=1)
+    x.requires_grad_(wants != "weight")
+    w.requires_grad_(wants != "x")
+    gy = randn(6, 40, seed=2)
+    with kw.use(rms_norm=rung):
+        y = kw.rms_norm(x, (40,), w, 1e-5)
+    y.backward(gy)
+    mine = x.grad, w.grad
+    x.grad = w.grad = None
+    expected = F.rms_norm(x, (40,), w, 1e-5)
+    expected.backward(gy)
+    torch.testing.assert_close(y, expected)
+    for got, want in zip(mine, (x.grad, w.grad), strict=True):
+        assert (got is None) == (want is None)
+        if want is not None:
+            torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("rung", RMS_NORM)
+def test_rms_norm_without_weight(rung):
+    x = leaf(3, 4, 10)
+    with kw.use(rms_norm=rung):
+        (mine,) = torch.autograd.grad(kw.rms_norm(x, (10,)).square().sum(), x)
+    (theirs,) = torch.autograd.grad(F.rms_norm(x, (10,)).square().sum(), x)
+    torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("rung", RMS_NORM)
+def test_rms_norm_over_two_dimensions_with_a_strided_weight(rung):
+    x = leaf(5, 4, 6)
+    w = leaf(6, 4, seed=1)
+    with kw.use(rms_norm=rung):
+        mine = kw.rms_norm(x, (4, 6), w.t())
+        got = torch.autograd.grad(mine.square().sum(), (x, w))
+    theirs = F.rms_norm(x, (4, 6), w.t())
+    torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(got, torch.autograd.grad(theirs.square().sum(), (x, w)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_rms_norm_has_torchs_default_eps(dtype):
+    x = torch.full((2, 8), 1e-3, dtype=dtype, device=DEVICE)
+    torch.testing.assert_close(kw.rms_norm(x, (8,)), F.rms_norm(x, (8,)))
+
+
+def test_rms_norm_reads_eps_at_each_call(binds):
+    x = randn(2, 1031)
+    with kw.use(rms_norm="triton_row"):
+        a, b = kw.rms_norm(x, (1031,), eps=1e-6), kw.rms_norm(x, (1031,), eps=3.0)
+    assert binds == ["rms_norm"]
+    torch.testing.assert_close(a, F.rms_norm(x, (1031,), eps=1e-6))
+    torch.testing.assert_close(b, F.rms_norm(x, (1031,), eps=3.0))
+
+
+def test_rms_norm_gradients_of_each_sample():
+    x, w = randn(3, 5, 16), randn(16, seed=1)
+
+    def loss(w, x):
+        return kw.rms_norm(x, (16,), w).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(w, x)
+    torch.testing.assert_close(each, torch.stack([torch.func.grad(loss)(w, s) for s in x]))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm_compiles_whole(weighted):
+    x, w = leaf(4, 32), leaf(32, seed=1) if weighted else None
+    inputs = [t for t in (x, w) if t is not None]
+    y = kw.rms_norm(x, (32,), w)
+    z = fullgraph(lambda x, w: kw.rms_norm(x, (32,), w))(x, w)
+    assert torch.equal(y, z)
+    gradients = [torch.autograd.grad(t.square().sum(), inputs) for t in (y, z)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_rms_norm_refuses_by_name():
+    x = randn(2, 8)
+    with pytest.raises(ValueError, match=r"normalized_shape: \(7,\) is not the end"):
+        kw.rms_norm(x, (7,))
+    with pytest.raises(ValueError, match="normalized_shape: must name"):
+        kw.rms_norm(x, ())
+    with pytest.raises(ValueError, match=r"weight: has shape \(7,\), should be \(8,\)"):
+        kw.rms_norm(x, (8,), randn(7))
+    with pytest.raises(TypeError, match=r"input: .* torch\.int32"):
+        kw.rms_norm(x.int(), (8,))
+    with pytest.raises(NotImplementedError, match="double backward"):
+        x = leaf(2, 8)
+        (g,) = torch.autograd.grad(kw.rms_norm(x, (8,)).square().sum(), x, create_graph=True)
+        g.sum().backward()
+
+
+# dropout: a seed is a tensor
+
+
+def test_philox_gives_its_authors_numbers():
+    """The known answers of Random123's test vectors."""
+    ones = torch.tensor([-1])
+    zero = torch.tensor([0])
+    assert philox(zero, zero).tolist() == [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]]
+    # a key of ones under counter 0 differs from a counter of ones under key 0
+    assert not torch.equal(philox(ones, zero), philox(zero, ones))
+
+
+def test_dropout_keeps_its_share():
+    n, p = 200_000, 0.3
+    share = kept((n,), torch.tensor([7]), p).double().mean().item()
+    assert abs(share - (1 - p)) < 5 * (p * (1 - p) / n) ** 0.5
+
+
+@pytest.mark.parametrize("rung", DROPOUT)
+def test_dropout_follows_torchs_generator(rung):
+    x = torch.ones(1000, device=DEVICE)
+    with kw.use(dropout=rung):
+        torch.manual_seed(3)
+        first, second = kw.dropout(x, 0.4), kw.dropout(x, 0.4)
+        torch.manual_seed(3)
+        again = kw.dropout(x, 0.4)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("p", [1e-7, 0.1, 0.5, 0.999, 1 - 2**-24, 1.0])
+def test_dropout_rungs_agree_to_the_bit(p):
+    x = torch.ones(4097, device=DEVICE)
+    seed = torch.tensor([-(2**62) + 12345], device=DEVICE)
+    with kw.use(dropout="native"):
+        native = torch.ops.kernelwright.dropout(x, seed, p)
+    other = torch.ops.kernelwright.dropout(x, seed, p, rung="triton_philox")
+    assert torch.equal(native != 0, other != 0)
+    torch.testing.assert_close(native, other, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("rung", DROPOUT)
+def test_dropout_mask_ignores_strides(rung):
+    """The gradient may come with other strides than the result had."""
+    x = leaf(8, 6, 10)
+    with kw.use(dropout=rung):
+        torch.manual_seed(0)
+        y = kw.dropout(x, 0.5)
+        torch.manual_seed(0)
+        permuted = kw.dropout(x.detach().permute(2, 0, 1).contiguous().permute(1, 2, 0), 0.5)
+        assert torch.equal(y, permuted)
+        gy = randn(10, 6, 8).permute(2, 1, 0)
+        (gx,) = torch.autograd.grad(y, x, gy)
+    assert torch.equal(gx != 0, y != 0)
+    torch.testing.assert_close(gx, gy * 2 * (y != 0))
+
+
+@pytest.mark.parametrize("rung", DROPOUT)
+def test_dropout_is_the_same_when_recomputed(rung):
+    w = leaf(32, 32)
+    x = randn(16, 32, seed=1)
+
+    def block(x):
+        return kw.dropout(torch.tanh(kw.dropout(x @ w, 0.3)), 0.5)
+
+    gradients = []
+    with kw.use(dropout=rung):
+        for run in (block, lambda x: checkpoint(block, x, use_reentrant=False)):
+            torch.manual_seed(5)
+            gradients.append(torch.autograd.grad(run(x).sum(), w))
+    assert torch.equal(*[g for (g,) in gradients])
+
+
+def test_dropout_saves_only_its_seed():
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        kw.dropout(leaf(1000), 0.5)
+    assert [(t.dtype, t.numel()) for t in saved] == [(torch.int64, 1)]
+
+
+def test_dropout_returns_its_input_where_torch_does():
+    x = randn(7)
+    assert kw.dropout(x, 0.0) is x
+    assert kw.dropout(x, 0.5, training=False) is x
+    assert torch.equal(kw.dropout(x, 1.0), F.dropout(x, 1.0))
+    empty = randn(0, 3)
+    assert kw.dropout(empty, 0.5) is empty
+
+
+def test_dropout_in_place():
+    x = leaf(50)
+    z = x * 1
+    before = z._version
+    torch.manual_seed(0)
+    y = kw.dropout(z, 0.5, inplace=True)
+    assert y is z
+    assert z._version > before
+    torch.manual_seed(0)
+    assert torch.equal(y, kw.dropout(x, 0.5))
+    (gx,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gx, 2.0 * (y != 0))
+    with pytest.raises(RuntimeError, match="leaf"):
+        kw.dropout(x, 0.5, inplace=True)
+
+
+def test_dropout_reads_p_at_each_call(binds):
+    x = torch.ones(1033, device=DEVICE)
+    with kw.use(dropout="triton_philox"):
+        shares = [(kw.dropout(x, p) != 0).float().mean().item() for p in (0.1, 0.9)]
+    assert binds == ["dropout"]
+    assert shares[0] > 0.8
+    assert shares[1] < 0.2
+
+
+def test_dropout_compiles_whole():
+    x = leaf(4, 100)
+    compiled = fullgraph(lambda x: kw.dropout(x, 0.5))
+    y = compiled(x)
+    (gx,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gx, 2.0 * (y != 0))
+    assert not torch.equal(y != 0, compiled(x) != 0)
+
+
+def test_dropout_under_vmap():
+    x = torch.ones(3, 200, device=DEVICE)
+    with pytest.raises(RuntimeError, match="randomness"):
+        torch.func.vmap(lambda t: kw.dropout(t, 0.5))(x)
+    same = torch.func.vmap(lambda t: kw.dropout(t, 0.5), randomness="same")(x)
+    assert torch.equal(same[0], same[1])
+    different = torch.func.vmap(lambda t: kw.dropout(t, 0.5), randomness="different")(x)
+    assert not torch.equal(different[0], different[1])
+
+
+def test_dropout_refuses_by_name():
+    with pytest.raises(ValueError, match=r"p: .* but got 1\.5"):
+        kw.dropout(randn(3), 1.5)
+    with pytest.raises(TypeError, match=r"input: .* torch\.int64"):
+        kw.dropout(torch.arange(3), 0.5)
+
+
+@gpu
+@pytest.mark.parametrize("rung", DROPOUT)
+def test_dropout_in_a_cuda_graph(rung):
+    """Each replay draws a new seed, and its backward meets the mask of its forward."""
+    x = torch.ones(4096, device=DEVICE, requires_grad=True)
+
+    def step():
+        y = kw.dropout(x, 0.5)
+        return y, torch.autograd.grad(y.sum(), x)[0]
+
+    with kw.use(dropout=rung):
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y, gx = step()
+    masks = []
+    for _ in range(3):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(y, gx)
+        masks.append(y != 0)
+    assert not torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[1], masks[2])
+    torch.manual_seed(11)
+    graph.replay()
+    first = y.clone()
+    torch.manual_seed(11)
+    graph.replay()
+    assert torch.equal(first, y)
+
+
+def test_dropout_equals_its_factor():
+    x, seed = randn(5, 33), torch.tensor([99], device=DEVICE)
+    y = torch.ops.kernelwright.dropout(x, seed, 0.25)
+    torch.testing.assert_close(y, (x.double() * factor(x.shape, seed, 0.25)).float())
+
+
+# adamw: lists of tensors, changed in place
+
+HYPER = {"beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1, "eps": 1e-8}
+SHAPES = ((7, 33), (129,), (), (2, 3, 5))
+
+
+def state(dtype=torch.float32, requires_grad=False):
+    params = [randn(*s, dtype=dtype, seed=i).requires_grad_(requires_grad)
+              for i, s in enumerate(SHAPES)]  # fmt: skip
+    zeros = [[torch.zeros_like(p, requires_grad=False) for p in params] for _ in range(2)]
+    steps = [torch.tensor(0.0, device=DEVICE) for _ in params]
+    return params, *zeros, steps
+
+
+def gradients(step, dtype=torch.float32):
+    return [randn(*s, dtype=dtype, seed=100 * step + i) for i, s in enumerate(SHAPES)]
+
+
+def schedule(step):
+    return 1e-2 / (1 + step)
+
+
+def torchs(dtype, maximize):
+    params = state(dtype, requires_grad=True)[0]
+    optimizer = torch.optim.AdamW(
+        params,
+        betas=(HYPER["beta1"], HYPER["beta2"]),
+        weight_decay=HYPER["weight_decay"],
+        eps=HYPER["eps"],
+        maximize=maximize,
+    )
+    for step in range(5):
+        optimizer.param_groups[0]["lr"] = schedule(step)
+        for p, g in zip(params, gradients(step), strict=True):
+            p.grad = g.to(dtype)
+        optimizer.step()
+    return [p.detach() for p in params]
+
+
+@pytest.mark.parametrize("rung", ADAMW)
+@pytest.mark.parametrize("maximize", [False, True])
+def test_adamw_is_torchs_over_five_steps_of_a_schedule(rung, maximize, binds):
+    params, m, v, steps = state()
+    with kw.use(adamw=rung):
+        for step in range(5):
+            hyper = {**HYPER, "lr": schedule(step), "maximize": maximize}
+            kw.adamw(params, gradients(step), m, v, [], steps, **hyper)
+    assert binds == ["adamw"]
+    assert [s.item() for s in steps] == [5.0] * len(SHAPES)
+    native, exact = torchs(torch.float32, maximize), torchs(torch.float64, maximize)
+    exact = [e.double() for e in exact]
+    for mine, theirs, reference in zip(params, native, exact, strict=True):
+        verdict = compare(mine, theirs, reference)
+        assert verdict.ok, verdict.why
+
+
+def call(params, grads, m, v, steps):
+    kw.adamw(params, grads, m, v, [], steps, lr=1e-2, **HYPER)
+
+
+@pytest.mark.parametrize("through", ["function", "torch.ops", "torch.compile"])
+def test_adamw_bumps_version_counters(through):
+    params, m, v, steps = state(requires_grad=True)
+    grads = gradients(0)
+    changed = (*params, *m, *v, *steps)
+    before = [t._version for t in changed]
+    if through == "torch.ops":
+        numbers = [HYPER[n] for n in ("beta1", "beta2", "weight_decay", "eps")]
+        torch.ops.kernelwright.adamw(params, grads, m, v, steps, 1e-2, *numbers, False)
+    else:
+        (call if through == "function" else fullgraph(call))(params, grads, m, v, steps)
+    assert all(t._version > b for t, b in zip(changed, before, strict=True))
+    assert all(p.is_leaf and p.grad_fn is None for p in params)
+
+
+def test_autograd_sees_that_adamw_changed_a_saved_tensor():
+    params, m, v, steps = state(requires_grad=True)
+    loss = params[0].square().sum()
+    call(params, gradients(0), m, v, steps)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_adamw_compiles_whole():
+    mine, compiled = state(requires_grad=True), state(requires_grad=True)
+    step = fullgraph(call)
+    for i in range(2):
+        for run, (params, *rest) in ((call, mine), (step, compiled)):
+            run(params, gradients(i), *rest)
+    for a, b in zip(mine, compiled, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("rung", ADAMW)
+def test_adamw_checks_as_an_operator(rung):
+    params, m, v, steps = state()
+    args = (params, gradients(0), m, v, steps, 1e-2, 0.9, 0.95, 0.1, 1e-8, False)
+    torch.library.opcheck(torch.ops.kernelwright.adamw.default, args, {"rung": rung})
+
+
+def test_adamw_leaves_the_gaps_of_a_sliced_parameter():
+    """PyTorch's fused CPU kernel does not."""
+    whole = torch.zeros(3, 6, device=DEVICE)
+    p = whole[:, :4]
+    others = [torch.ones(3, 4, device=DEVICE) for _ in range(3)]
+    call([p], others[:1], others[1:2], others[2:], [torch.tensor(0.0, device=DEVICE)])
+    assert (whole[:, :4] != 0).all()
+    assert (whole[:, 4:] == 0).all()
+    with kw.use(adamw="triton_each"), pytest.raises(ValueError, match="gaps"):
+        call([p], others[:1], others[1:2], others[2:], [torch.tensor(0.0, device=DEVICE)])
+
+
+def test_adamw_warms_up_on_copies():
+    params, m, v, steps = state()
+    before = [p.clone() for p in params]
+    kw.warmup("adamw", params, gradients(0), m, v, [], steps, lr=1e-2, **HYPER)
+    assert all(map(torch.equal, before, params))
+    assert steps[0].item() == 0
+
+
+def test_adamw_refuses_by_name():
+    params, m, v, steps = state()
+    grads = gradients(0)
+    rest = {"lr": 1e-2, **HYPER}
+    with pytest.raises(NotImplementedError, match="amsgrad"):
+        kw.adamw(params, grads, m, v, m, steps, **rest)
+    with pytest.raises(ValueError, match="grads: has 3 tensors, params has 4"):
+        kw.adamw(params, grads[1:], m, v, [], steps, **rest)
+    with pytest.raises(ValueError, match=r"exp_avgs\[0\]: has shape"):
+        kw.adamw(params, grads, m[::-1], v, [], steps, **rest)
+    with pytest.raises(TypeError, match=r"state_steps\[0\]: must be one float32"):
+        kw.adamw(params, grads, m, v, [], [s.int() for s in steps], **rest)
+    with pytest.raises(TypeError, match="lr: must be a number"):
+        kw.adamw(params, grads, m, v, [], steps, **{**rest, "lr": torch.tensor(1e-2)})
+    with pytest.raises(NotImplementedError, match="adamw: changes its arguments"):
+        torch.func.vmap(lambda p: call([p], [p], [p], [p], steps[:1]))(params[0])
+    kw.adamw([], [], [], [], [], [], **rest)
