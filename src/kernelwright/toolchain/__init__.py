@@ -41,16 +41,16 @@ def missing(backend: str, device: torch.device) -> str | None:
 
 def prepare(backend: str) -> None:
     """Put a kernel language into the mode of this process; call before importing its rungs."""
-    if compiling():
-        return
-    if backend == "triton":
+    if backend == "numba":
+        from . import numba_rt
+
+        numba_rt.mend_numpy()
+        if not compiling():
+            numba_rt.activate_simulator()
+    elif backend == "triton" and not compiling():
         from . import interpreter
 
         interpreter.activate()
-    elif backend == "numba":
-        from . import numba_rt
-
-        numba_rt.activate_simulator()
 
 
 def bind(

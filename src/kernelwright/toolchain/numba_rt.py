@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
+import numpy
 import torch
 
 from kernelwright.contract import Launch, NumbaKernel, Scalar, TensorSpec
@@ -29,6 +31,12 @@ TYPES = {
     torch.bool: "b1",
 }
 _SCALARS = {"i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64"}
+
+
+def mend_numpy() -> None:
+    """Give numba-cuda 0.30 the alias that it looks up at import and that NumPy 2.5 dropped."""
+    if not hasattr(numpy, "row_stack"):
+        numpy.row_stack = numpy.vstack  # type: ignore[attr-defined]
 
 
 @cache
@@ -64,6 +72,9 @@ def launcher(step: Launch, tensors, device: torch.device) -> Callable:
     assert isinstance(kernel, NumbaKernel)
     specs = [None if isinstance(a, Scalar) else tensors[a] for a in step.args]
     jitted = _jit(kernel.fn)
+    with cuda.gpus[device.index], waiting(f"compiling {kernel.fn.__name__}"):
+        jitted.compile(_signature(step, tensors))  # now, and not during a capture
+    configured: dict[int, Any] = {}
 
     def launch(stream: int, *given):
         rest = iter(given)
@@ -75,9 +86,11 @@ def launcher(step: Launch, tensors, device: torch.device) -> Callable:
                 assert isinstance(a, Scalar)
                 value = next(rest) if isinstance(a.value, str) else a.value
                 arguments.append(_number(a.ctype, value))
-        with cuda.gpus[device.index], waiting(f"compiling {kernel.fn.__name__}"):
-            on = cuda.external_stream(stream) if stream else cuda.default_stream()
-            jitted[step.grid, step.block, on, step.shared](*arguments)
+        with cuda.gpus[device.index]:
+            if stream not in configured:
+                on = cuda.external_stream(stream) if stream else cuda.default_stream()
+                configured[stream] = jitted[step.grid, step.block, on, step.shared]
+            configured[stream](*arguments)
 
     return launch
 
@@ -95,15 +108,7 @@ def compile(kernel: NumbaKernel, step: Launch, tensors, arch: str) -> Compiled:
         )
     from numba import cuda, types
 
-    kinds = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
-    signature = []
-    for a in step.args:
-        if isinstance(a, Scalar):
-            signature.append(getattr(types, _SCALARS[a.ctype]))
-            continue
-        code = _code(tensors[a].dtype)
-        name = "boolean" if code == "b1" else f"{kinds[code[0]]}{8 * int(code[1])}"
-        signature.append(types.Array(getattr(types, name), 1, "C"))
+    signature = _signature(step, tensors)
     capability = int("".join(filter(str.isdigit, arch)))
     try:
         with waiting(f"compiling {kernel.fn.__name__} for {arch}"):
@@ -115,6 +120,22 @@ def compile(kernel: NumbaKernel, step: Launch, tensors, arch: str) -> Compiled:
     name = ptx.split(".entry", 1)[1].split("(", 1)[0].strip()
     cubin, log = tools.assemble(ptx, arch)
     return Compiled(name=name, arch=arch, cubin=cubin, ptx=ptx, log=log)
+
+
+def _signature(step: Launch, tensors) -> tuple:
+    """The Numba types of a launch's arguments."""
+    from numba import types
+
+    kinds = {"f": "float", "i": "int", "u": "uint"}
+    found = []
+    for a in step.args:
+        if isinstance(a, Scalar):
+            found.append(getattr(types, _SCALARS[a.ctype]))
+            continue
+        code = _code(tensors[a].dtype)
+        name = "boolean" if code == "b1" else f"{kinds[code[0]]}{8 * int(code[1])}"
+        found.append(types.Array(getattr(types, name), 1, "C"))
+    return tuple(found)
 
 
 class _Memory:
