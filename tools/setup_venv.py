@@ -25,7 +25,7 @@ SIZES = {"torch (CPU)": 191, "triton": 180, "NVRTC and CUDA headers": 121, "numb
 
 
 def main() -> None:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - whatever python3 is runs this file
         sys.exit(f"python3 is {sys.version.split()[0]}: Kernelwright needs Python 3.11 or newer")
     cuda = _cuda_torch()
     extras = ",".join(sys.argv[1:]) or "test,lint"

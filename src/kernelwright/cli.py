@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,7 +61,7 @@ def _designed(e: Exception) -> int | None:
     from kernelwright.contract import UnknownRung, Unsupported
     from kernelwright.dispatch import UnknownOperator
     from kernelwright.toolchain import ToolchainError
-    from kernelwright.workbench.listing import UnknownCase
+    from kernelwright.workbench.material import UnknownCase
     from kernelwright.workbench.scaffold import CannotScaffold
 
     if isinstance(e, (UnknownOperator, UnknownRung, UnknownCase, CannotScaffold)):
@@ -78,20 +78,16 @@ def _say(code: int, message: str, arguments: list[str]) -> int:
     return code
 
 
-@contextmanager
-def _output(as_json: bool) -> Iterator[Output]:
+def _output(as_json: bool) -> AbstractContextManager[Output]:
     from kernelwright.workbench import terminal
 
-    with terminal.output(as_json) as out:
-        yield out
+    return terminal.output(as_json)
 
 
-@contextmanager
-def _waiting(what: str, out: Output) -> Iterator[Callable[[str], None]]:
+def _waiting(what: str, out: Output) -> AbstractContextManager[Callable[[str], None]]:
     from kernelwright.workbench import terminal
 
-    with terminal.waiting(what, out) as say:
-        yield say
+    return terminal.waiting(what, out)
 
 
 def _operators(names: list[str] | None) -> list[str]:
@@ -231,15 +227,14 @@ def bench(
             from kernelwright.workbench import listing, records, show
 
             ladders = listing.named(_operators(ops))
-            cases = listing.cases_named(ladders, case) if case else None
 
-            def on_case(ladder: Any, case: Any, result: Any) -> None:
+            def on_case(ladder: Any, at: Any, result: Any) -> None:
                 if result is None:
-                    say(f"timing {ladder.name} {case.id}")
+                    say(f"timing {ladder.name} {at.id}")
                 elif not as_json:
-                    out.print(show.bench_case(ladder, case, result), "")
+                    out.print(show.bench_case(ladder, at, result), "")
 
-            result = module.bench(ladders, cases=cases, quick=quick, peers=peers, on_case=on_case)
+            result = module.bench(ladders, cases=case, quick=quick, peers=peers, on_case=on_case)
         if record:
             records.save(result.records, result.environment)
         if as_json:
@@ -303,8 +298,7 @@ def inspect(
             from kernelwright.workbench import listing, show
 
             ladder, chosen = listing.rung_named(rung)
-            cases = listing.cases_named([ladder], [case]) if case else []
-            at = ladder.operator.case(cases[0]) if cases else None
+            at = listing.case_named(ladder, case) if case else None
             found = module.inspect(ladder, chosen.name, at, arch)
         texts = [k for k, on in (("ptx", ptx), ("sass", sass), ("ttgir", ttgir)) if on]
         if as_json:

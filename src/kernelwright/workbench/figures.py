@@ -216,6 +216,15 @@ def microseconds(us: float | None) -> str:
     return f"{_digits(us / factor)} {unit}"
 
 
+def span(interval: tuple[float, float] | None) -> str:
+    """An interval of microseconds in the unit of its end: "36.9 .. 37.4 us"."""
+    if interval is None:
+        return ""
+    low, high = interval
+    value, unit = microseconds(high).split()
+    return f"{_digits(low / high * float(value))} .. {value} {unit}"
+
+
 def rate(gbps: float | None) -> str:
     if gbps is None:
         return ""

@@ -17,6 +17,8 @@ from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.selection import _tuned
 from kernelwright.machine import gpu_of
 
+from .material import UnknownCase
+
 #: What a backend does where it cannot run natively.
 WITHOUT_A_GPU = {
     "torch": "runs",
@@ -90,27 +92,17 @@ def rung_named(name: str) -> tuple[Ladder, Rung]:
     return chosen, chosen.rung(rung)
 
 
-def cases_named(chosen: Iterable[Ladder], patterns: Iterable[str]) -> list[str]:
-    """Ids of the cases that patterns mean: an id, or words of a bench case's label ("gpt-2").
+def case_named(chosen: Ladder, case_id: str) -> Case:
+    """The case of an operator by its id.
 
     Raises:
-        UnknownCase: a pattern that no chosen operator's case answers to.
+        UnknownCase: naming the cases to bench.
     """
-    cases = [c for x in chosen for c in x.operator.cases]
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        hits = [c.id for c in cases if c.id == pattern] or [
-            c.id for c in cases if c.use == "bench" and pattern.lower() in c.label.lower()
-        ]
-        if not hits:
-            some = ", ".join(dict.fromkeys(c.id for c in cases if c.use == "bench"))
-            raise UnknownCase(f"--case: no chosen operator has {pattern!r}; there are {some}")
-        found.update(dict.fromkeys(hits))
-    return list(found)
-
-
-class UnknownCase(ValueError):
-    """A case was named that no chosen operator has."""
+    found = next((c for c in chosen.operator.cases if c.id == case_id), None)
+    if found is None:
+        some = ", ".join(c.id for c in chosen.operator.cases if c.use == "bench")
+        raise UnknownCase(f"case {case_id!r}: {chosen.name} has none of that id; it has {some}")
+    return found
 
 
 def _operator(lad: Ladder, gpu: Gpu, device: torch.device) -> OperatorEntry:

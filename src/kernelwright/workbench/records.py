@@ -148,7 +148,8 @@ def _as_json(r: Record) -> dict:
 
 
 def _record(d: dict) -> Record:
-    return Record(**{k: tuple(v) if isinstance(v, list) else v for k, v in d.items()})
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in d.items()}
+    return Record(**values)
 
 
 def _lines(path: Path) -> Iterator[str]:

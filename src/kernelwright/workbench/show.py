@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -124,43 +125,46 @@ def ladder(
     title = f"{table.ladder.name}  {table.case}"
     if table.label:
         title += f"  ({table.label})"
-    out = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    names = [c for c in COLUMNS if c not in ("warm", "host") or _any(table, c)]
+    out = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    out.padding, out.header_style = (0, 1, 0, 0), "dim"
+    names = [c for c in COLUMNS if c not in ("warm", "host", "bound") or _any(table, c)]
     for name in names:
         out.add_column(name, justify="left" if name in ("rung", "bound") else "right", no_wrap=True)
     if beside:
-        out.add_column(f"recorded on {beside.machine}", justify="right", style="cyan")
+        out.add_column(f"on {beside.machine}", justify="right", style="cyan", no_wrap=True)
+    if not all(row.timed for row in table.rows):
+        out.add_column("here", overflow="fold")
     there = {r.name: r for r in beside.rows} if beside else {}
     for row in table.rows:
         cells = _cells(row, names)
-        if not row.timed:
-            why = skipped.get(row.name) or row.status
-            cells = [cells[0], Text(why.split("; timed on")[0], "dim italic")]
-            cells += [Text()] * (len(names) - 2)
         if beside:
             other = there.get(row.name)
             cells.append(_beside(other) if other else Text("no record", "dim"))
-        out.add_row(*cells)
+        why = skipped.get(row.name) or row.status
+        out.add_row(*cells, *([] if row.timed else [Text(why.split("; timed on")[0], "dim")]))
     notes: list[str] = []
+    if beside:
+        notes.append(f"on {beside.machine}: the record that ships, cold time and share of its roof")
     if table.roof:
         rate = figures.rate(table.roof.gbps)
         notes.append(f"roof: {rate}, a stream of the same bytes in the same run")
     if noise is not None:
         notes.append(f"A/A control: equal things differ by {100 * noise:.1f}%")
     absent = [f"{n.removeprefix('peer:')}: {w}" for n, w in skipped.items() if n[:5] == "peer:"]
-    return Group(out, Text("; ".join(notes + absent), "dim"))
+    return Group(out, *(Text(f"  {note}", "dim") for note in notes + absent))
 
 
 def _any(table: figures.Table, column: str) -> bool:
+    if column == "bound":
+        return any(row.record and row.record.bound for row in table.rows)
     return any(getattr(row, column) is not None for row in table.rows)
 
 
 def _cells(row: figures.Row, names: list[str]) -> list[Text]:
-    low, high = (figures.microseconds(t) for t in row.interval or (None, None))
     cells = {
         "rung": Text(row.name.removeprefix("peer:"), BACKENDS[row.backend]),
         "cold": Text(figures.microseconds(row.cold), "bold"),
-        "95% interval": Text(f"{low} .. {high}", "dim"),
+        "95% interval": Text(figures.span(row.interval), "dim"),
         "warm": Text(figures.microseconds(row.warm)),
         "host": Text(figures.microseconds(row.host)),
         "rate": Text(figures.rate(row.gbps)),
@@ -176,7 +180,7 @@ def _beside(row: figures.Row) -> Text:
     if not row.timed:
         return Text(row.status, "dim")
     share = figures.percent(row.of_roof)
-    return Text(f"{figures.microseconds(row.cold)}" + (f", {share} of roof" if share else ""))
+    return Text(figures.microseconds(row.cold) + (f", {share}" if share else ""))
 
 
 def bench_data(ladders: list[Ladder], result: Any) -> dict[str, Any]:
@@ -283,8 +287,7 @@ def inspection(found: Any) -> RenderableType:
     config = " ".join(f"{k}={v}" for k, v in found.config.items())
     spilled = r["spill_stores"] + r["spill_loads"]
     widths = {
-        f"global {kind}": ", ".join(f"{n} of {w} bits" for w, n in sorted(i[key].items()))
-        or "none"
+        f"global {kind}": ", ".join(f"{n} of {w} bits" for w, n in sorted(i[key].items())) or "none"
         for kind, key in (("loads", "global_loads"), ("stores", "global_stores"))
     }
     mix = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any
@@ -38,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def output(as_json: bool) -> Iterator[Output]:
+def output(as_json: bool) -> Generator[Output, None, None]:
     """The console of a command. With `as_json` nothing but `emit` reaches standard output:
     whatever a compiler or a library prints meanwhile goes to standard error."""
     if not as_json:
@@ -56,7 +56,7 @@ def output(as_json: bool) -> Iterator[Output]:
 
 
 @contextmanager
-def waiting(what: str, out: Console) -> Iterator[Callable[[str], None]]:
+def waiting(what: str, out: Console) -> Generator[Callable[[str], None], None, None]:
     """A spinner while something takes its time; yields a function that changes its words.
 
     It stands on the console that is printed to where that is a terminal, so that lines go above
