@@ -1,0 +1,74 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.inputs import FLOATS
+
+BLOCK_CONFIGS = (
+    {"block": 1024, "num_warps": 4},
+    {"block": 2048, "num_warps": 4},
+    {"block": 4096, "num_warps": 8},
+    {"block": 512, "num_warps": 4},
+)
+THREAD_CONFIGS = ({"block": 256}, {"block": 512})
+VEC16_CONFIGS = (
+    {"block": 256, "unroll": 2, "stream": False},
+    {"block": 256, "unroll": 2, "stream": True},
+    {"block": 256, "unroll": 4, "stream": False},
+    {"block": 512, "unroll": 4, "stream": True},
+    {"block": 256, "unroll": 1, "stream": False},
+    {"block": 128, "unroll": 1, "stream": False},
+)
+
+
+def fits_flat(gpu, approximate, **tensors):
+    """What every kernel asks."""
+    for name, t in tensors.items():
+        if t.dtype not in FLOATS:
+            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
+        if t.dtype != tensors["x"].dtype:
+            return f"{name}: {t.dtype} is not x's {tensors['x'].dtype}"
+    return None
+
+
+def fits_vec16(gpu, approximate, **tensors):
+    for name, t in tensors.items():
+        if t.align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    return fits_flat(gpu, approximate, **tensors)
+
+
+def fits_numba(gpu, approximate, **tensors):
+    x = tensors["x"]
+    if any(t.dtype != torch.float32 for t in tensors.values()):
+        return "float32 only: Numba has no bfloat16 and its simulator no float16 intrinsics"
+    if x.numel() >= 2**31:
+        return "Numba's thread index has 32 bits"
+    return None
+
+
+def choose_block(gpu, x, **rest):
+    """Programs as large as leave each SM several."""
+    return BLOCK_CONFIGS[1] if x.numel() >= 2048 * 16 * gpu.sms else BLOCK_CONFIGS[3]
+
+
+def choose_vec16(gpu, x, **rest):
+    """Small tensors need every SM, large ones bytes in flight; what outgrows the L2 streams."""
+    vectors = x.nbytes // 16
+    if vectors < 128 * 8 * gpu.sms:
+        return VEC16_CONFIGS[5]
+    if x.nbytes < gpu.l2_bytes:
+        return VEC16_CONFIGS[0]
+    return VEC16_CONFIGS[1]
+
+
+def order(gpu, **specs):
+    return ("cuda_vec16", "triton_block", "cuda_thread")
+
+
+def bucket(x, approximate, **rest):
+    """Key of a call in the tuned table: formula, dtype, log2 of the number of elements."""
+    kind = str(x.dtype).removeprefix("torch.")
+    return f"{approximate}/{kind}/{max(x.numel(), 1).bit_length() - 1}"

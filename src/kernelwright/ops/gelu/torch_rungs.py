@@ -1,0 +1,37 @@
+"""gelu in PyTorch: the formula line by line, and PyTorch's own operator."""
+
+import math
+
+import torch
+
+
+def manual(x, approximate):
+    """A kernel an operator: each writes its result to memory, and the next one reads it."""
+    x32 = x.float()
+    if approximate == "tanh":
+        u = math.sqrt(2 / math.pi) * (x32 + 0.044715 * (x32 * x32 * x32))
+        y = 0.5 * x32 * (1.0 + torch.tanh(u))
+    else:
+        y = 0.5 * x32 * (1.0 + torch.erf(x32 * math.sqrt(0.5)))
+    return y.to(x.dtype)
+
+
+def native(x, approximate):
+    return torch.nn.functional.gelu(x, approximate=approximate)
+
+
+def manual_backward(gy, x, approximate):
+    x32 = x.float()
+    if approximate == "tanh":
+        xx = x32 * x32
+        tanh = torch.tanh(math.sqrt(2 / math.pi) * (x32 + 0.044715 * (xx * x32)))
+        inner = math.sqrt(2 / math.pi) * (1.0 + 3 * 0.044715 * xx)
+        slope = 0.5 * (1.0 + tanh) + 0.5 * x32 * (1.0 - tanh * tanh) * inner
+    else:
+        density = torch.exp(-0.5 * x32 * x32) * math.sqrt(0.5 / math.pi)
+        slope = 0.5 * (1.0 + torch.erf(x32 * math.sqrt(0.5))) + x32 * density
+    return (gy.float() * slope).to(x.dtype)
+
+
+def native_backward(gy, x, approximate):
+    return torch.ops.aten.gelu_backward(gy, x, approximate=approximate)
