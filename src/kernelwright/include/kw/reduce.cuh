@@ -3,23 +3,37 @@
 
 namespace kw {
 
+constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);  // NVRTC has no INFINITY
+
+// The larger; NaN if either is, as in PyTorch. fmaxf would drop it.
+__device__ __forceinline__ float max_nan(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return (a > b || a != a) ? a : b;
+#endif
+}
+
 struct Sum {
   template <typename T> static __device__ __forceinline__ T identity() { return T(0); }
   template <typename T> static __device__ __forceinline__ T apply(T a, T b) { return a + b; }
 };
 struct Max {
-  template <typename T> static __device__ __forceinline__ T identity() { return T(-INFINITY); }
-  // NaN wins, as in PyTorch: fmaxf would drop it
+  template <typename T> static __device__ __forceinline__ T identity() { return T(-kInfinity); }
   template <typename T> static __device__ __forceinline__ T apply(T a, T b) {
     return (a > b || a != a) ? a : b;
   }
+  static __device__ __forceinline__ float apply(float a, float b) { return max_nan(a, b); }
 };
 
-// WIDTH lanes (a power of two up to 32) reduce among themselves by butterfly.
+// WIDTH lanes (a power of two up to 32) reduce among themselves by butterfly. All 32 lanes of the
+// warp must call it.
 template <typename Op, int WIDTH = 32, typename T> __device__ __forceinline__ T warp_reduce(T x) {
 #pragma unroll
   for (int lane = WIDTH / 2; lane > 0; lane /= 2)
-    x = Op::template apply<T>(x, __shfl_xor_sync(0xffffffffu, x, lane));
+    x = Op::apply(x, __shfl_xor_sync(0xffffffffu, x, lane));
   return x;
 }
 

@@ -11,6 +11,20 @@ from kernelwright.dispatch import bind
 from . import choose, spec
 
 
+def _cuda(name: str, backward: str, idea: str, supports, configs, **more) -> Rung:
+    """The rung of cuda_<name>.cu, planned by cuda.<name>."""
+    return Rung(
+        f"cuda_{name}",
+        "cuda",
+        f"cuda:{name}{backward}",
+        idea,
+        supports=supports,
+        configs=configs,
+        sources=(f"cuda_{name}.cu",),
+        **more,
+    )
+
+
 def _rungs(backward: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
     return (
@@ -29,13 +43,76 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
             "the formula, fused by torch.compile",
         ),
         Rung(
+            "numba_block",
+            "numba",
+            f"numba_block:plan{backward}",
+            "a block a row with a shared-memory tree, in Python",
+            supports=choose.fits_numba,
+            configs=choose.THREAD_CONFIGS,
+            serves=False,
+        ),
+        _cuda(
+            "naive",
+            backward,
+            "the formula, one thread a row",
+            choose.fits_rows,
+            choose.THREAD_CONFIGS,
+            serves=False,
+        ),
+        Rung(
+            "triton_columns",
+            "triton",
+            f"triton_columns:plan{backward}",
+            "any other dim: a tile walks down, its loads run along the rows",
+            supports=choose.fits_columns,
+            configs=choose.COLUMNS_CONFIGS,
+        ),
+        Rung(
+            "triton_online",
+            "triton",
+            f"triton_online:plan{backward}",
+            "any length: maximum and sum in one read, the result in a second",
+            supports=choose.fits_rows,
+            configs=choose.ONLINE_CONFIGS,
+        ),
+        _cuda(
+            "online",
+            backward,
+            "the same by a block's threads, second read back to front",
+            choose.fits_rows,
+            choose.CUDA_ONLINE_CONFIGS,
+        ),
+        Rung(
             "triton_row",
             "triton",
             f"triton_row:plan{backward}",
-            "one row, or several short ones, in a program's registers",
+            "one read: a row, or several short ones, in a program's registers",
             supports=choose.fits_triton_row,
             configs=choose.ROW_CONFIGS,
-            heuristic=choose.choose_triton_row,
+        ),
+        _cuda(
+            "warp",
+            backward,
+            "a row in a warp's registers, several rows in flight, no barrier",
+            choose.fits_warp,
+            choose.WARP_CONFIGS,
+            heuristic=choose.choose_warp,
+        ),
+        _cuda(
+            "block",
+            backward,
+            "a row in a block's registers, one barrier",
+            choose.fits_block,
+            choose.BLOCK_CONFIGS,
+            heuristic=choose.choose_block,
+        ),
+        _cuda(
+            "cluster",
+            backward,
+            "a row in the registers of several multiprocessors",
+            choose.fits_cluster,
+            choose.CLUSTER_CONFIGS,
+            heuristic=choose.choose_cluster,
         ),
     )
 

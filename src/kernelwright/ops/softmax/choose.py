@@ -1,57 +1,250 @@
 """Which rung takes a call, and with which launch parameters. Imports no kernel language.
 
-`supports` answers why a call does not fit a rung, or None; heuristics pick one of the rung's
-configs by shape; `order` ranks the rungs where no tuned table decides.
+`fits_*` answers why a call does not fit a rung, or None; `choose_*` picks one of the rung's
+configs by shape; `order` ranks the rungs where no tuned table decides. A config says what to aim
+at (vectors a thread, blocks a cluster): the shape functions turn it into a launch that holds the
+row, so that every config takes every call that fits.
 """
 
 from __future__ import annotations
 
-from kernelwright.contract.arithmetic import next_power_of_2
+from typing import NamedTuple
+
+import torch
+
+from kernelwright.contract import rows_view
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.inputs import FLOATS
 
-ROW_COLS = 32768  # elements that a Triton program holds in registers with 32 warps
+TRITON_ROW_COLS = 32768  # what a Triton program holds in registers with 32 warps
+REGISTERS = 64  # of a thread, for elements; 32 where a block has 1024 threads
+CLUSTER = 8  # blocks; a larger cluster is not portable
+WARP_ROW, BLOCK_ROW = 4096, 65536  # bytes of a row up to which a warp, a block is the better home
 
 ROW_CONFIGS = (
     {"tile": 1024, "items": 8},
     {"tile": 2048, "items": 16},
     {"tile": 4096, "items": 32},
 )
+ONLINE_CONFIGS = (
+    {"block": 2048, "warps": 8},
+    {"block": 4096, "warps": 8},
+    {"block": 8192, "warps": 16},
+)
+COLUMNS_CONFIGS = (
+    {"rows": 32, "cols": 64, "warps": 4},
+    {"rows": 64, "cols": 32, "warps": 4},
+    {"rows": 16, "cols": 128, "warps": 4},
+)
+THREAD_CONFIGS = ({"threads": 128},)
+WARP_CONFIGS = ({"rows": 1}, {"rows": 2}, {"rows": 4}, {"rows": 8})
+BLOCK_CONFIGS = ({"vectors": 2}, {"vectors": 4}, {"vectors": 8}, {"vectors": 16})
+CLUSTER_CONFIGS = (
+    {"vectors": 4, "blocks": 4},
+    {"vectors": 4, "blocks": 8},
+    {"vectors": 8, "blocks": 2},
+    {"vectors": 8, "blocks": 4},
+    {"vectors": 8, "blocks": 8},
+    {"vectors": 16, "blocks": 4},
+    {"vectors": 16, "blocks": 8},
+)
+CUDA_ONLINE_CONFIGS = ({"vectors": 2}, {"vectors": 4})
 
 
-def main(tensors):
-    """The tensor that decides: x of the forward, y of the backward (gy may be broadcast)."""
-    return tensors.get("x") or tensors["y"]
+class Rows(NamedTuple):
+    """The rows of a call as kernels address them."""
+
+    rows: int
+    cols: int
+    strides: tuple[int, ...]  # of rows, one for each input, in elements
+    width: int  # elements that every access may move at once
+
+    @property
+    def vectors(self) -> int:
+        return self.cols // self.width
+
+
+def rows_of(*inputs) -> Rows:
+    """Rows of inputs that `fits_rows`, and the widest vector that all of them allow."""
+    views = [rows_view(t.shape, t.strides) for t in inputs]
+    rows, cols, _ = views[0]
+    width = 16 // inputs[0].itemsize
+    steps = (cols, *(v[2] for v in views))
+    while any(s % width for s in steps) or any(t.align < width * t.itemsize for t in inputs):
+        width //= 2
+    return Rows(rows, cols, tuple(v[2] for v in views), width)
+
+
+class Shape(NamedTuple):
+    """How threads share a row: `vectors` a thread, `threads` a block, `blocks` a cluster."""
+
+    vectors: int
+    threads: int
+    blocks: int = 1
+
+
+def block_shape(n: int, config: dict, size: int, blocks: int = 1) -> Shape | None:
+    """The shape nearest to a config that holds n vectors of `size` registers, or None."""
+    threads = next_power_of_2(cdiv(n, blocks * config["vectors"]))
+    threads = min(1024, max(32, threads))
+    while True:
+        vectors = cdiv(n, blocks * threads)
+        if vectors * size <= (REGISTERS if threads <= 512 else REGISTERS // 2):
+            return Shape(vectors, threads, blocks)
+        if threads == 1024:
+            return None
+        threads *= 2
+
+
+def cluster_shape(n: int, config: dict, size: int) -> Shape | None:
+    """As `block_shape`, over a cluster of the config's blocks or, if the row needs them, more."""
+    blocks = config["blocks"]
+    while blocks < CLUSTER and block_shape(n, config, size, blocks) is None:
+        blocks *= 2
+    return block_shape(n, config, size, blocks)
+
+
+class WarpShape(NamedTuple):
+    """How lanes share rows: `vectors` a lane, `lanes` a row, `rows` at once."""
+
+    vectors: int
+    lanes: int
+    rows: int
+
+
+def warp_shape(r: Rows, config: dict, itemsize: int) -> WarpShape | None:
+    """The shape nearest to a config for which a lane holds its part of every input, or None."""
+    lanes = min(32, next_power_of_2(r.vectors))
+    vectors = cdiv(r.vectors, lanes)
+    held = len(r.strides) * vectors * words(r.width, itemsize)
+    if held > REGISTERS or vectors * r.width > REGISTERS:
+        return None
+    room = min(REGISTERS // held, REGISTERS // 2 // (vectors * r.width))
+    return WarpShape(vectors, lanes, max(1, min(config["rows"], room)))
+
+
+def words(width: int, itemsize: int) -> int:
+    """Registers that a vector takes; an element alone takes a whole one."""
+    return max(1, width * itemsize // 4)
+
+
+def inputs_of(tensors) -> tuple:
+    return tuple(tensors[k] for k in ("x", "gy", "y") if k in tensors)
 
 
 def fits_rows(gpu, dim, **tensors):
     """What every rung over contiguous rows asks."""
-    t = main(tensors)
-    if t.dtype not in FLOATS:
-        return f"{t.dtype} is not float32, float16 or bfloat16"
+    inputs = inputs_of(tensors)
+    if inputs[0].dtype not in FLOATS:
+        return f"{inputs[0].dtype} is not float32, float16 or bfloat16"
     if dim != -1:
         return f"dim {dim} is not the last"
-    return None
+    rows = rows_of(*inputs).rows
+    return f"{rows} rows are more than a grid has blocks" if rows * CLUSTER >= 2**31 else None
+
+
+def fits_numba(gpu, dim, **tensors):
+    dtype = inputs_of(tensors)[0].dtype
+    return fits_rows(gpu, dim, **tensors) if dtype == torch.float32 else f"{dtype} is not float32"
 
 
 def fits_triton_row(gpu, dim, **tensors):
-    cols = main(tensors).shape[-1:]
-    if cols and cols[0] > ROW_COLS:
-        return f"a row of {cols[0]} does not fit a program's registers ({ROW_COLS})"
-    return fits_rows(gpu, dim, **tensors)
+    reason = fits_rows(gpu, dim, **tensors)
+    if reason:
+        return reason
+    cols = rows_of(*inputs_of(tensors)).cols
+    if cols > TRITON_ROW_COLS:
+        return f"a row of {cols} does not fit a program's registers ({TRITON_ROW_COLS})"
+    return None
 
 
-def choose_triton_row(gpu, dim, **tensors):
-    return ROW_CONFIGS[0]
+def fits_columns(gpu, dim, **tensors):
+    """A row stride is taken along the dimension before the last only."""
+    for t in inputs_of(tensors):
+        if t.dtype not in FLOATS:
+            return f"{t.dtype} is not float32, float16 or bfloat16"
+        if dim == -1:
+            return "dim -1 is the last: its elements are neighbours"
+        if dim < -2 and rows_of(t).strides[0] != t.shape[-1]:
+            return "an input has gaps between its rows"
+    return None
+
+
+def fits_warp(gpu, dim, **tensors):
+    reason = fits_rows(gpu, dim, **tensors)
+    if reason:
+        return reason
+    r = rows_of(*inputs_of(tensors))
+    if warp_shape(r, WARP_CONFIGS[0], inputs_of(tensors)[0].itemsize) is None:
+        return f"a row of {r.cols} does not fit a warp's registers"
+    return None
+
+
+def fits_block(gpu, dim, **tensors):
+    reason = fits_rows(gpu, dim, **tensors)
+    return reason or _held(gpu, block_shape, BLOCK_CONFIGS[0], "a block", **tensors)
+
+
+def fits_cluster(gpu, dim, **tensors):
+    if gpu.capability < (9, 0):
+        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no clusters"
+    reason = fits_rows(gpu, dim, **tensors)
+    home = f"a cluster of {CLUSTER} blocks"
+    return reason or _held(gpu, cluster_shape, CLUSTER_CONFIGS[0], home, **tensors)
+
+
+def _held(gpu, shape_of, config, home, **tensors):
+    inputs = inputs_of(tensors)
+    r, itemsize = rows_of(*inputs), inputs[0].itemsize
+    shape = shape_of(r.vectors, config, words(r.width, itemsize))
+    if shape is None:
+        return f"a row of {r.cols} does not fit the registers of {home}"
+    shared = shape.vectors * shape.threads * r.width * itemsize
+    if len(inputs) == 2 and shared > gpu.shared_per_block - 2048:
+        return f"a row of {r.cols} does not fit the shared memory of {home}"
+    return None
+
+
+def choose_warp(gpu, dim, **tensors):
+    """64 bytes in flight a lane, as long as every multiprocessor still gets 16 warps."""
+    inputs = inputs_of(tensors)
+    r = rows_of(*inputs)
+    best = WARP_CONFIGS[0]
+    for config in WARP_CONFIGS[1:]:
+        vectors, lanes, rows = warp_shape(r, config, inputs[0].itemsize) or (8, 32, 1)
+        warps = r.rows * lanes // (32 * rows)
+        if rows == config["rows"] and vectors * rows <= 4 and warps >= 16 * gpu.sms:
+            best = config
+    return best
+
+
+def choose_block(gpu, dim, **tensors):
+    """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap."""
+    return {"vectors": 4 if rows_of(*inputs_of(tensors)).vectors <= 1024 else 8}
+
+
+def choose_cluster(gpu, dim, **tensors):
+    """Blocks of 256 threads with eight vectors each; larger ones where eight blocks are few."""
+    vectors = rows_of(*inputs_of(tensors)).vectors
+    return {"vectors": 8, "blocks": min(CLUSTER, max(2, next_power_of_2(cdiv(vectors, 2048))))}
 
 
 def order(gpu, dim, **tensors):
-    return ("triton_row",)
+    if dim != -1:
+        return ("triton_columns",)
+    t = inputs_of(tensors)[-1]
+    row = (t.shape[-1] if t.shape else 1) * t.itemsize
+    if row <= WARP_ROW:
+        return ("cuda_warp", "cuda_block", "triton_row", "cuda_online")
+    if row <= BLOCK_ROW:
+        return ("cuda_block", "cuda_cluster", "triton_row", "cuda_online", "triton_online")
+    return ("cuda_cluster", "cuda_block", "cuda_online", "triton_online")
 
 
 def bucket(dim, **tensors):
     """Key of a call in the tuned table: dtype, row length and number of rows by powers of two."""
-    t = main(tensors)
-    cols = t.shape[-1] if t.shape else 1
+    t = inputs_of(tensors)[-1]
+    cols = t.shape[dim] if t.shape else 1
     rows = t.numel() // max(cols, 1)
     kind = str(t.dtype).removeprefix("torch.")
     side = "" if dim == -1 else f"/dim{dim}"

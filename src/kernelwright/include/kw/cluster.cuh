@@ -1,0 +1,88 @@
+// Thread-block clusters (compute capability 9.0): several blocks that write to each other's shared
+// memory.
+#pragma once
+
+namespace kw {
+
+// This block's place in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+// A box in shared memory that every block of a cluster has, and to which the others send. It is
+// full when `bytes` have come. The hardware counts them (an mbarrier), so that nobody else waits:
+// a barrier of the whole cluster would also wait for every access to global memory.
+//
+//   box.open(bytes);    every thread; then work that needs no other block
+//   box.ready();        every warp, converged: all blocks run and have opened theirs
+//   box.send(...);      any thread, to any block
+//   box.wait();         every thread, before it reads what was sent
+//
+// No block may end before its box is full: a send must find it running.
+struct Mailbox {
+  unsigned long long barrier;
+
+  __device__ __forceinline__ void open(unsigned bytes) {
+    if (threadIdx.x == 0) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&barrier)) : "memory");
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      asm volatile(
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&barrier)),
+          "r"(bytes)
+          : "memory");
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  }
+
+  __device__ __forceinline__ void ready() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  }
+
+  // Write `value` to `*slot` of block `rank`, and count its bytes there.
+  template <typename T> __device__ __forceinline__ void send(T *slot, T value, int rank) {
+    const unsigned to = remote(address(slot), rank), box = remote(address(&barrier), rank);
+    if constexpr (sizeof(T) == 8) {
+      unsigned long long bits;
+      memcpy(&bits, &value, 8);
+      asm volatile(
+          "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to),
+          "l"(bits), "r"(box)
+          : "memory");
+    } else {
+      static_assert(sizeof(T) == 4, "4 or 8 bytes at a time");
+      unsigned bits;
+      memcpy(&bits, &value, 4);
+      asm volatile(
+          "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+          "r"(bits), "r"(box)
+          : "memory");
+    }
+  }
+
+  __device__ __forceinline__ void wait() {
+    unsigned full = 0;
+    while (!full)
+      asm volatile(
+          "{\n.reg .pred p;\n"
+          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n"
+          "selp.u32 %0, 1, 0, p;\n}"
+          : "=r"(full)
+          : "r"(address(&barrier))
+          : "memory");
+  }
+
+ private:
+  static __device__ __forceinline__ unsigned address(const void *p) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(p));
+  }
+  static __device__ __forceinline__ unsigned remote(unsigned address, int rank) {
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+  }
+};
+
+}  // namespace kw

@@ -1,0 +1,240 @@
+// What the softmax rungs share: the exponential, and (max, sum) pairs.
+#pragma once
+#include "kw/math.cuh"
+#include "kw/reduce.cuh"
+#include "kw/vec.cuh"
+
+namespace kw {
+
+template <int BYTES> struct Words;
+template <> struct Words<4> {
+  using type = unsigned;
+};
+template <> struct Words<8> {
+  using type = uint2;
+};
+template <> struct Words<16> {
+  using type = uint4;
+};
+
+// The vector at p, or `other` in each element where a row has ended. It is filled and moved in
+// words: a 16-bit value by itself would cost an instruction to merge.
+template <typename T, int N>
+__device__ __forceinline__ Vec<T, N> load_or(const T *p, bool inside, float other) {
+  const T value = from_float<T>(other);
+  if constexpr (sizeof(Vec<T, N>) < 4) {
+    return {inside ? *p : value};
+  } else {
+    Vec<T, N> x;
+#pragma unroll
+    for (T &v : x.v) v = value;
+    typename Words<sizeof(x)>::type words;
+    memcpy(&words, &x, sizeof(x));
+    if (inside) words = *reinterpret_cast<const decltype(words) *>(p);
+    memcpy(&x, &words, sizeof(x));
+    return x;
+  }
+}
+
+// Store x at p where a row has not ended.
+template <typename T, int N>
+__device__ __forceinline__ void store_if(T *p, bool inside, const Vec<T, N> &x) {
+  if constexpr (sizeof(x) < 4) {
+    if (inside) *p = x[0];
+  } else {
+    typename Words<sizeof(x)>::type words;
+    memcpy(&words, &x, sizeof(x));
+    if (inside) *reinterpret_cast<decltype(words) *>(p) = words;
+  }
+}
+
+// The same for a result that shall leave L2 before what will be read again.
+template <typename T, int N>
+__device__ __forceinline__ void store_streaming_if(T *p, bool inside, const Vec<T, N> &x) {
+  if constexpr (sizeof(x) < 4) {
+    if (inside) *p = x[0];
+  } else {
+    typename Words<sizeof(x)>::type words;
+    memcpy(&words, &x, sizeof(x));
+    if (inside) __stcs(reinterpret_cast<decltype(words) *>(p), words);
+  }
+}
+
+// x, but the compiler does not know: blockIdx.z is 0. It would else keep the floats that it
+// unpacked for one pass until the next, in twice the registers.
+template <typename T, int N> __device__ __forceinline__ Vec<T, N> again(Vec<T, N> x) {
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    unsigned words[N / 2];
+    memcpy(words, &x, sizeof(x));
+#pragma unroll
+    for (unsigned &w : words) w ^= blockIdx.z;
+    memcpy(&x, words, sizeof(x));
+  }
+  return x;
+}
+
+// The largest element, as a float; 16-bit types are compared in pairs.
+template <typename T, int VEC, int VECS>
+__device__ __forceinline__ float max_of(const Vec<T, VEC> (&x)[VECS]) {
+  if constexpr (sizeof(T) == 2 && VEC % 2 == 0) {
+    typename Pair<T>::type max, pair;
+    memcpy(&max, &x[0].v[0], 4);
+#pragma unroll
+    for (int v = 0; v < VECS; v++)
+#pragma unroll
+      for (int i = 0; i < VEC; i += 2) {
+        memcpy(&pair, &x[v].v[i], 4);
+        max = __hmax2_nan(max, pair);
+      }
+    const float2 two = to_float2(max);
+    return max_nan(two.x, two.y);
+  }
+  float max = to_float(x[0][0]);
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    float of_vector = to_float(x[v][0]);
+#pragma unroll
+    for (int i = 1; i < VEC; i++) of_vector = max_nan(of_vector, to_float(x[v][i]));
+    max = max_nan(max, of_vector);
+  }
+  return max;
+}
+
+// exp(x) times a constant that cancels in a quotient. float: CUDA's expf, the constant 1. 16-bit
+// types: their own rounding hides ex2's error, and the constant 2^24 lifts what becomes one of
+// their subnormals out of the range that ex2 flushes.
+template <typename T> __device__ __forceinline__ float exp_scaled(float x) {
+  if constexpr (sizeof(T) == 4) return expf(x);
+  return fast_exp2(fmaf(x, 1.4426950408889634f, 24.0f));
+}
+
+// 1 / x for a sum of exp_scaled.
+template <typename T> __device__ __forceinline__ float reciprocal(float sum) {
+  if constexpr (sizeof(T) == 4) return 1.0f / sum;
+  return fast_reciprocal(sum);
+}
+
+// What a row's part knows of it: sum = sum of exp_scaled(x - max).
+struct MaxSum {
+  float max, sum;
+
+  // The reference of a part's exponentials; a part that is all -inf sums to 0, not to NaN.
+  __device__ __forceinline__ float base() const { return max == -kInfinity ? 0.0f : max; }
+  // What exp_scaled(x - max) must be multiplied by when the maximum rises to `to`.
+  __device__ __forceinline__ float rescale(float to) const {
+    return max == to ? 1.0f : expf(max - to);
+  }
+};
+
+// WIDTH lanes (a power of two up to 32) reduce their parts; all receive the whole.
+template <int WIDTH> __device__ __forceinline__ MaxSum warp_reduce(MaxSum part) {
+  const float max = warp_reduce<Max, WIDTH>(part.max);
+  return {max, warp_reduce<Sum, WIDTH>(part.sum * part.rescale(max))};
+}
+
+// Every warp of a block or cluster reduces the same N parts (a power of two) in shared memory.
+template <int N> __device__ __forceinline__ MaxSum reduce_parts(const MaxSum *parts) {
+  const int lane = threadIdx.x % 32;
+  MaxSum all = parts[lane % N];
+#pragma unroll
+  for (int i = 32; i < N; i += 32) {
+    const MaxSum more = parts[lane + i];
+    const float max = max_nan(all.max, more.max);
+    all = {max, all.sum * all.rescale(max) + more.sum * more.rescale(max)};
+  }
+  return warp_reduce<(N < 32 ? N : 32)>(all);
+}
+template <int N> __device__ __forceinline__ float reduce_parts(const float *parts) {
+  const int lane = threadIdx.x % 32;
+  float all = parts[lane % N];
+#pragma unroll
+  for (int i = 32; i < N; i += 32) all += parts[lane + i];
+  return warp_reduce<Sum, (N < 32 ? N : 32)>(all);
+}
+
+// Sum of exp_scaled(x - base); a sum a vector, so that no chain of additions is long.
+template <typename T, int VEC, int VECS>
+__device__ __forceinline__ float sum_of_exp(const Vec<T, VEC> (&x)[VECS], float base) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    float f[VEC], of_vector = 0.0f;
+    to_float(x[v], f);
+#pragma unroll
+    for (int i = 0; i < VEC; i++) of_vector += exp_scaled<T>(f[i] - base);
+    sum += of_vector;
+  }
+  return sum;
+}
+
+// The two passes over a row. Between them a thread keeps its elements: float as exponentials, in
+// the registers that held x; a 16-bit type as x, at half the size, to compute exp again, since
+// registers are dearer than ex2.
+template <typename T> struct Passes {
+  // A warp's share of a row.
+  template <int VEC, int VECS>
+  static __device__ __forceinline__ MaxSum first(Vec<T, VEC> (&x)[VECS]) {
+    MaxSum part = {warp_reduce<Max>(max_of(x)), 0.0f};
+    part.sum = warp_reduce<Sum>(sum_of_exp(x, part.base()));
+    return part;
+  }
+  static __device__ __forceinline__ float scale(MaxSum, MaxSum row) {
+    return reciprocal<T>(row.sum);
+  }
+  template <int VEC>
+  static __device__ __forceinline__ Vec<T, VEC> second(Vec<T, VEC> x, MaxSum row, float scale) {
+    float f[VEC];
+    to_float(again(x), f);
+#pragma unroll
+    for (int i = 0; i < VEC; i++) f[i] = exp_scaled<T>(f[i] - row.max) * scale;
+    return from_float<T>(f);
+  }
+};
+template <> struct Passes<float> {
+  template <int VEC, int VECS>
+  static __device__ __forceinline__ MaxSum first(Vec<float, VEC> (&x)[VECS]) {
+    MaxSum part = {warp_reduce<Max>(max_of(x)), 0.0f};
+    const float base = part.base();
+#pragma unroll
+    for (int v = 0; v < VECS; v++) {
+      float of_vector = 0.0f;
+#pragma unroll
+      for (int i = 0; i < VEC; i++) of_vector += x[v][i] = expf(x[v][i] - base);
+      part.sum += of_vector;
+    }
+    part.sum = warp_reduce<Sum>(part.sum);
+    return part;
+  }
+  static __device__ __forceinline__ float scale(MaxSum part, MaxSum row) {
+    return part.rescale(row.max) / row.sum;
+  }
+  template <int VEC>
+  static __device__ __forceinline__ Vec<float, VEC> second(Vec<float, VEC> e, MaxSum, float scale) {
+#pragma unroll
+    for (int i = 0; i < VEC; i++) e[i] *= scale;
+    return e;
+  }
+};
+
+// The backward's two passes over one vector: sum of gy * y, and y * (gy - that sum of the row).
+template <typename T, int VEC>
+__device__ __forceinline__ float dot(const Vec<T, VEC> &gy, const Vec<T, VEC> &y) {
+  float g[VEC], p[VEC], sum = 0.0f;
+  to_float(gy, g);
+  to_float(y, p);
+#pragma unroll
+  for (int i = 0; i < VEC; i++) sum += g[i] * p[i];
+  return sum;
+}
+template <typename T, int VEC>
+__device__ __forceinline__ Vec<T, VEC> gradient(const Vec<T, VEC> &gy, const Vec<T, VEC> &y,
+                                                float dot) {
+  float g[VEC], p[VEC];
+  to_float(gy, g);
+  to_float(y, p);
+#pragma unroll
+  for (int i = 0; i < VEC; i++) p[i] *= g[i] - dot;
+  return from_float<T>(p);
+}
+
+}  // namespace kw
