@@ -12,6 +12,7 @@ from functools import cache
 
 from .errors import ToolchainError
 
+VARIABLES = {"triton": "TRITON_INTERPRET", "numba": "NUMBA_ENABLE_CUDASIM"}
 _compile_only = False
 
 
@@ -27,21 +28,18 @@ def compile_only() -> None:
     """Make this process compile Triton and Numba kernels although it has no GPU to run them.
 
     Raises:
-        ToolchainError: the process already interprets them.
+        ToolchainError: the process already interprets one of them.
     """
     global _compile_only
-    if not has_gpu() and interpreting():
-        raise ToolchainError("this process interprets Triton or Numba; it cannot compile them too")
+    if not has_gpu():
+        for language, variable in VARIABLES.items():
+            if language not in sys.modules:
+                os.environ.pop(variable, None)
+            elif os.environ.get(variable) == "1":
+                raise ToolchainError(f"this process interprets {language}; it cannot compile too")
     _compile_only = True
 
 
 def compiling() -> bool:
     """True where Triton and Numba compile for a GPU in this process."""
     return _compile_only or has_gpu()
-
-
-def interpreting() -> bool:
-    """True where a language has been imported in its interpreting mode."""
-    return ("triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1") or (
-        "numba" in sys.modules and os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-    )

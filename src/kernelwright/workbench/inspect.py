@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
@@ -182,11 +181,9 @@ def _elsewhere(
 ) -> list[Inspection]:
     """In a second process: this one interprets Triton and simulates Numba."""
     request = json.dumps([ladder.name, rung, case.id, arch, config])
-    modes = ("TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=request,
-        env={k: v for k, v in os.environ.items() if k not in modes},
         capture_output=True,
         text=True,
     )
@@ -205,8 +202,8 @@ def _loaded(d: Any) -> Inspection:
 
 def _main() -> None:
     """The second process: a request on standard input, its answer on standard output."""
-    import_module("kernelwright.ops")  # fills the registry
     toolchain.compile_only()
+    import_module("kernelwright.ops")  # fills the registry
     operator, rung, case, arch, config = json.load(sys.stdin)
     ladder = dispatch.ladder(operator)
     found = inspect(ladder, rung, ladder.operator.case(case), arch, config)
