@@ -5,6 +5,7 @@ others did not. `pytest tests --write-skips` writes it; a run of whole files com
 """
 
 import difflib
+import logging
 import os
 import sys
 from collections import Counter, defaultdict
@@ -16,6 +17,7 @@ import torch
 import kernelwright.ops  # noqa: F401
 from kernelwright import toolchain
 
+logging.getLogger("torch.__trace").propagate = False  # thousands of lines beside a failure
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected_skips.txt"
 COUNTED = ("test_ops.py", "test_binding.py", "wrong/test_wrong.py")
@@ -27,6 +29,11 @@ if not GPU:
             toolchain.prepare(backend)
 if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)  # workers share the cores
+
+
+def pytest_configure(config):
+    # triton's interpreter converts arrays in a way that NumPy deprecates
+    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:triton.*")
 
 
 def pytest_addoption(parser):

@@ -20,7 +20,7 @@ def pairs():
                 yield pytest.param(ladder, rung, case, id=f"{ladder.name}.{rung.name}-{case.id}")
 
 
-@pytest.mark.parametrize(("ladder", "rung", "case"), pairs())
+@pytest.mark.parametrize(("ladder", "rung", "case"), list(pairs()))
 def test_rung_on_case(ladder, rung, case, record_property):
     record_property("rung", f"{ladder.name}.{rung.name}")
     for config in rung.configs:

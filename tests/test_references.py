@@ -25,7 +25,7 @@ def in_double(v):
     return v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
 
 
-@pytest.mark.parametrize(("op", "case"), cases())
+@pytest.mark.parametrize(("op", "case"), list(cases()))
 def test_backward_reference_is_autograd_of_the_forward(op, case):
     forward = FORWARD[op.name.removesuffix(".backward")]
     args = {k: in_double(v) for k, v in forward.inputs(case, "cpu").items()}

@@ -46,9 +46,6 @@ ARCH = "sm_90a"  # what CUDA C++ is compiled for where it cannot run
 #: elements/s, the simulator 434 threads/s where they meet at barriers.
 LIMIT = {"torch": 2**18, "inductor": 2**13, "triton": 2**14, "numba": 200}
 
-#: How many cases a rung runs where each costs seconds without a GPU: a compilation, a simulation.
-HANDFUL = {"inductor": 2, "numba": 4}
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -296,8 +293,8 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
     """Why a case is left to another machine, or None. The whole rule is here.
 
     With a GPU, everything runs that fits its memory. Without one, a backend takes cases up to
-    LIMIT elements; compilations and simulations take the first HANDFUL of thorough cases; configs
-    after the first take thorough cases.
+    LIMIT elements; inductor and the simulator take a handful; configs after the first take
+    thorough cases.
     """
     if device == "cuda":
         return _too_large(case)
@@ -308,12 +305,9 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
         return "more than 2**31 elements: on a GPU"
     if case.numel > LIMIT[rung.backend]:
         return f"more than {LIMIT[rung.backend]} elements: on a GPU"
-    thorough = thorough_cases(ladder)
-    if rung.backend in HANDFUL:
-        small = [c for c in thorough if c.numel <= LIMIT[rung.backend]]
-        if case not in _spread(small, HANDFUL[rung.backend]):
-            return f"{rung.backend} takes a handful of cases without a GPU"
-    if config != rung.configs[0] and case not in thorough:
+    if rung.backend in ("inductor", "numba") and case not in handful(ladder, rung.backend):
+        return f"{rung.backend} takes a handful of cases without a GPU"
+    if config != rung.configs[0] and case not in thorough_cases(ladder):
         return "further configs take a case of each dtype and layout without a GPU"
     return None
 
@@ -342,15 +336,25 @@ def thorough_cases(ladder: Ladder) -> tuple[Case, ...]:
     return tuple(kept)
 
 
-def _spread(cases: list[Case], n: int) -> list[Case]:
-    """`n` of the cases, from as many dtypes as there are."""
-    by_dtype: dict[torch.dtype, list[Case]] = {}
-    for c in cases:
-        by_dtype.setdefault(c.dtype, []).append(c)
-    ranked = sorted(
-        (i, k, c.id, c) for k, same in enumerate(by_dtype.values()) for i, c in enumerate(same)
-    )
-    return [c for *_, c in ranked[:n]]
+@cache
+def handful(ladder: Ladder, backend: str) -> tuple[Case, ...]:
+    """The cases of a backend where each costs seconds. A compilation: one thorough case of each of
+    two dtypes. A simulation, which knows little but float32: the first three shapes, and one case
+    of each further set of parameters."""
+    if backend == "inductor":
+        first: dict[torch.dtype, Case] = {}
+        for c in thorough_cases(ladder):
+            first.setdefault(c.dtype, c)
+        return tuple(first.values())[:2]
+    kept, shapes, params = [], set(), set()
+    for c in ladder.operator.cases:
+        plain = c.dtype == torch.float32 and c.layout == "contiguous" and c.values == "normal"
+        if plain and 0 < c.numel <= LIMIT["numba"]:
+            if len(shapes | {c.shape}) <= 3 or c.params not in params:
+                kept.append(c)
+            shapes.add(c.shape)
+            params.add(c.params)
+    return tuple(kept)
 
 
 def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
