@@ -13,6 +13,7 @@ import torch
 import kernelwright.ops  # noqa: F401
 from kernelwright import dispatch, toolchain
 from kernelwright.contract import (
+    H200,
     CudaKernel,
     Launch,
     Operator,
@@ -545,7 +546,7 @@ def gpu(fake, cached, monkeypatch):
         (torch._C, "_cuda_getDevice"): lambda: state["device"],
         (guards, "_empty_strided_cuda"): guards._empty_strided_cpu,
         (torch.cuda, "device_count"): lambda: state["devices"],
-        (runner, "gpu_of"): lambda device: None,
+        (runner, "gpu_of"): lambda device: H200,
     }
     for (owner, name), f in fakes.items():
         monkeypatch.setattr(owner, name, f, raising=False)
@@ -759,7 +760,10 @@ def test_guard_judges_a_rung(monkeypatch):
     with memory.guarded() as guard:
         run = dispatch.launcher(ladder, {"x": x, "dim": -1}, "triton_row")
     run(x, -1)
-    assert guard.check() is None and memory.active is None
+    assert guard._given and guard.check() is None and memory.active is None
+    with memory.guarded() as second:
+        run(x, -1)
+    assert second._given and not guard._given
 
 
 # --- what a binary is --------------------------------------------------------------------------

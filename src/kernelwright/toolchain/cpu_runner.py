@@ -23,15 +23,14 @@ def bind(
     outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
     launchers = [_launcher(step.kernel) for step in plan.launches]
 
-    guard = memory.active or _Plain()
+    empty = memory.allocator() if memory.active else _plain
 
     def run(*args):
         given = dict(zip(names, args, strict=True))
         values = {**given, **{n: given[n].contiguous() for n in copies}}
-        results = {n: guard.empty(n, s, "cpu") for n, s in outputs.items()}
+        results = {n: empty(n, s, "cpu") for n, s in outputs.items()}
         scratch = {
-            n: guard.empty(n, s.spec, "cpu", result=False, zero=s.zero)
-            for n, s in plan.scratch.items()
+            n: empty(n, s.spec, "cpu", result=False, zero=s.zero) for n, s in plan.scratch.items()
         }
         everything = {**values, **results, **scratch}
         for step, launch in zip(plan.launches, launchers, strict=True):
@@ -45,12 +44,10 @@ def bind(
     return run
 
 
-class _Plain:
-    """Allocates like `memory.Guard`, with nothing around."""
-
-    def empty(self, name: str, spec: TensorSpec, device: str, *, result=True, zero=False):
-        t = torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device=device)
-        return t.zero_() if zero else t
+def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False):
+    """Allocates as a guard does, with nothing around."""
+    t = torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device=device)
+    return t.zero_() if zero else t
 
 
 def _launcher(kernel) -> Callable:

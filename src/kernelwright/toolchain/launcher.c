@@ -11,7 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <structmember.h>
 
 // The driver's launch structures, as cuda.h lays them out (CUDA 12 and 13).
 typedef int Result;

@@ -73,13 +73,26 @@ class Guard:
 
 @contextmanager
 def guarded():
-    """Runners bound inside the block allocate through the guard that it yields."""
+    """Runners bound inside the block allocate through a guard: the one of the block that they are
+    called in, or, outside of any, the one that they were bound under."""
     global active
     before, active = active, Guard()
     try:
         yield active
     finally:
         active = before
+
+
+def allocator():
+    """`empty` of the guard that serves a call of a runner bound now."""
+    bound_under = active
+
+    def empty(*args, **options):
+        guard = active or bound_under
+        assert guard is not None
+        return guard.empty(*args, **options)
+
+    return empty
 
 
 def _poison(dtype: torch.dtype) -> tuple[int, torch.dtype]:

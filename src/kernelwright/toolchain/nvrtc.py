@@ -122,6 +122,7 @@ def include_folders() -> tuple[Path, ...]:
     return (exact or complete)[0]
 
 
+@once
 def header_version() -> str:
     """The version and place of the CUDA headers that kernels are compiled with."""
     folder = include_folders()[0]

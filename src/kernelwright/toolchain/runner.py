@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.contract import H200, NumbaKernel, Operator, Plan, Scalar
+from kernelwright.contract import NumbaKernel, Operator, Plan, Scalar
 from kernelwright.machine import gpu_of
 
 from . import build, driver, memory
@@ -47,7 +47,7 @@ def bind(
         current_stream=torch._C._cuda_getCurrentRawStream,
         current_device=torch._C._cuda_getDevice,
         on=torch.cuda.device,
-        guard=memory.active,
+        guarded_empty=memory.allocator(),
         device=device,
     )
     zero = {n: s for n, s in plan.scratch.items() if s.zero}
@@ -85,7 +85,7 @@ def source_of(
     for n, spec in {**tensors.outputs, **tensors.scratch}.items():
         if guarded:
             facts = f"result={n in tensors.outputs}, zero={n in zero}"
-            body.append(f"{n} = guard.empty({n!r}, spec_{n}, device, {facts})")
+            body.append(f"{n} = guarded_empty({n!r}, spec_{n}, device, {facts})")
         elif n not in zero:
             body.append(f"{n} = empty({spec.shape!r}, {spec.strides!r}, dtype_{n})")
     body.append(f"stream = current_stream({index})")
@@ -117,7 +117,8 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
         from . import numba_rt
 
         return numba_rt.launcher(step, tensors, device)
-    gpu = gpu_of(device) or H200
+    gpu = gpu_of(device)
+    assert gpu is not None, device
     cluster = getattr(step.kernel, "cluster", 1)
     if step.grid[0] % cluster:
         raise ToolchainError(
