@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 
 GOOD, FAILED, USAGE, NOTHING = 0, 1, 2, 3
 
+# By name: what was never imported cannot have been raised, and --help imports nothing.
+DESIGNED = {
+    ("dispatch", "UnknownOperator"): USAGE,
+    ("contract", "UnknownRung"): USAGE,
+    ("workbench.material", "UnknownCase"): USAGE,
+    ("workbench.scaffold", "CannotScaffold"): USAGE,
+    ("contract", "Unsupported"): NOTHING,
+    ("toolchain", "ToolchainError"): NOTHING,
+    ("workbench.tune", "NoGpu"): NOTHING,
+}
+
 app = typer.Typer(
     name="kernelwright",
     help="GPU operators for PyTorch, every one a ladder: verify it, time it, see why it is fast.",
@@ -58,17 +69,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _designed(e: Exception) -> int | None:
     """The exit code of an error that the library raises in words for its user, or None."""
-    from kernelwright.contract import UnknownRung, Unsupported
-    from kernelwright.dispatch import UnknownOperator
-    from kernelwright.toolchain import ToolchainError
-    from kernelwright.workbench.material import UnknownCase
-    from kernelwright.workbench.scaffold import CannotScaffold
-
-    if isinstance(e, (UnknownOperator, UnknownRung, UnknownCase, CannotScaffold)):
-        return USAGE
-    from kernelwright.workbench.tune import NoGpu
-
-    return NOTHING if isinstance(e, (Unsupported, ToolchainError, NoGpu)) else None
+    for (module, name), code in DESIGNED.items():
+        kind = getattr(sys.modules.get(f"kernelwright.{module}"), name, None)
+        if kind and isinstance(e, kind):
+            return code
+    return None
 
 
 def _say(code: int, message: str, arguments: list[str]) -> int:
@@ -102,6 +107,16 @@ def _operators(names: list[str] | None) -> list[str]:
         else:
             found.append(name)
     return found
+
+
+def _checked(call: Callable[[], Any]) -> Any:
+    """A call that answers a wrong argument with a ValueError."""
+    try:
+        return call()
+    except ValueError as e:
+        if _designed(e) is not None:
+            raise
+        raise typer.BadParameter(str(e)) from None
 
 
 @app.command("list")
@@ -299,7 +314,7 @@ def inspect(
 
             ladder, chosen = listing.rung_named(rung)
             at = listing.case_named(ladder, case) if case else None
-            found = module.inspect(ladder, chosen.name, at, arch)
+            found = _checked(lambda: module.inspect(ladder, chosen.name, at, arch))
         texts = [k for k, on in (("ptx", ptx), ("sass", sass), ("ttgir", ttgir)) if on]
         if as_json:
             out.emit([i.as_json(texts=bool(texts)) for i in found])

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -48,7 +48,8 @@ def output(as_json: bool) -> Generator[Output, None, None]:
     real = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield Output(real)
+        with redirect_stdout(sys.stderr):
+            yield Output(real)
     finally:
         sys.stdout.flush()
         os.dup2(real, 1)

@@ -1,0 +1,228 @@
+"""The command line: exit codes, one JSON document, one line for a mistake, a quick --help."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelwright import cli
+from kernelwright.dispatch import ladders
+from kernelwright.workbench import scaffold
+
+SOURCE = Path(cli.__file__).parents[1]
+COMMANDS = ("env", "list", "verify", "bench", "tune", "inspect", "ledger", "report", "new")
+GPU = torch.cuda.is_available()
+
+
+def run(*arguments, cwd=None):
+    """(exit code, stdout, stderr) of the command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelwright.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def call(capfd, *arguments):
+    """The same in this process."""
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(list(arguments))
+    out, err = capfd.readouterr()
+    return stopped.value.code, out, err
+
+
+def python(code):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_help_is_quick():
+    """In processor time, which a busy machine does not stretch."""
+    took = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code, out, _ = run("--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert code == 0 and all(name in out for name in COMMANDS)
+    assert min(took) < 0.3
+
+
+def test_help_imports_no_torch():
+    loaded = python(
+        "import sys\n"
+        "from kernelwright.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print('loaded', 'torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    assert loaded.endswith("loaded False False")
+
+
+def test_import_costs_little_over_torch():
+    took = [
+        float(
+            python(
+                "import torch, time; t = time.perf_counter(); import kernelwright\n"
+                "print(time.perf_counter() - t)"
+            )
+        )
+        for _ in range(3)
+    ]
+    assert min(took) < 0.05
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(capfd, command):
+    code, out, _ = call(capfd, command, "--help")
+    assert code == 0
+    assert "Examples:" in out and f"kernelwright {command}" in out and "--json" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list",),
+        ("env", "--no-roofs"),
+        ("verify", "softmax.native"),
+        ("inspect", "softmax.cuda_warp"),
+        ("ledger",),
+    ],
+    ids=lambda a: a[0],
+)
+def test_json_is_one_document_and_nothing_else(capfd, arguments):
+    code, out, _ = call(capfd, *arguments, "--json")
+    assert code == 0
+    assert json.loads(out)
+
+
+def test_json_report(capfd, tmp_path):
+    code, out, _ = call(capfd, "report", "-o", str(tmp_path / "r.html"), "--json")
+    assert code == 0
+    assert json.loads(out)["bytes"] == (tmp_path / "r.html").stat().st_size
+
+
+@pytest.mark.skipif(GPU, reason="a GPU times bench cases of gigabytes")
+def test_bench_times_and_shows(capfd):
+    case = "5x33-f32-dim=-1"
+    code, out, _ = call(capfd, "bench", "softmax", "--case", case, "--quick", "--json")
+    assert code == 0
+    found = json.loads(out)
+    rows = {r["name"]: r for t in found["ladders"] for r in t["rows"]}
+    assert rows["native"]["cold_us"] > 0
+    assert any(s["rung"] == "triton_row" for s in found["skipped"])
+    code, out, _ = call(capfd, "bench", "softmax", "--case", case, "--quick")
+    assert code == 0 and "native" in out and "on nvidia-h200" in out
+
+
+def test_what_a_library_prints_stays_off_standard_output(capfd):
+    from kernelwright.workbench import terminal
+
+    with terminal.output(True) as out:
+        print("from Python")
+        os.write(1, b"from C\n")
+        out.emit({"one": 1})
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {"one": 1}
+    assert "from Python" in err and "from C" in err
+
+
+MISTAKES = {
+    "option": ("list", "--no-such"),
+    "command": ("lst",),
+    "operator": ("verify", "sofmax"),
+    "rung": ("verify", "softmax.triton_rows"),
+    "case": ("bench", "softmax", "--case", "nothing"),
+    "inspected rung": ("inspect", "softmax.nothing"),
+    "nothing to compile": ("inspect", "softmax.native"),
+    "architecture": ("inspect", "softmax.cuda_warp", "--arch", "sm_1"),
+    "folder": ("report", "-o", "/nowhere/at/all.html"),
+    "name": ("new", "No-Name"),
+    "taken": ("new", "softmax"),
+    "no operator there": ("verify", "/nowhere/op"),
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_one_line(capfd, arguments):
+    code, out, err = call(capfd, *arguments)
+    assert code == 2
+    assert out == ""
+    assert re.fullmatch(r"kernelwright: [^\n]+\n", err), err
+    code, out, _ = call(capfd, *arguments, "--json")
+    assert code == 2 and json.loads(out)["exit"] == 2
+
+
+@pytest.mark.skipif(GPU, reason="there is a GPU to tune on")
+def test_nothing_could_run(capfd):
+    for arguments in (("tune", "softmax"), ("verify", "softmax.cuda_warp")):
+        code, _, err = call(capfd, *arguments)
+        assert code == 3, arguments
+        assert "Traceback" not in err
+
+
+@pytest.fixture
+def cube(tmp_path):
+    scaffold.new("cube", tmp_path)
+    return tmp_path / "cube"
+
+
+def test_a_new_operator_verifies_as_written(cube):
+    code, out, err = run("verify", str(cube), "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert {r["operator"] for r in found["rows"]} == {"cube", "cube.backward"}
+    assert all(r["outcome"] == "pass" for r in found["rows"])
+
+
+def test_a_wrong_rung_fails(cube):
+    path = cube / "triton_block.py"
+    path.write_text(path.read_text().replace("y = x * x", "y = x * x + 0.01"))
+    code, out, _ = run("verify", f"{cube}", "--json")
+    assert code == 1
+    rows = {(r["operator"], r["rung"]): r["outcome"] for r in json.loads(out)["rows"]}
+    assert rows["cube", "triton_block"] == "wrong"
+    assert rows["cube", "manual"] == "pass"
+
+
+def test_a_new_operator_is_lint_free(cube):
+    ruff = Path(sys.executable).with_name("ruff")
+    if not ruff.exists():
+        pytest.skip("ruff is not installed")
+    config = SOURCE.parent / "pyproject.toml"
+    for command in (("check",), ("format", "--check")):
+        done = subprocess.run([ruff, *command, "--config", config, cube], capture_output=True)
+        assert done.returncode == 0, done.stdout.decode()
+
+
+def test_a_new_operator_is_entered_in_order(tmp_path):
+    path = tmp_path / "__init__.py"
+    path.write_text('from .a import a\nfrom .c import c\n\n__all__ = ["a", "c", "explain"]\n')
+    scaffold._enter(path, "b")
+    imports = "from .a import a\nfrom .b import b\nfrom .c import c\n"
+    assert path.read_text() == imports + '\n__all__ = ["a", "b", "c", "explain"]\n'
+
+
+def test_list_names_every_rung(capfd):
+    code, out, _ = call(capfd, "list", "--json")
+    found = {o["name"]: [r["name"] for r in o["rungs"]] for o in json.loads(out)["operators"]}
+    assert code == 0
+    assert found == {x.name: list(x.names) for x in ladders()}
