@@ -13,23 +13,27 @@ import math
 import torch
 
 WORD = 0xFFFFFFFF
+CHUNK = 2**22  # counters at a time: a counter's words take some hundred bytes on the way
 
 
 def philox(seed: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
-    """Four 32-bit numbers for each 64-bit counter, in a new last dimension, as int64."""
-    key0, key1 = seed & WORD, seed >> 32 & WORD
-    c0, c1 = counter & WORD, counter >> 32 & WORD
-    c2 = c3 = torch.zeros_like(counter)
+    """Four 32-bit numbers for each 64-bit counter, in a new last dimension, as int64.
+
+    The state's words c0, c2 are the rows of `even`, c1, c3 those of `odd`. Constants are made on
+    the device: a copy from the host could not be captured in a CUDA graph.
+    """
+    row = torch.arange(2, device=seed.device)[:, None]
+    multiplier = torch.where(row == 0, 0xD2511F53, 0xCD9E8D57)
+    increment = torch.where(row == 0, 0x9E3779B9, 0xBB67AE85)
+    key = seed >> 32 * row & WORD
+    even = torch.stack((counter & WORD, torch.zeros_like(counter)))
+    odd = torch.stack((counter >> 32 & WORD, torch.zeros_like(counter)))
     for _ in range(10):
-        a, b = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = (
-            (b >> 32 & WORD) ^ c1 ^ key0,
-            b & WORD,
-            (a >> 32 & WORD) ^ c3 ^ key1,
-            a & WORD,
-        )
-        key0, key1 = key0 + 0x9E3779B9 & WORD, key1 + 0xBB67AE85 & WORD
-    return torch.stack((c0, c1, c2, c3), -1)
+        product = (even * multiplier).flip(0)
+        even = (product >> 32 ^ odd ^ key) & WORD
+        odd = product & WORD
+        key = key + increment & WORD
+    return torch.stack((even, odd), -1).transpose(0, 1).flatten(1)
 
 
 def kept(shape: tuple[int, ...], seed: torch.Tensor, p: float) -> torch.Tensor:
@@ -39,12 +43,17 @@ def kept(shape: tuple[int, ...], seed: torch.Tensor, p: float) -> torch.Tensor:
     uniform number in [0, 1) with 24 bits, which is kept when it is at least p: an integer
     comparison, so every implementation agrees.
     """
-    n = math.prod(shape)
-    words = philox(seed, torch.arange(-(-n // 4), device=seed.device)).flatten()[:n]
-    return (words >> 8 >= math.ceil(p * 2**24)).view(shape)
+    n, threshold = math.prod(shape), math.ceil(p * 2**24)
+    quads = -(-n // 4)
+    masks = []
+    for first in range(0, max(quads, 1), CHUNK):
+        counters = torch.arange(first, min(first + CHUNK, quads), device=seed.device)
+        masks.append(philox(seed, counters) >> 8 >= threshold)
+    return torch.cat(masks).flatten()[:n].view(shape)
 
 
-def factor(shape: tuple[int, ...], seed: torch.Tensor, p: float) -> torch.Tensor:
-    """What dropout multiplies each element with, float64: 1 / (1 - p) where kept, else 0."""
-    scale = 1 / (1 - p) if p < 1 else 0.0
-    return torch.where(kept(shape, seed, p), scale, 0.0).double()
+def factor(
+    shape: tuple[int, ...], seed: torch.Tensor, p: float, dtype: torch.dtype = torch.float64
+) -> torch.Tensor:
+    """What dropout multiplies each element with: 1 / (1 - p) where kept, else 0."""
+    return kept(shape, seed, p).to(dtype) * (1 / (1 - p) if p < 1 else 0.0)

@@ -8,7 +8,7 @@ from .philox import factor
 def native(x, seed, p):
     """Some hundred kernels over int64 words; F.dropout itself is timed as a peer."""
     wide = torch.promote_types(x.dtype, torch.float32)
-    return (x.to(wide) * factor(x.shape, seed, p).to(wide)).to(x.dtype)
+    return (x.to(wide) * factor(x.shape, seed, p, wide)).to(x.dtype)
 
 
 def native_backward(gy, seed, p):
