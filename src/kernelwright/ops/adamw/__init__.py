@@ -69,12 +69,12 @@ def adamw(
     for name, tensors in {**lists, "state_steps": state_steps}.items():
         if len(tensors) != len(params):
             raise ValueError(f"{name}: has {len(tensors)} tensors, params has {len(params)}")
-    for k, p in enumerate(params):
-        for name, tensors in lists.items():
-            if tensors[k].shape != p.shape:
-                shape = tuple(tensors[k].shape)
-                raise ValueError(f"{name}[{k}]: has shape {shape}, should be {tuple(p.shape)}")
-        if state_steps[k].numel() != 1 or state_steps[k].dtype != torch.float32:
+    shapes = [p.shape for p in params]
+    for name, tensors in lists.items():
+        if [t.shape for t in tensors] != shapes:
+            _refuse_shapes(name, tensors, shapes)
+    for k, step in enumerate(state_steps):
+        if step.dtype is not torch.float32 or step.numel() != 1:
             raise TypeError(f"state_steps[{k}]: must be one float32")
     if params:
         _adamw(
@@ -90,3 +90,9 @@ def adamw(
             eps,
             maximize,
         )
+
+
+def _refuse_shapes(name, tensors, shapes):
+    for k, (t, shape) in enumerate(zip(tensors, shapes, strict=True)):
+        if t.shape != shape:
+            raise ValueError(f"{name}[{k}]: has shape {tuple(t.shape)}, should be {tuple(shape)}")

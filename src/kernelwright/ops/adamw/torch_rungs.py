@@ -29,9 +29,9 @@ def native(
 ):
     """torch.optim.AdamW's step, fused (one kernel over many parameters) where PyTorch may: its
     fused CPU kernel takes every tensor as dense and writes into the gaps of one that is not."""
-    fused = all(
-        g.stride() == m.stride() == v.stride() == p.stride() and is_dense(p.shape, p.stride())
-        for p, g, m, v in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True)
+    strides = [p.stride() for p in params]
+    fused = all(p.is_contiguous() or is_dense(p.shape, p.stride()) for p in params) and all(
+        [t.stride() for t in tensors] == strides for tensors in (grads, exp_avgs, exp_avg_sqs)
     )
     adam(
         params,
