@@ -82,27 +82,27 @@ static PyObject *driver_error(Result code, PyObject *name) {
 // Returns -1 with an exception set where `object` is not a number of this kind.
 static int fill(Value *value, char kind, PyObject *object) {
   switch (kind) {
-  case 'p':
-    value->u64 = PyLong_AsUnsignedLongLong(object);
-    break;
-  case 'l':
-    value->i64 = PyLong_AsLongLong(object);
-    break;
-  case 'i': {
-    long long wide = PyLong_AsLongLong(object);
-    if (wide != (int32_t)wide && !PyErr_Occurred())
-      PyErr_Format(PyExc_OverflowError, "%lld does not fit an int32 kernel argument", wide);
-    value->i32 = (int32_t)wide;
-    break;
-  }
-  case 'f':
-    value->f32 = (float)PyFloat_AsDouble(object);
-    break;
-  case 'd':
-    value->f64 = PyFloat_AsDouble(object);
-    break;
-  default:
-    PyErr_Format(PyExc_ValueError, "unknown parameter kind '%c'", kind);
+    case 'p':
+      value->u64 = PyLong_AsUnsignedLongLong(object);
+      break;
+    case 'l':
+      value->i64 = PyLong_AsLongLong(object);
+      break;
+    case 'i': {
+      long long wide = PyLong_AsLongLong(object);
+      if (wide != (int32_t)wide && !PyErr_Occurred())
+        PyErr_Format(PyExc_OverflowError, "%lld does not fit an int32 kernel argument", wide);
+      value->i32 = (int32_t)wide;
+      break;
+    }
+    case 'f':
+      value->f32 = (float)PyFloat_AsDouble(object);
+      break;
+    case 'd':
+      value->f64 = PyFloat_AsDouble(object);
+      break;
+    default:
+      PyErr_Format(PyExc_ValueError, "unknown parameter kind '%c'", kind);
   }
   return PyErr_Occurred() ? -1 : 0;
 }
@@ -119,14 +119,11 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
   Config config = l->config;
   config.attributes = l->attributes;
   config.stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(args[0]);
-  if (config.stream == (void *)(uintptr_t)-1 && PyErr_Occurred())
-    return NULL;
+  if (config.stream == (void *)(uintptr_t)-1 && PyErr_Occurred()) return NULL;
   memcpy(values, l->values, l->count * sizeof(Value));
   for (int i = 0; i < l->open; i++)
-    if (fill(&values[l->slots[i]], l->kinds[l->slots[i]], args[i + 1]) < 0)
-      return NULL;
-  for (int i = 0; i < l->count; i++)
-    parameters[i] = &values[i];
+    if (fill(&values[l->slots[i]], l->kinds[l->slots[i]], args[i + 1]) < 0) return NULL;
+  for (int i = 0; i < l->count; i++) parameters[i] = &values[i];
 
   Result code;
   Py_BEGIN_ALLOW_THREADS;
@@ -134,8 +131,7 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
   code = driver.get_context(&current);
   // A fresh thread, or one that works on another device, has another context or none.
   int foreign = code == 0 && current != l->context;
-  if (foreign)
-    code = driver.push_context(l->context);
+  if (foreign) code = driver.push_context(l->context);
   if (code == 0) {
     code = driver.launch(&config, l->function, parameters, NULL);
     if (foreign) {
@@ -144,8 +140,7 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
     }
   }
   Py_END_ALLOW_THREADS;
-  if (code)
-    return driver_error(code, l->name);
+  if (code) return driver_error(code, l->name);
   Py_RETURN_NONE;
 }
 
@@ -169,8 +164,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     return PyErr_Format(PyExc_ValueError, "%U: %zd parameters, at most %d are possible", name,
                         PyTuple_GET_SIZE(parameters), MAX_PARAMETERS);
   Launcher *l = (Launcher *)type->tp_alloc(type, 0);
-  if (!l)
-    return NULL;
+  if (!l) return NULL;
   l->call = launch;
   l->name = Py_NewRef(name);
   l->function = (void *)(uintptr_t)function;
@@ -188,8 +182,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keyw
   for (int i = 0; i < l->count; i++) {
     int kind;
     PyObject *value;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(parameters, i), "CO", &kind, &value))
-      goto fail;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(parameters, i), "CO", &kind, &value)) goto fail;
     l->kinds[i] = (char)kind;
     if (value == Py_None)
       l->slots[l->open++] = (short)i;
@@ -216,9 +209,10 @@ static PyObject *launcher_repr(PyObject *self) {
 
 static PyTypeObject launcher_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelwright_launcher.Launcher",
-    .tp_doc = "Launcher(name, function, context, grid, block, shared, cluster, parameters)\n\n"
-              "parameters: (kind, value) of each kernel parameter; kind is p, i, l, f or d,\n"
-              "value a number, or None for one that each call gives.",
+    .tp_doc =
+        "Launcher(name, function, context, grid, block, shared, cluster, parameters)\n\n"
+        "parameters: (kind, value) of each kernel parameter; kind is p, i, l, f or d,\n"
+        "value a number, or None for one that each call gives.",
     .tp_basicsize = sizeof(Launcher),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(Launcher, call),
@@ -247,8 +241,7 @@ static PyObject *capture_id(PyObject *module, PyObject *stream) {
   uint64_t id = 0;
   int status = 0;
   void *handle = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(stream);
-  if (PyErr_Occurred())
-    return NULL;
+  if (PyErr_Occurred()) return NULL;
   if (handle) {
     Result code = driver.capture_info(handle, &status, &id, NULL, NULL, NULL);
     if (code) {
@@ -274,8 +267,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kernelwright_lau
                                         methods};
 
 PyMODINIT_FUNC PyInit_kernelwright_launcher(void) {
-  if (PyType_Ready(&launcher_type) < 0)
-    return NULL;
+  if (PyType_Ready(&launcher_type) < 0) return NULL;
   PyObject *module = PyModule_Create(&definition);
   if (module && PyModule_AddObjectRef(module, "Launcher", (PyObject *)&launcher_type) < 0)
     Py_CLEAR(module);
