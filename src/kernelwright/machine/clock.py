@@ -16,7 +16,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from . import nvml
-from .facts import gpu_facts, last_level_cache, uuid
+from .facts import gpu_facts, index_of, last_level_cache, uuid
 from .stats import interval, median
 
 FOOTPRINT = 3  # rotated buffers cover the last-level cache this many times
@@ -107,7 +107,7 @@ def rotations(set_bytes: int, device: torch.device) -> int:
 
 
 @contextmanager
-def session(device: torch.device) -> Iterator[None]:
+def session(device: torch.device) -> Generator[None]:
     """Everything that is timed is made, verified and timed inside: on a stream that can be
     captured, with the garbage collector still and memory kept by its allocator."""
     collecting = gc.isenabled()
@@ -144,6 +144,7 @@ def measure(
     tracks, errors = prepare(candidates, timer.track)
     cold = interleave(tracks, limits, rng, timer.before, timer.after)
     del tracks  # their graphs hold memory that the warm ones need
+    timer.renew()
     good = [c for c in candidates if c.name in cold]
     once = [Candidate(c.name, c.calls[:1]) for c in good if c.warm]
     tracks, warm_errors = prepare(once, timer.track)
@@ -155,7 +156,8 @@ def measure(
     times = {}
     for c in candidates:
         error = errors.get(c.name) or impossible(median(cold[c.name]), c.bytes, timer.peak)
-        found = Times(*(tuple(t.get(c.name, ())) for t in (cold, warm, host)))
+        samples = [tuple(t.get(c.name, ())) for t in (cold, warm, host)]
+        found = Times(samples[0], samples[1], samples[2])
         times[c.name] = Times(error=error) if error else found
     return Result(times, timer.readings)
 
@@ -266,7 +268,7 @@ class _GpuTimer:
         self.device = device
         self.stream = torch.cuda.current_stream(device)
         assert self.stream != torch.cuda.default_stream(device), "time inside a session"
-        index = torch.cuda.current_device() if device.index is None else device.index
+        index = index_of(device)
         self.peak = gpu_facts(index).peak_bandwidth
         self.uuid = uuid(index)
         self.pool = torch.cuda.graph_pool_handle()
@@ -301,6 +303,10 @@ class _GpuTimer:
             count *= -(-int(SPAN_US) // max(1, int(span)))
             graph = self._capture([*calls] * (count // len(calls)))
         return Track(self._sample((graph,), count), count)
+
+    def renew(self) -> None:
+        """Take another memory pool: one dies with its last graph."""
+        self.pool = torch.cuda.graph_pool_handle()
 
     def _capture(self, calls: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
@@ -354,8 +360,12 @@ class _CpuTimer:
     def after(self) -> None:
         """Nothing is waited for on a CPU."""
 
+    def renew(self) -> None:
+        """Nothing is captured on a CPU."""
+
     def track(self, calls: Sequence[Callable[[], Any]]) -> Track:
         """Call until no call brings in fresh pages, then count what fills a sample."""
+        seconds = 0.0
         for i in range(8):
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
             seconds = _wall(calls[i % len(calls)])
