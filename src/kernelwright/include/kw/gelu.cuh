@@ -14,64 +14,57 @@
 
 namespace kw {
 
-template <typename T>
-struct GeluTables;
-template <>
-struct GeluTables<float> {
+template <typename T> struct GeluTables;
+template <> struct GeluTables<float> {
   static __device__ __forceinline__ float log2_slope(float t) {
-    constexpr float c[] = {-0.588404536f,   -0.383200765f,   -0.560582697f,   -0.0550958849f,
-                           0.015103233f,    -0.00309358537f, 0.000384759507f, 4.68700773e-06f,
+    constexpr float c[] = {-0.588404536f,    -0.383200765f,   -0.560582697f,    -0.0550958849f,
+                           0.015103233f,     -0.00309358537f, 0.000384759507f,  4.68700773e-06f,
                            -1.41800401e-05f, 3.34902256e-06f, -4.42889444e-07f, 3.68679771e-08f,
                            -1.91303928e-09f, 5.65999157e-11f, -7.29731271e-13f};
     return polynomial(c, t);
   }
 };
-template <>
-struct GeluTables<__half> {
+template <> struct GeluTables<__half> {
   static constexpr float kTop = 5.8f;  // beyond it t Phi(-t) rounds to 0
   static __device__ __forceinline__ float log2_tail(float t) {
-    constexpr float c[] = {-0.999995351f, -1.15125036f,     -0.458466887f,  -0.0539566651f,
+    constexpr float c[] = {-0.999995351f,  -1.15125036f,     -0.458466887f,  -0.0539566651f,
                            0.00850574393f, -0.000929848931f, 6.1495135e-05f, -1.82874328e-06f};
     return polynomial(c, t);
   }
   static __device__ __forceinline__ float log2_slope(float t) {
-    constexpr float c[] = {-0.588410258f,  -0.383051217f,  -0.561219394f,   -0.0540831797f,
-                           0.0143601047f,  -0.00286333542f, 0.000405342522f, -3.7898084e-05f,
+    constexpr float c[] = {-0.588410258f,   -0.383051217f,   -0.561219394f,   -0.0540831797f,
+                           0.0143601047f,   -0.00286333542f, 0.000405342522f, -3.7898084e-05f,
                            2.07856874e-06f, -5.0342269e-08f};
     return polynomial(c, t);
   }
 };
-template <>
-struct GeluTables<__nv_bfloat16> {
+template <> struct GeluTables<__nv_bfloat16> {
   static constexpr float kTop = 14.5f;
   static __device__ __forceinline__ float log2_tail(float t) {
-    constexpr float c[] = {-1.00078189f,   -1.14293253f,     -0.472946197f,   -0.0444065966f,
+    constexpr float c[] = {-1.00078189f,   -1.14293253f,     -0.472946197f,  -0.0444065966f,
                            0.00545580825f, -0.000418451091f, 1.7816601e-05f, -3.19477067e-07f};
     return polynomial(c, t);
   }
   static __device__ __forceinline__ float log2_slope(float t) {
-    constexpr float c[] = {-0.588557899f,  -0.380485713f,   -0.568524182f,  -0.0460639521f,
-                           0.00991883036f, -0.0014657916f,  0.00014326458f, -8.78657465e-06f,
+    constexpr float c[] = {-0.588557899f,   -0.380485713f,   -0.568524182f,  -0.0460639521f,
+                           0.00991883036f,  -0.0014657916f,  0.00014326458f, -8.78657465e-06f,
                            3.04989442e-07f, -4.55911131e-09f};
     return polynomial(c, t);
   }
 };
 
 // x Phi(x), Phi the normal distribution
-template <typename T>
-__device__ __forceinline__ float gelu_erf(float x) {
+template <typename T> __device__ __forceinline__ float gelu_erf(float x) {
   const float t = fminf(fabsf(x), GeluTables<T>::kTop), half = 0.5f * x;
   // half + |half| is max(x, 0), and NaN for -inf, as in x (1 + erf(x))
   return fmaf(-t, fast_exp2(GeluTables<T>::log2_tail(t)), half + fabsf(half));
 }
-template <>
-__device__ __forceinline__ float gelu_erf<float>(float x) {
+template <> __device__ __forceinline__ float gelu_erf<float>(float x) {
   return 0.5f * x * (1.0f + erff(0.70710678f * x));
 }
 
 // Phi(x) + x phi(x)
-template <typename T>
-__device__ __forceinline__ float gelu_erf_slope(float x) {
+template <typename T> __device__ __forceinline__ float gelu_erf_slope(float x) {
   constexpr float kRoot = 0.751791525f, kRootLow = -1.2114449e-08f;  // to 48 bits
   const float e = fast_exp2(GeluTables<T>::log2_slope(fabsf(x)));
   const float side = copysignf(0.5f, x);
@@ -86,37 +79,31 @@ __device__ __forceinline__ float tanh_gate(float x, float xx) {
   const float minus_2u = x * fmaf(xx, -0.10294324f, -2.3022082f);  // times log2(e)
   return fast_reciprocal(1.0f + fast_exp2(minus_2u));
 }
-template <typename T>
-__device__ __forceinline__ float gelu_tanh(float x) {
+template <typename T> __device__ __forceinline__ float gelu_tanh(float x) {
   return x * tanh_gate(x, x * x);
 }
-template <>
-__device__ __forceinline__ float gelu_tanh<float>(float x) {
+template <> __device__ __forceinline__ float gelu_tanh<float>(float x) {
   const float u = 0.79788456f * (x + 0.044715f * (x * x * x));
   return 0.5f * x * (1.0f + tanhf(u));
 }
 
 // s + x s (1 - s) 2u': the small factors first, so that a huge x meets a zero and not an infinity
-template <typename T>
-__device__ __forceinline__ float gelu_tanh_slope(float x) {
+template <typename T> __device__ __forceinline__ float gelu_tanh_slope(float x) {
   const float xx = x * x, s = tanh_gate(x, xx);
   return fmaf(x * fmaf(-s, s, s), fmaf(xx, 0.21406445f, 1.5957691f), s);
 }
-template <>
-__device__ __forceinline__ float gelu_tanh_slope<float>(float x) {
+template <> __device__ __forceinline__ float gelu_tanh_slope<float>(float x) {
   const float xx = x * x, tanh = tanhf(0.79788456f * (x + 0.044715f * (xx * x)));
   const float left = 0.5f * x, right = 1.0f + tanh;
   const float inner = 0.79788456f * (1.0f + 0.134145f * xx);
   return 0.5f * right + left * (1.0f - tanh * tanh) * inner;
 }
 
-template <typename T, bool TANH>
-__device__ __forceinline__ float gelu(float x) {
+template <typename T, bool TANH> __device__ __forceinline__ float gelu(float x) {
   if constexpr (TANH) return gelu_tanh<T>(x);
   return gelu_erf<T>(x);
 }
-template <typename T, bool TANH>
-__device__ __forceinline__ float gelu_slope(float x) {
+template <typename T, bool TANH> __device__ __forceinline__ float gelu_slope(float x) {
   if constexpr (TANH) return gelu_tanh_slope<T>(x);
   return gelu_erf_slope<T>(x);
 }

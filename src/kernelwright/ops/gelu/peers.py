@@ -3,8 +3,6 @@ another operator); PyTorch's own eager operator is the rung `native`."""
 
 from __future__ import annotations
 
-import torch
-
 from kernelwright.contract.peer import Peer
 from kernelwright.toolchain import inductor
 
