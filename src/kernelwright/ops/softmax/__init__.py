@@ -33,6 +33,7 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
             "torch",
             f"torch_rungs:manual{backward}",
             "the formula, a kernel a line",
+            supports=choose.fits_manual,
             serves=False,
         ),
         Rung("native", "torch", f"torch_rungs:native{backward}", "PyTorch's own operator"),
@@ -41,6 +42,7 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
             "inductor",
             f"torch_rungs:manual{backward}",
             "the formula, fused by torch.compile",
+            supports=choose.fits_manual,
         ),
         Rung(
             "numba_block",
