@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
 
 import torch
 
-import kernelwright.ops  # noqa: F401  (fills the registry)
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
 from kernelwright.contract import H200, Case, Config, CudaKernel, Ladder, Rung
 from kernelwright.contract.compare import Error, Verdict
@@ -88,8 +88,8 @@ class Row:
     seconds: float = 0.0
 
     def record(self, machine: str, run: str) -> Record | None:
-        """The row as a record of all cases, or None where nothing ran."""
-        if self.outcome not in ("pass", "wrong", "error"):
+        """The row as a record of all cases; None for what was only compiled."""
+        if self.outcome == "compiled":
             return None
         left_out = "".join(f", {n} {why}" for why, n in self.skipped.items())
         counts = f"{self.passed} cases passed{left_out}"
@@ -203,7 +203,8 @@ def verify_rung(ladder: Ladder, rung: Rung, config: Config) -> Row:
             passed += 1
         else:
             failures.append(outcome)
-        if outcome.verdict and (worst is None or usage(outcome.verdict) > usage(worst.verdict)):
+        used = usage(outcome.verdict)
+        if outcome.verdict and (worst is None or used > usage(worst.verdict)):
             worst = outcome
     why = ""
     if failures:
@@ -367,7 +368,8 @@ def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
                 specs = _normalised(ladder, args)
                 if rung.supports is None or rung.supports(H200, **specs) is None:
                     plan = plan_of(ladder, rung, specs, config=config)
-                    kernels |= {step.kernel for step in plan.launches}
+                    steps = (step.kernel for step in plan.launches)
+                    kernels |= {k for k in steps if isinstance(k, CudaKernel)}
         for kernel in sorted(kernels, key=lambda k: k.name):
             nvrtc.compile(kernel, ARCH)
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
@@ -377,16 +379,16 @@ def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
     return "compiled", f"{len(kernels)} kernels compiled here; {proof}"
 
 
-def usage(verdict: Verdict) -> float:
+def usage(verdict: Verdict | None) -> float:
     """The largest part of its budget that an error takes; more than 1 is wrong."""
-    if verdict.error is None or verdict.budget is None:
-        return 0.0 if verdict.ok else float("inf")
-    pairs = zip(_numbers(verdict.error).values(), _numbers(verdict.budget).values(), strict=True)
-    return max((e / b if b else float(e > 0)) for e, b in pairs)
+    if verdict is None or verdict.error is None or verdict.budget is None:
+        return 0.0 if verdict is None or verdict.ok else float("inf")
+    error, budget = asdict(verdict.error), asdict(verdict.budget)
+    return max(error[k] / budget[k] if budget[k] else float(error[k] > 0) for k in error)
 
 
 def _numbers(e: Error | None) -> dict[str, float] | None:
-    return None if e is None else {"norm": e.norm, "p999": e.p999, "worst": e.worst}
+    return None if e is None else asdict(e)
 
 
 def _normalised(ladder: Ladder, args: dict[str, Any]) -> dict[str, Any]:
