@@ -10,26 +10,22 @@ waits before the call returns).
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import random
-import resource
-import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import torch
 
 from . import nvml
-from .facts import gpu_facts, index_of, last_level_cache, uuid
+from .facts import last_level_cache
 from .stats import interval, median
+from .timers import CpuTimer, GpuTimer, Track, keep_freed_memory
 
 FOOTPRINT = 3  # rotated buffers cover the last-level cache this many times
-SPAN_US = 300.0  # shortest sample: starting a graph costs 1 to 3 us and must not show
 HOST_US = 100.0  # a launch longer than this hides its host time
 KEEP = 64  # samples of a candidate
 
@@ -117,6 +113,7 @@ def session(device: torch.device) -> Generator[None]:
             with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
                 yield
                 torch.cuda.synchronize(device)
+            gc.collect()  # autograd graphs of peers hold memory in cycles
             torch.cuda.empty_cache()
         else:
             keep_freed_memory()
@@ -138,11 +135,12 @@ def measure(
     A candidate that raises is reported with its message and the others go on; a time that the
     machine's memory cannot reach is an error too.
     """
-    timer = _GpuTimer(device) if device.type == "cuda" else _CpuTimer(device)
+    timer = GpuTimer(device) if device.type == "cuda" else CpuTimer(device)
     limits = limits or (Limits() if device.type == "cuda" else CPU)
     rng = random.Random(seed)
     tracks, errors = prepare(candidates, timer.track)
-    cold = interleave(tracks, limits, rng, timer.before, timer.after)
+    settle = 2 if device.type == "cuda" else 0  # rounds until the clocks have risen
+    cold = interleave(tracks, limits, rng, timer.before, timer.after, settle=settle)
     del tracks  # their graphs hold memory that the warm ones need
     timer.renew()
     good = [c for c in candidates if c.name in cold]
@@ -172,18 +170,6 @@ def impossible(microseconds: float, nbytes: int, peak: float | None) -> str:
     )
 
 
-#: Starts one sample; the function that it returns gives microseconds a launch, after the round.
-Start = Callable[[], Callable[[], float]]
-
-
-@dataclass
-class Track:
-    """A candidate ready to be sampled; `launches` in each sample."""
-
-    start: Start
-    launches: int = 1
-
-
 def prepare(
     candidates: Sequence[Candidate], track: Callable[[Sequence[Callable[[], Any]]], Track]
 ) -> tuple[dict[str, Track], dict[str, str]]:
@@ -204,8 +190,10 @@ def interleave(
     before: Callable[[], None] = lambda: None,
     after: Callable[[], None] = lambda: None,
     now: Callable[[], float] = time.perf_counter,
+    settle: int = 0,
 ) -> dict[str, list[float]]:
-    """Sample every track once a round, in an order drawn anew, until each is done.
+    """Sample every track once a round, in an order drawn anew, until each is done. Samples of
+    the first `settle` rounds are thrown away.
 
     Sample i of two tracks is of one round, so that they can be compared in pairs.
     """
@@ -216,6 +204,9 @@ def interleave(
         before()
         reads = [(name, tracks[name].start()) for name in live]
         after()
+        settle -= 1
+        if settle >= 0:
+            continue
         for name, read in reads:
             samples[name].append(read())
         if now() - start > limits.seconds and all(len(samples[n]) >= 3 for n in live):
@@ -259,148 +250,3 @@ def time_host(
                 call()
             samples[name].append((now() - start) / block * 1e6)
     return samples
-
-
-class _GpuTimer:
-    """CUDA graphs between events, on the current stream of a `session`."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.stream = torch.cuda.current_stream(device)
-        assert self.stream != torch.cuda.default_stream(device), "time inside a session"
-        index = index_of(device)
-        self.peak = gpu_facts(index).peak_bandwidth
-        self.uuid = uuid(index)
-        self.pool = torch.cuda.graph_pool_handle()
-        self.readings: list[nvml.Reading] = []
-        self.rounds = 0
-
-    def before(self) -> None:
-        """Keep the GPU busy for some 100 us, so that the host is ahead of it all round long."""
-        torch.cuda._sleep(200_000)
-
-    def after(self) -> None:
-        """Read the driver while the round still runs, now and then, and wait for its end."""
-        if self.rounds % 16 == 0:
-            reading = nvml.read(self.uuid)
-            self.readings += [reading] if reading else []
-        self.rounds += 1
-        self.stream.synchronize()
-
-    def track(self, calls: Sequence[Callable[[], Any]]) -> Track:
-        """Capture a candidate: one launch for each set, in one graph where launches are short
-        (several times over if need be), in a graph each where they are long."""
-        for call in calls[:2]:  # builds, allocates, tunes
-            call()
-        self.stream.synchronize()
-        count, graph = len(calls), self._capture(calls)
-        self._sample((graph,), count)()()
-        span = count * self._sample((graph,), count)()()
-        if span / count >= SPAN_US and count > 1:
-            graphs = [self._capture([call]) for call in calls]
-            return Track(self._sample(graphs, 1), 1)
-        if span < SPAN_US:
-            count *= -(-int(SPAN_US) // max(1, int(span)))
-            graph = self._capture([*calls] * (count // len(calls)))
-        return Track(self._sample((graph,), count), count)
-
-    def renew(self) -> None:
-        """Take another memory pool: one dies with its last graph."""
-        self.pool = torch.cuda.graph_pool_handle()
-
-    def _capture(self, calls: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        results = []  # alive until the end, so that every launch writes memory of its own
-        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-        try:
-            for call in calls:
-                results.append(call())
-        except Exception:
-            with suppress(RuntimeError):  # says only that the capture has failed
-                graph.capture_end()
-            raise
-        graph.capture_end()
-        graph.replay()
-        self.stream.synchronize()
-        return graph
-
-    def _sample(self, graphs: Sequence[torch.cuda.CUDAGraph], launches: int) -> Start:
-        turn = 0
-
-        def start() -> Callable[[], float]:
-            nonlocal turn
-            graph = graphs[turn % len(graphs)]
-            turn += 1
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record(self.stream)
-            graph.replay()
-            end.record(self.stream)
-
-            def read() -> float:
-                end.synchronize()
-                return begin.elapsed_time(end) * 1e3 / launches
-
-            return read
-
-        return start
-
-
-class _CpuTimer:
-    """The wall clock around enough calls to be read well."""
-
-    SPAN_S = 2e-3
-
-    def __init__(self, device: torch.device):
-        self.peak = None
-        self.readings: list[nvml.Reading] = []
-
-    def before(self) -> None:
-        """Nothing is queued on a CPU."""
-
-    def after(self) -> None:
-        """Nothing is waited for on a CPU."""
-
-    def renew(self) -> None:
-        """Nothing is captured on a CPU."""
-
-    def track(self, calls: Sequence[Callable[[], Any]]) -> Track:
-        """Call until no call brings in fresh pages, then count what fills a sample."""
-        seconds = 0.0
-        for i in range(8):
-            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            seconds = _wall(calls[i % len(calls)])
-            if resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults < 256 and i > 0:
-                break
-        launches = max(1, min(4096, int(self.SPAN_S / max(seconds, 1e-7))))
-        turn = 0
-
-        def start() -> Callable[[], float]:
-            nonlocal turn
-            these = [calls[(turn + i) % len(calls)] for i in range(launches)]
-            turn += launches
-            begin = time.perf_counter()
-            for call in these:
-                call()
-            microseconds = (time.perf_counter() - begin) / launches * 1e6
-            return lambda: microseconds
-
-        return Track(start, launches)
-
-
-def _wall(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-@cache
-def keep_freed_memory() -> bool:
-    """Make the C library keep what is freed, as the CUDA caching allocator does: otherwise every
-    large result is fresh pages from the system, whose cost hides the operator's. Linux only."""
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # musl
-        return False
-    trim_threshold, mmap_max = -1, -4
-    return mallopt(mmap_max, 0) == 1 and mallopt(trim_threshold, 2**31 - 1) == 1

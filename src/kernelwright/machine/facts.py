@@ -24,7 +24,13 @@ def gpu_of(device: torch.device | None) -> Gpu | None:
     """The GPU that holds a device's tensors, or None for a CPU."""
     if device is None or device.type != "cuda":
         return None
-    return _gpu(torch.cuda.current_device() if device.index is None else device.index)
+    return _gpu(index_of(device))
+
+
+def index_of(device: torch.device) -> int:
+    """A CUDA device's number; the current one's where the device names none."""
+    named: int | None = device.index
+    return torch.cuda.current_device() if named is None else named
 
 
 @cache
@@ -132,7 +138,7 @@ def facts(device: torch.device) -> dict[str, Any]:
     gpu = gpu_of(device)
     return {
         "machine": slug(device),
-        "gpu": asdict(gpu_facts(device.index)) if gpu else None,
+        "gpu": asdict(gpu_facts(index_of(device))) if gpu else None,
         "cpu": asdict(cpu_facts()),
         "system": f"{platform.system()} {platform.release()}",
         **versions(),

@@ -83,7 +83,7 @@ def read(uuid: str) -> Reading | None:
     )
 
 
-def _number(uuid: str, function: str, *which: int, of=ctypes.c_uint) -> int | None:
+def _number(uuid: str, function: str, *which: int, of: type = ctypes.c_uint) -> int | None:
     library, device = _library(), _device(uuid)
     value = of()
     if library is None or device is None:

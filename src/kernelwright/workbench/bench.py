@@ -36,7 +36,7 @@ from typing import Any
 
 import torch
 
-import kernelwright.ops  # noqa: F401  (fills the registry)
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Case, Cost, Ladder, Peer, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, source_hash, specs_of, unsupported
@@ -54,7 +54,7 @@ from kernelwright.machine import (
 
 from . import records, roofs
 from .host import host_records
-from .material import chosen, peers_of, set_bytes, sets_of
+from .material import chosen, peers_of, set_bytes, sets_of, too_large
 from .records import Record
 from .right import right
 from .trial import Expected, all_results, copy_of, expected, map_tensors
@@ -78,6 +78,7 @@ class BenchResult:
     """What a bench run measured.
 
     Attributes:
+        skipped: rung "*" is all of a case.
         run, environment: the run's id, and the machine and software it ran on, for `records.save`.
         noise: by (operator, case): how far the A/A control says that equal things differ.
     """
@@ -126,7 +127,7 @@ def bench(
         time_limit: seconds that the samples of one case may take.
 
     Raises:
-        KeyError: no operator has a case of such an id.
+        UnknownCase: no operator has such a case.
     """
     device = here()
     result = BenchResult(new_run(), {})
@@ -136,6 +137,9 @@ def bench(
     launch_us = _launch_us(device, limits)
     stand_ins: dict[tuple[str, str], str] = {}
     for ladder, case in work:
+        if why := too_large(case, device):
+            result.skipped.append(Skipped(ladder.name, "*", case.id, why))
+            continue
         on_case(ladder, case, None)
         one = _Bench(ladder, case, device, limits, launch_us, result, stand_ins)
         for record in one.run(peers):
@@ -244,7 +248,7 @@ class _Bench:
             self._skip(rung.name, why)
             return None, None
         config = config_for(rung, gpu_of(self.device) or H200, self.specs)
-        rest = {"config": config, "hash": source_hash(self.ladder, rung)}
+        rest: dict[str, Any] = {"config": config, "hash": source_hash(self.ladder, rung)}
         try:
             call = launcher(self.ladder, want.args, rung.name, config)
             args = self._private(want)

@@ -11,11 +11,16 @@ import torch
 from kernelwright.contract import Case, Ladder, Operator, Peer
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
-from kernelwright.machine import clock
+from kernelwright.machine import clock, gpu_facts, gpu_of
+from kernelwright.machine.facts import cpu_facts, index_of
 
 from .trial import Expected, copy_of, map_tensors, tensors
 
 CPU_BYTES = 850 << 20  # what a case may move to be timed on a CPU unless it is asked for by name
+
+
+class UnknownCase(ValueError):
+    """A case was named that no chosen operator has."""
 
 
 def chosen(
@@ -38,7 +43,7 @@ def chosen(
     for name in cases or ():
         if name not in matched:
             some = ", ".join(c.id for c in ladders[0].operator.cases if c.use == "bench")
-            raise KeyError(
+            raise UnknownCase(
                 f"case {name!r}: no chosen operator has it; {ladders[0].name} has {some}"
             )
     return found
@@ -62,6 +67,16 @@ def cpu_cases(ladder: Ladder) -> list[Case]:
         for dtype in (torch.float32, torch.bfloat16)
     ]
     return [c for c in models if c] or list(fits.values())[-1:]
+
+
+def too_large(case: Case, device: torch.device) -> str | None:
+    """Why a case cannot be timed for its size, or None: arguments, results and intermediates in
+    float64 beside two sets of them take up to 64 bytes an element."""
+    gpu = gpu_of(device)
+    memory = gpu_facts(index_of(device)).memory if gpu else cpu_facts().memory
+    if 64 * case.numel <= memory:
+        return None
+    return f"takes some {64 * case.numel >> 30} GiB, of {memory >> 30} GiB here"
 
 
 def set_bytes(operator: Operator, args: dict[str, Any]) -> int:

@@ -40,8 +40,9 @@ def _judge(out, native, reference, noise, exact: bool) -> Verdict:
     if n <= SAMPLE or exact or not same:
         return compare(out, native, reference, noise=noise, exact=exact)
     at = _spread(n, out.device)
-    some = [None if t is None else t.reshape(-1)[at] for t in (out, native, reference, noise)]
-    verdict = compare(*some[:3], noise=some[3])
+    out_, native_, reference_ = (t.reshape(-1)[at] for t in (out, native, reference))
+    own = None if noise is None else noise.reshape(-1)[at]
+    verdict = compare(out_, native_, reference_, noise=own)
     if verdict.ok and out.dtype.is_floating_point:
         mine, theirs = (_largest(t, reference, noise) for t in (out, native))
         allowed = 2 * (FACTOR * theirs + ULPS * torch.finfo(out.dtype).eps)

@@ -2,7 +2,8 @@
 //
 // stream: R input and W output streams of n 16-byte vectors. UNROLL vectors of every input are in
 // flight before the first is used. cache_read: all blocks together read a small buffer again and
-// again, each another part of it in every pass. shared_read: 16 bytes a thread and step. empty: what a launch costs.
+// again, each another part of it in every pass. shared_read: 16 bytes a thread and step. empty:
+// what a launch costs.
 
 __device__ __forceinline__ uint4 operator^(uint4 a, uint4 b) {
   return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w);

@@ -18,6 +18,7 @@ from kernelwright import toolchain
 from kernelwright.contract import (
     H200,
     Config,
+    Cost,
     CudaKernel,
     Gpu,
     Launch,
@@ -131,7 +132,7 @@ def plan(
         reference=lambda **_: None,
         inputs=lambda case, device: {},
         cases=(),
-        cost=lambda **_: None,
+        cost=lambda **_: Cost((), ()),
         outputs=lambda **_: (spec,) * len(outs),
     )
     block, tile = config["block"], config["block"] * config["unroll"]
@@ -223,7 +224,7 @@ def measure_roofs(
                 times = clock.measure(roof_candidates(mix, nbytes, device), device, limits).times
                 name, fastest = _fastest(times)
                 add(mix, _size(nbytes), fastest, nbytes, config={"kernel": name})
-        for case, candidate, flops in _matmuls(device, quick):
+        for case, candidate, flops in _matmuls(device):
             times = clock.measure([candidate], device, limits).times
             add("matmul", case, times[candidate.name], flops=flops)
         for rung, case, candidate, nbytes in _on_chip(device):
@@ -282,17 +283,44 @@ def _bind_on_chip(made: Plan, x: torch.Tensor, device: torch.device) -> Callable
     return toolchain.bind(made, operator, {"x0": TensorSpec.of(x)}, (), device)
 
 
-def _matmuls(device: torch.device, quick: bool):
-    """(case, candidate, flops) of square products on random data."""
-    if device.type != "cuda":
-        kinds = [("f32", torch.float32, 1024)]
-    else:
-        kinds = [("bf16", torch.bfloat16, 8192), ("f16", torch.float16, 8192)]
-        kinds += [("f32", torch.float32, 4096)]
-    for name, dtype, n in kinds:
-        a, b = (torch.randn(n, n, dtype=dtype, device=device) for _ in range(2))
-        candidate = clock.Candidate(f"matmul {name}", [partial(torch.matmul, a, b)])
+def _matmuls(device: torch.device):
+    """(case, candidate, flops) of square products on random data: zeros would draw less power."""
+    gpu = gpu_of(device)
+    kinds = [("f32", torch.float32, 1024, torch.matmul)]
+    if gpu is not None:
+        kinds = [
+            ("bf16", torch.bfloat16, 8192, torch.matmul),
+            ("f16", torch.float16, 8192, torch.matmul),
+            ("tf32", torch.float32, 4096, _tf32_matmul),
+            ("f32", torch.float32, 4096, torch.matmul),
+        ]
+        if gpu.capability >= (8, 9):
+            kinds.append(("fp8_e4m3", torch.float8_e4m3fn, 8192, _fp8_matmul))
+    for name, dtype, n, product in kinds:
+        a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+        candidate = clock.Candidate(f"matmul {name}", [partial(product, a, b)])
         yield f"{n}x{n}x{n}-{name}", candidate, 2 * n**3
+
+
+def _tf32_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        return a @ b
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _fp8_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    one = _one(a.device)
+    return torch._scaled_mm(  # pyright: ignore[reportPrivateImportUsage]
+        a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
+@cache
+def _one(device: torch.device) -> torch.Tensor:
+    return torch.ones((), device=device)
 
 
 def _fastest(times: dict[str, clock.Times]) -> tuple[str, clock.Times]:
