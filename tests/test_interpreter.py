@@ -8,8 +8,17 @@ import pytest
 import torch
 
 from kernelwright import toolchain
-from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKernel, f32, i64
-from kernelwright.toolchain import interpreter
+from kernelwright.contract import (
+    Launch,
+    NumbaKernel,
+    Plan,
+    Scratch,
+    TensorSpec,
+    TritonKernel,
+    f32,
+    i64,
+)
+from kernelwright.toolchain import interpreter, numba_rt
 from planning import CPU, cuda_plan, no_gpu, scale_cu, scaling  # noqa: F401
 
 
@@ -120,3 +129,21 @@ def test_a_language_imported_too_early_says_how(language, variable):
     assert variable in done.stdout and done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert "imported in its compiling mode" in last and f"set {variable}=1" in last
+
+
+@no_gpu
+def test_numba_plan_runs_in_the_simulator():
+    toolchain.prepare("numba")
+    from interpreted_numba import reverse
+
+    step = Launch(NumbaKernel(reverse), (2, 1, 1), ("x", "y", i64(50), f32("a")), (32, 1, 1))
+    for dtype in (torch.float32, torch.float16):
+        x = torch.randn(50).to(dtype)
+        specs = {"x": TensorSpec.of(x), "a": 1.0}
+        run = toolchain.bind(Plan((step,)), scaling(), specs, (), CPU)
+        assert torch.equal(run(x, 2.0), 2 * x.flip(0))
+
+
+def test_numba_has_no_bfloat16():
+    with pytest.raises(toolchain.ToolchainError, match=r"numba has no torch\.bfloat16"):
+        numba_rt._code(torch.bfloat16)
