@@ -6,6 +6,8 @@ gx = rstd * (g - xhat * mean(g * xhat)) and gweight = sum of gy * xhat over the 
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
@@ -96,6 +98,32 @@ def backward_cost(gy, x, weight, rstd):
     )
 
 
+def backward_noise(gy, x, weight, rstd):
+    """The rounding error of float32 where the backward's differences and sums cancel.
+
+    In gx = rstd (g - xhat m), m = mean(g xhat), g and xhat m are rounded, each by u of its size,
+    and m errs as a sum does: u sqrt(log2 n) ||g xhat|| / n over a tree (Higham, Accuracy and
+    Stability of Numerical Algorithms, 4.2, with roundings taken as independent). gweight is such
+    a sum over the rows.
+    """
+    u = torch.finfo(torch.float32).eps / 2
+    gy, xhat = gy.double(), x.double() * rstd
+    g = gy if weight is None else gy * weight.double()
+    n = max(x.shape[-1], 1)
+    norm = (g * xhat).norm(dim=-1, keepdim=True)
+    mean = (g * xhat).mean(-1, keepdim=True).abs() + _levels(n) * norm / n
+    gx = u * rstd * (g.abs() + xhat.abs() * mean)
+    if weight is None:
+        return gx, gx.new_empty(0)
+    rows = (gy * xhat).square().sum_to_size(weight.shape).sqrt()
+    return gx, u * _levels(x.numel() // n) * rows
+
+
+def _levels(n: int) -> float:
+    """Square root of the levels of a tree that adds n values."""
+    return math.log2(max(n, 2)) ** 0.5
+
+
 def unit_mean_square(args, results):
     """Without a weight, no row of y has a mean square above 1."""
     if args["weight"] is not None or not results[0].numel():
@@ -126,5 +154,6 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="rows",
+    noise=backward_noise,
     source="autograd of torch.nn.functional.rms_norm",
 )
