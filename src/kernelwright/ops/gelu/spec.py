@@ -17,7 +17,7 @@ from kernelwright.contract.inputs import FLOATS, adversarial, tensor
 SIZES = {"none": (16, 18, 20, 22, 24, 28), "tanh": (20, 24, 28)}
 MODELS = {
     (8192, 3072): "GPT-2 MLP, 8 x 1024 tokens",
-    (4096, 14336): "Llama 3 8B MLP, 4096 tokens",
+    (4096, 14336): "the width of Llama 3's MLP, 4096 tokens",
 }
 CASES = (
     *adversarial(approximate="none", sweep=({"approximate": "tanh"},)),
@@ -35,8 +35,9 @@ CASES = (
     ),
     *(case((2**24,), torch.float16, use="bench", approximate=a) for a in SIZES),
     *(
-        case(shape, torch.bfloat16, use="bench", label=label, approximate="tanh")
+        case(shape, d, use="bench", label=label, approximate="tanh")
         for shape, label in MODELS.items()
+        for d in (torch.bfloat16, torch.float32)
     ),
     case((2**31 + 7,), torch.bfloat16, use="big", approximate="none"),
 )

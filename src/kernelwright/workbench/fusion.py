@@ -1,0 +1,268 @@
+"""What fusion saves: kernels and DRAM accesses, counted on any machine and measured on this one.
+
+An unfused function pays for every operator: its kernel reads each operand from memory and writes
+its result back. Fused, a chain of elementwise operators reads what goes in and writes what comes
+out. `rows()` has the counts as the report prints them; `measure()` adds what this machine took.
+
+    python -m kernelwright.workbench.fusion [--record]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kernelwright import ops
+from kernelwright.machine import clock, here, slug
+from kernelwright.ops.gelu import torch_rungs
+from kernelwright.toolchain import inductor
+
+from .bench import environment, new_run
+from .records import Record, save
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a function asks of a GPU.
+
+    Attributes:
+        kernels: operators that launch one; views and allocations launch none.
+        reads, writes: tensors that cross DRAM, one for each operand and result of a kernel.
+        bytes: of all reads and writes.
+    """
+
+    kernels: int
+    reads: int
+    writes: int
+    bytes: int
+
+    @property
+    def accesses(self) -> int:
+        return self.reads + self.writes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to compute an example. `seen` and `cold` are there where it was measured: kernels
+    that the profiler saw (GPUs only), samples in microseconds a call with operands in DRAM."""
+
+    example: str
+    way: str
+    work: Work
+    seen: int | None = None
+    cold: tuple[float, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "accesses": self.work.accesses}
+
+
+def count(fn: Callable, *args: Any) -> Work:
+    """Run `fn` and count what its operators launch and move."""
+    return _total(_steps(fn, *args))
+
+
+def fused(fn: Callable, *args: Any) -> Work:
+    """The same as one kernel: what goes in is read, what comes out is written.
+
+    Raises:
+        ValueError: an operator of `fn` is not elementwise, so that one kernel may not do.
+    """
+    steps = _steps(fn, *args)
+    for step in steps:
+        if not step.elementwise:
+            raise ValueError(f"fn: {step.name} is not elementwise")
+    made = {key for step in steps for key in step.writes}
+    taken = {key for step in steps for key in step.reads} - made
+    used = {key for step in steps for key in step.reads}
+    sizes = {k: n for step in steps for k, n in (step.reads | step.writes).items()}
+    reads = {k: sizes[k] for k in taken}
+    writes = {k: sizes[k] for k in made - used}
+    return _total([_Step("fused", reads, writes, True)])
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One kernel: bytes by storage, so that x * x reads x once."""
+
+    name: str
+    reads: dict[int, int]
+    writes: dict[int, int]
+    elementwise: bool
+
+
+def _total(steps: list[_Step]) -> Work:
+    moved = [b for s in steps for b in (*s.reads.values(), *s.writes.values())]
+    reads, writes = sum(len(s.reads) for s in steps), sum(len(s.writes) for s in steps)
+    return Work(len(steps), reads, writes, sum(moved))
+
+
+class _Listener(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.steps: list[_Step] = []
+        self.alive: list[torch.Tensor] = []  # an address must not come back for another tensor
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if not func.is_view and "empty" not in func.__name__:
+            tags = func.tags
+            conversion = func.namespace == "aten" and func.__name__.startswith("_to_copy")
+            elementwise = torch.Tag.pointwise in tags or conversion
+            reads, writes = self._bytes((args, kwargs)), self._bytes(out)
+            self.steps.append(_Step(str(func), reads, writes, elementwise))
+        return out
+
+    def _bytes(self, tree) -> dict[int, int]:
+        found = {}
+        for t in tree_leaves(tree):
+            if isinstance(t, torch.Tensor) and t.ndim:
+                self.alive.append(t)
+                once = [n for n, s in zip(t.shape, t.stride(), strict=True) if s]
+                found[t.untyped_storage().data_ptr()] = torch.Size(once).numel() * t.itemsize
+        return found
+
+
+def _steps(fn: Callable, *args: Any) -> list[_Step]:
+    with torch.no_grad(), _Listener() as listener:
+        fn(*args)
+    return listener.steps
+
+
+# The examples. Under torch.compile kw.gelu shows its formula, so that it fuses with the addition.
+
+
+def manual(x):
+    return torch_rungs.manual(x, "tanh")
+
+
+def operator(x):
+    return ops.gelu(x, "tanh")
+
+
+def with_bias(x, bias):
+    return ops.gelu(x + bias, "tanh")
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to compute an example: what is counted, and what is timed."""
+
+    example: str
+    name: str
+    work: Callable[..., Work]
+    call: Callable[[torch.device], Callable]
+
+
+def _ways() -> list[_Way]:
+    chain, biased = "gelu(x)", "gelu(x + bias)"
+    return [
+        _Way(
+            chain, "an operator a kernel", lambda x, b: count(manual, x), lambda d: _first(manual)
+        ),
+        _Way(chain, "kw.gelu", lambda x, b: count(operator, x), lambda d: _first(operator)),
+        _Way(biased, "two kernels", lambda x, b: count(with_bias, x, b), lambda d: with_bias),
+        _Way(
+            biased,
+            "kw.gelu under torch.compile",
+            lambda x, b: fused(biased_formula, x, b),
+            lambda d: inductor.bind(with_bias, d),
+        ),
+    ]
+
+
+def biased_formula(x, bias):
+    return torch_rungs.native(x + bias, "tanh")
+
+
+def _first(fn: Callable) -> Callable:
+    return lambda x, bias: fn(x)
+
+
+def inputs(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """(x, bias) of GPT-2's MLP: 32 x 1024 tokens in bfloat16, 2 x 1024 on a CPU."""
+    tokens = 32 * 1024 if device.type == "cuda" else 2 * 1024
+    x = torch.randn(tokens, 3072, dtype=torch.bfloat16, device=device)
+    return x, torch.randn(3072, dtype=torch.bfloat16, device=device)
+
+
+def rows(device: torch.device | None = None) -> list[Row]:
+    """Each way's counts. No GPU is needed: the counts are of operators, not of launches."""
+    x, bias = inputs(device or torch.device("cpu"))
+    return [Row(w.example, w.name, w.work(x, bias)) for w in _ways()]
+
+
+def measure(device: torch.device, limits: clock.Limits | None = None) -> list[Row]:
+    """The counts, and beside them what this machine took: kernels seen, time with cold operands."""
+    found = rows(device)
+    x, bias = inputs(device)
+    with clock.session(device):
+        sets = [(x.clone(), bias) for _ in range(clock.rotations(2 * x.nbytes, device))]
+        calls = [way.call(device) for way in _ways()]
+        timed = clock.measure(
+            [
+                clock.Candidate(f"{r.example}: {r.way}", [_on(call, *s) for s in sets])
+                for r, call in zip(found, calls, strict=True)
+            ],
+            device,
+            limits,
+        )
+        seen = [kernels_seen(call, x, bias) if x.is_cuda else None for call in calls]
+    out = []
+    for row, kernels in zip(found, seen, strict=True):
+        times = timed.times[f"{row.example}: {row.way}"]
+        if times.error:
+            raise RuntimeError(f"{row.example}, {row.way}: {times.error}")
+        out.append(replace(row, seen=kernels, cold=times.cold))
+    return out
+
+
+def _on(call: Callable, *args: Any) -> Callable[[], Any]:
+    def once():
+        with torch.no_grad():
+            return call(*args)
+
+    return once
+
+
+def kernels_seen(fn: Callable, *args: Any) -> int:
+    """Kernels that the profiler sees in one warm call on a GPU."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with torch.no_grad():
+        fn(*args)
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+            fn(*args)
+            torch.cuda.synchronize()
+    on_gpu = [e.name for e in profiled.events() or () if e.device_type.name == "CUDA"]
+    return sum(not name.startswith(("Memcpy", "Memset")) for name in on_gpu)
+
+
+def to_records(found: list[Row], machine: str, run: str) -> list[Record]:
+    """Measured rows as records of the operator "fusion": the way is the rung, the example the
+    case."""
+    return [
+        Record("fusion", r.way, r.example, machine, run, "pass", cold=r.cold, bytes=r.work.bytes)
+        for r in found
+    ]
+
+
+def main() -> None:
+    device = here()
+    found = measure(device)
+    for r in found:
+        print(json.dumps(r.as_json()))
+    if sys.argv[1:] == ["--record"]:
+        run = new_run()
+        save(to_records(found, slug(device), run), environment(run, device))
+
+
+if __name__ == "__main__":
+    main()
