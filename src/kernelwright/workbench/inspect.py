@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+import torch
 
 from kernelwright import dispatch, toolchain
 from kernelwright.contract import (
@@ -25,7 +25,7 @@ from kernelwright.contract import (
 )
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch.selection import config_for
-from kernelwright.toolchain import binary, build
+from kernelwright.toolchain import binary, build, interpreter
 
 # SMs of the GPU that stands for a compute capability: planners ask how many blocks fill it.
 _SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 142, (9, 0): 132, (10, 0): 148, (12, 0): 170}
@@ -109,6 +109,10 @@ def gpu_of(arch: str) -> Gpu:
 
 def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
     """The normalised specs of a case. No memory is allocated: bench cases take gigabytes."""
+    if not toolchain.compiling():
+        interpreter.claim()  # fake tensors import triton
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     op = ladder.operator
     with FakeTensorMode():
         made = {k: _spec(v) for k, v in op.inputs(case, "cpu").items()}
@@ -116,7 +120,7 @@ def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
 
 
 def _spec(v: Any) -> Any:
-    if isinstance(v, FakeTensor):
+    if isinstance(v, torch.Tensor):
         offset = v.storage_offset() * v.dtype.itemsize
         align = min(16, offset & -offset) if offset else 16
         return TensorSpec(tuple(v.shape), tuple(v.stride()), v.dtype, align)
