@@ -169,11 +169,14 @@ def verify(
             result = module.verify(_operators(names), on_result=shown)
         if record:
             from kernelwright.machine import here, slug
+            from kernelwright.toolchain.settings import settings
             from kernelwright.workbench import bench as timing
+            from kernelwright.workbench import ledger as proofs
             from kernelwright.workbench import records
 
             run = timing.new_run()
             records.save(result.records(slug(here()), run), timing.environment(run, here()))
+            proofs.write_proven(settings().records)
         if as_json:
             out.emit({"ok": result.ok, "ran": result.ran, "rows": result.rows})
         else:

@@ -19,7 +19,7 @@ from kernelwright.contract import H200, Ladder, Rung
 from kernelwright.dispatch import ladders, proof, proven_on, source_hash
 
 from . import records
-from .listing import specs
+from .inspect import specs_of
 
 ALL_CASES = "*"  # the case of a verification's record
 Line = dict[str, Any]
@@ -153,7 +153,7 @@ def _wanted(lad: Ladder) -> Iterator[tuple[str, str]]:
     """(bench case, the rung that the ladder's order wants for it on an H200), proven or not."""
     for case in lad.operator.cases:
         if case.use == "bench":
-            call = specs(lad, case)
+            call = specs_of(lad, case)
             for name in lad.order(H200, **call):
                 rung = lad.rung(name)
                 if rung.serves and not (rung.supports and rung.supports(H200, **call)):

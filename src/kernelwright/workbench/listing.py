@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
-from kernelwright.contract import H200, Case, Gpu, Ladder, Rung, TensorSpec
-from kernelwright.contract.layout import normalise
+from kernelwright.contract import H200, Case, Gpu, Ladder, Rung
 from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.selection import _tuned
-from kernelwright.machine import gpu_of
+from kernelwright.machine import gpu_of, here
 
 from .material import UnknownCase
 
@@ -62,8 +60,12 @@ class Listing:
 
 
 def listing() -> Listing:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = here()
     gpu = gpu_of(device)
+    if gpu is None:  # before anything imports a kernel language in its compiling mode
+        for backend in ("triton", "numba"):
+            if toolchain.missing(backend, device) is None:
+                toolchain.prepare(backend)
     entries = tuple(_operator(ladder, gpu or H200, device) for ladder in ladders())
     return Listing((gpu or H200).name, gpu is not None, entries)
 
@@ -106,11 +108,13 @@ def case_named(chosen: Ladder, case_id: str) -> Case:
 
 
 def _operator(lad: Ladder, gpu: Gpu, device: torch.device) -> OperatorEntry:
+    from .inspect import specs_of  # its fake tensors import triton
+
     op = lad.operator
     cases = [c for c in op.cases if c.use == "bench"]
     serves: dict[str, list[str]] = {}
     for case in cases:
-        serves.setdefault(serving(lad, gpu, specs(lad, case)), []).append(case.id)
+        serves.setdefault(serving(lad, gpu, specs_of(lad, case)), []).append(case.id)
     rungs = tuple(
         RungEntry(
             rung.name,
@@ -131,21 +135,6 @@ def _here(rung: Rung, device: torch.device) -> str:
     if device.type == "cpu" and (missing is None or rung.backend == "cuda"):
         return WITHOUT_A_GPU[rung.backend]
     return missing or "runs"
-
-
-def specs(ladder: Ladder, case: Case) -> dict[str, Any]:
-    """The normalised specs of a case's arguments; no memory is allocated."""
-    with FakeTensorMode():
-        args = ladder.operator.inputs(case, "cpu")
-    return normalise(ladder.operator.layout, {k: _spec(v) for k, v in args.items()})[0]
-
-
-def _spec(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return TensorSpec(tuple(value.shape), tuple(value.stride()), value.dtype)
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
-        return [_spec(t) for t in value]
-    return value
 
 
 def serving(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> str:

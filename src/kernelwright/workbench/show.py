@@ -310,3 +310,21 @@ def inspection(found: Any) -> RenderableType:
             **(special if i["special"] else {}),
         },
     )
+
+
+def ledger(found: Any) -> RenderableType:
+    """Every GPU rung: where it is proven, and what does not hold together."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim")
+    for name in ("rung", "backend", "proven on", "serves on an H200"):
+        table.add_column(name)
+    for row in found.rows:
+        proven = Text(", ".join(row.proven), "green")
+        if not row.proven:
+            stale = f" (another source was, on {', '.join(row.stale)})" if row.stale else ""
+            proven = Text(f"unproven{stale}", "yellow" if row.wanted else "dim")
+        many = f"{len(row.wanted)} bench cases" if row.wanted else ""
+        name = Text(f"{row.operator}.{row.rung}")
+        table.add_row(name, Text(row.backend, BACKENDS[row.backend]), proven, many)
+    problems = [Text(p, "red") for p in found.problems]
+    said = f"{len(problems)} problems" if problems else "no problem"
+    return Group(table, *problems, Text(said, "bold"))
