@@ -57,6 +57,7 @@ from .host import host_records
 from .material import chosen, peers_of, set_bytes, sets_of, too_large
 from .records import Record
 from .right import right
+from .standin import stand_in
 from .trial import Expected, all_results, copy_of, expected, map_tensors
 
 SHIPPED = "nvidia-h200"  # the machine whose records stand beside what cannot be timed here
@@ -241,7 +242,7 @@ class _Bench:
         """The rung's record so far, and its bound function if it is right."""
         if self.device.type != "cuda" and rung.is_gpu:
             shipped = _shipped(self.ladder, rung, self.case)
-            self._skip(rung.name, self._stand_in(rung), shipped)
+            self._skip(rung.name, f"{self._stand_in(rung)}; timed on {SHIPPED}", shipped)
             return None, None
         why = unsupported(rung, self.specs, self.device)
         if why:
@@ -270,7 +271,7 @@ class _Bench:
         return map_tensors(want.args, copy_of) if self.ladder.operator.mutated else want.args
 
     def _stand_in(self, rung: Rung) -> str:
-        """What was done here with a rung that only a GPU can time: verified on a small case."""
+        """What was done here with a rung that only a GPU can time, once for all its cases."""
         key = self.ladder.name, rung.name
         if key not in self.stand_ins:
             self.stand_ins[key] = stand_in(self.ladder, rung, self.device)
@@ -359,26 +360,6 @@ def bound(
     lanes = 64 if gpu.capability == (8, 0) else 128
     peak = 2.0 * lanes * gpu.sms * mhz  # float32 operations a microsecond
     return "compute" if cost.flops / cold_us >= 0.5 * peak else "latency"
-
-
-def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
-    """Verify a GPU rung where it can only be interpreted, on a small case; say what was done."""
-    case = next(
-        c for c in ladder.operator.cases
-        if c.use == "verify" and c.values == "normal" and c.layout == "contiguous"
-        and 30 < c.numel < 200
-    )  # fmt: skip
-    native = entry_of(ladder, ladder.rung("native"))
-    want = expected(ladder.operator, native, case, device.type)
-    specs, _ = normalise(ladder.operator.layout, specs_of(want.args))
-    timed = f"timed on {SHIPPED}"
-    why = unsupported(rung, specs, device)
-    if why:
-        return f"not run here: {why}; {timed}"
-    call = launcher(ladder, want.args, rung.name)
-    args = map_tensors(want.args, copy_of)
-    verdict = right(ladder.operator, want, all_results(ladder.operator, args, call(*args.values())))
-    return f"verified here on {case.id}; {timed}" if verdict.ok else f"WRONG here: {verdict.why}"
 
 
 def _near(verdict) -> bool:

@@ -1,0 +1,55 @@
+"""What is done with a GPU rung where there is no GPU to time it on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernelwright.contract import H200, CudaKernel, Ladder, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import entry_of, launcher, plan_of, specs_of, unsupported
+from kernelwright.toolchain import ToolchainError, nvrtc
+
+from .right import right
+from .trial import all_results, copy_of, expected, map_tensors
+
+
+def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
+    """Verify a rung on a small case in an interpreter, or compile it; says what was done."""
+    operator = ladder.operator
+    small = [
+        c for c in operator.cases
+        if c.use == "verify" and c.values == "normal" and c.layout == "contiguous"
+        and 30 < c.numel < 200
+    ]  # fmt: skip
+    why = "no small case"
+    for case in small:
+        made = operator.inputs(case, device.type)
+        args = {a.name: made.get(a.name, a.default) for a in operator.args}
+        specs, _ = normalise(operator.layout, specs_of(args))
+        if rung.backend == "cuda":
+            why = rung.supports(H200, **specs) if rung.supports else None
+            if why is None:
+                return _compiled(ladder, rung, specs)
+        else:
+            why = unsupported(rung, specs, device)
+            if why is None:
+                native = entry_of(ladder, ladder.rung("native"))
+                want = expected(operator, native, case, device.type)
+                call = launcher(ladder, want.args, rung.name)
+                args = map_tensors(want.args, copy_of)
+                verdict = right(operator, want, all_results(operator, args, call(*args.values())))
+                return f"verified here on {case.id}" if verdict.ok else f"WRONG here: {verdict.why}"
+    return f"not run here: {why}"
+
+
+def _compiled(ladder: Ladder, rung: Rung, specs: dict[str, Any]) -> str:
+    kernels = {k.kernel for k in plan_of(ladder, rung, specs).launches}
+    try:
+        for kernel in kernels:
+            if isinstance(kernel, CudaKernel):
+                nvrtc.compile(kernel, H200.arch)
+    except ToolchainError as e:
+        return f"not compiled here: {e}"
+    return f"compiled here for {H200.arch}, not run"
