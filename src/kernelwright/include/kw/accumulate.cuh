@@ -70,16 +70,25 @@ template <typename T> struct Vectors {
     count = (n - head) / W;
     tail = int(n - head - count * W);
   }
-  // vector i, or zeros past the last one: loads behind a bound can all be issued at once
-  __device__ __forceinline__ Vec<T, W> operator[](long long i) const {
-    return i < count ? load_streaming<T, W>(x + head + i * W) : Vec<T, W>{};
+  // COUNT vectors, `step` apart; zeros past the last one. All loads are issued before the first is
+  // waited for, which takes a branch without bounds: with a predicate for each load the compiler
+  // runs out of predicates and puts additions in between.
+  template <int COUNT>
+  __device__ __forceinline__ void load(Vec<T, W> (&v)[COUNT], long long first, int step) const {
+    const T *from = x + head + first * W;
+    if (first + (COUNT - 1) * step < count) {
+#pragma unroll
+      for (int k = 0; k < COUNT; ++k) v[k] = load_streaming<T, W>(from + k * step * W);
+    } else {
+#pragma unroll
+      for (int k = 0; k < COUNT; ++k)
+        v[k] = first + k * step < count ? load_streaming<T, W>(from + k * step * W) : Vec<T, W>{};
+    }
   }
-  // the elements outside whole vectors, shared among lanes 0 to W - 2 of their reader
-  __device__ __forceinline__ acc_t<T> edge(int lane) const {
-    acc_t<T> a = 0;
-    if (lane < head) a = widen(x[lane]);
-    if (lane < tail) a += widen(x[head + count * W + lane]);
-    return a;
+  // The elements outside whole vectors, shared among lanes 0 to W - 2 of their reader; other lanes
+  // get zeros. They come as they are: added up after the vectors, they are no wait of their own.
+  __device__ __forceinline__ Vec<T, 2> edge(int lane) const {
+    return {lane < head ? x[lane] : T(0), lane < tail ? x[head + count * W + lane] : T(0)};
   }
 };
 

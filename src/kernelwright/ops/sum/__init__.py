@@ -61,13 +61,13 @@ RUNGS = (
     _step(
         "two_pass",
         "a grid that fills the GPU, then one block",
-        choose.STREAM[:3],
+        choose.STREAM[:4],
         heuristic=choose.choose_stream,
     ),
     _step(
         "atomics",
         "one launch, blocks add to one number as they come",
-        choose.STREAM[:3],
+        choose.STREAM[:4],
         heuristic=choose.choose_stream,
         deterministic=False,
     ),
@@ -105,6 +105,7 @@ RUNGS = (
         "blocks stacked along the summed dimension",
         choose.COLUMNS,
         choose.fits_columns,
+        heuristic=choose.choose_columns,
     ),
 )
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, choose.order, choose.bucket)

@@ -12,16 +12,16 @@ from .spec import EVERY, result_dtype
 
 MAX_GRID_Y = 65535
 
-# One launch over the whole input by a grid that the GPU holds at once.
+# One launch over the whole input by a grid that the GPU holds at once: with the registers that the
+# kernels take, blocks_per_sm of these blocks fit an SM. Bytes in flight on it are
+# block * vecs * 16 * blocks_per_sm.
 STREAM = (
     {"block": 512, "vecs": 8, "blocks_per_sm": 2},
-    {"block": 512, "vecs": 4, "blocks_per_sm": 4},
+    {"block": 512, "vecs": 4, "blocks_per_sm": 3},
     {"block": 512, "vecs": 4, "blocks_per_sm": 2},
-    {"block": 512, "vecs": 2, "blocks_per_sm": 4},
+    {"block": 512, "vecs": 2, "blocks_per_sm": 2},
     {"block": 256, "vecs": 8, "blocks_per_sm": 4},
-    {"block": 256, "vecs": 4, "blocks_per_sm": 8},
     {"block": 1024, "vecs": 4, "blocks_per_sm": 1},
-    {"block": 1024, "vecs": 4, "blocks_per_sm": 2},
 )
 ROWS = (
     {"block": 256, "lanes": 8, "vecs": 4},
@@ -29,14 +29,12 @@ ROWS = (
     {"block": 256, "lanes": 32, "vecs": 8},
     {"block": 256, "lanes": 256, "vecs": 4},
     {"block": 256, "lanes": 256, "vecs": 8},
-    {"block": 512, "lanes": 512, "vecs": 8},
 )
 COLUMNS = (
-    {"block": 512, "x": 32, "vecs": 4, "blocks_per_sm": 2},
     {"block": 256, "x": 32, "vecs": 4, "blocks_per_sm": 4},
     {"block": 256, "x": 32, "vecs": 8, "blocks_per_sm": 2},
-    {"block": 512, "x": 64, "vecs": 4, "blocks_per_sm": 2},
-    {"block": 512, "x": 128, "vecs": 4, "blocks_per_sm": 2},
+    {"block": 256, "x": 64, "vecs": 8, "blocks_per_sm": 2},
+    {"block": 256, "x": 128, "vecs": 8, "blocks_per_sm": 2},
 )
 TRITON = ({"tile": 4096, "num_warps": 8}, {"tile": 8192, "num_warps": 8})
 
@@ -74,12 +72,11 @@ def fits_split_rows(gpu, x, dim, to=None):
 
 
 def choose_stream(gpu, x, dim, to=None):
-    """Bytes in flight from the first instruction: one tile a block, all SMs busy, then more."""
-    nbytes = x.nbytes
-    if nbytes <= 512 * 2 * 16 * gpu.sms:
-        return STREAM[3]
-    if nbytes <= 512 * 4 * 16 * gpu.sms * 2:
-        return STREAM[2]
+    """A tile a block where the whole input fits one round: every load is in flight at once."""
+    for vecs in (2, 4):
+        config = next(c for c in reversed(STREAM) if (c["block"], c["vecs"]) == (512, vecs))
+        if x.nbytes <= 512 * vecs * 16 * gpu.sms * config["blocks_per_sm"]:
+            return config
     return STREAM[0]
 
 
@@ -92,18 +89,21 @@ def choose_rows(gpu, x, dim, to=None):
     return ROWS[-1]
 
 
+def choose_columns(gpu, x, dim, to=None):
+    """Eight 16-bit columns a thread take registers that leave room for fewer threads."""
+    return COLUMNS[1] if x.itemsize == 2 else COLUMNS[0]
+
+
 def order(gpu, x, dim, to=None):
     r = reduction(x, tuple(dim))
     if r is None:
         return ()
-    if r.kind == "rows" and not _few_long_rows(gpu, r, x):
-        return "cuda_rows", "triton_block"
-    return "cuda_last_block", "cuda_rows", "cuda_columns", "triton_block"
-
-
-def _few_long_rows(gpu, r, x) -> bool:
-    """Rows that leave SMs without work and are long enough to be worth splitting."""
-    return r.outer < 2 * gpu.sms and r.n * x.itemsize > 16384
+    if r.kind == "columns":
+        return ("cuda_columns",)
+    # rows that leave SMs without work, and are long enough that combining blocks costs less
+    if r.outer < gpu.sms and r.n * x.itemsize > 32768:
+        return "cuda_last_block", "cuda_rows", "triton_block"
+    return "cuda_rows", "triton_block"
 
 
 def bucket(x, dim, to=None):

@@ -16,15 +16,16 @@ __global__ void __launch_bounds__(BLOCK)
   using A = kw::acc_t<In>;
   __shared__ A scratch[32];
   const kw::Vectors<In> in(x, n);
-  double total = blockIdx.x == 0 ? in.edge(threadIdx.x) : A(0);
+  const kw::Vec<In, 2> edge = in.edge(blockIdx.x == 0 ? threadIdx.x : in.W);
+  double total = 0;
   const long long stride = (long long)gridDim.x * BLOCK * VECS;
+#pragma unroll 1
   for (long long tile = (long long)blockIdx.x * BLOCK * VECS; tile < in.count; tile += stride) {
     kw::Vec<In, in.W> v[VECS];
-#pragma unroll
-    for (int k = 0; k < VECS; ++k) v[k] = in[tile + threadIdx.x + k * BLOCK];
+    in.load(v, tile + threadIdx.x, BLOCK);
     total += kw::pairwise(v);
   }
-  const A sum = kw::block_reduce<kw::Sum>(A(total), scratch);
+  const A sum = kw::block_reduce<kw::Sum>(A(total) + kw::pairwise(edge), scratch);
   if (threadIdx.x == 0) atomicAdd(sum_of_blocks, sum);
   if (!kw::arrive_last(arrived, gridDim.x) || threadIdx.x != 0) return;
   *y = kw::narrow<Out>(atomicAdd(sum_of_blocks, A(0)));

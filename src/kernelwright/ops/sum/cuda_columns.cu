@@ -44,13 +44,20 @@ __global__ void __launch_bounds__(BLOCK)
   x += outer * x_outer + column;
   double total[WIDTH] = {};
   const long long step = (long long)gridDim.y * blockDim.y;
-  for (long long row = (long long)blockIdx.y * blockDim.y + threadIdx.y; row < n;
+  const long long rows = inside ? n : 0;
+#pragma unroll 1
+  for (long long row = (long long)blockIdx.y * blockDim.y + threadIdx.y; row < rows;
        row += step * VECS) {
     kw::Vec<In, WIDTH> v[VECS];
+    const In *from = x + row * x_n;
+    if (row + (VECS - 1) * step < rows) {  // without bounds the loads stay together
 #pragma unroll
-    for (int k = 0; k < VECS; ++k) {
-      const long long i = row + k * step;
-      v[k] = inside && i < n ? kw::load<In, WIDTH>(x + i * x_n) : kw::Vec<In, WIDTH>{};
+      for (int k = 0; k < VECS; ++k) v[k] = kw::load<In, WIDTH>(from + k * step * x_n);
+    } else {
+#pragma unroll
+      for (int k = 0; k < VECS; ++k)
+        v[k] = row + k * step < rows ? kw::load<In, WIDTH>(from + k * step * x_n)
+                                     : kw::Vec<In, WIDTH>{};
     }
 #pragma unroll
     for (int w = 0; w < WIDTH; ++w) {

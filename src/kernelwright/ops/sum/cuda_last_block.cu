@@ -19,15 +19,16 @@ __global__ void __launch_bounds__(BLOCK)
   __shared__ A scratch[32];
   const long long row = blockIdx.y;
   const kw::Vectors<In> in(x + row * x_stride, n);
-  double total = blockIdx.x == 0 ? in.edge(threadIdx.x) : A(0);
+  const kw::Vec<In, 2> edge = in.edge(blockIdx.x == 0 ? threadIdx.x : in.W);
+  double total = 0;
   const long long stride = (long long)gridDim.x * BLOCK * VECS;
+#pragma unroll 1
   for (long long tile = (long long)blockIdx.x * BLOCK * VECS; tile < in.count; tile += stride) {
     kw::Vec<In, in.W> v[VECS];
-#pragma unroll
-    for (int k = 0; k < VECS; ++k) v[k] = in[tile + threadIdx.x + k * BLOCK];
+    in.load(v, tile + threadIdx.x, BLOCK);
     total += kw::pairwise(v);
   }
-  A sum = kw::block_reduce<kw::Sum>(A(total), scratch);
+  A sum = kw::block_reduce<kw::Sum>(A(total) + kw::pairwise(edge), scratch);
   partials += row * gridDim.x;
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
   if (!kw::arrive_last(arrived + row, gridDim.x)) return;

@@ -20,14 +20,15 @@ __global__ void __launch_bounds__(BLOCK) sum_rows(const In *x, Out *y, long long
   // groups past the last row stay, with nothing to add: shuffles and barriers want every thread
   const bool inside = row < rows;
   const kw::Vectors<In> in(x + (inside ? row * x_stride : 0), inside ? n : 0);
-  double total = in.edge(lane);
+  const kw::Vec<In, 2> edge = in.edge(lane);
+  double total = 0;
+#pragma unroll 1
   for (long long tile = 0; tile < in.count; tile += LANES * VECS) {
     kw::Vec<In, in.W> v[VECS];
-#pragma unroll
-    for (int k = 0; k < VECS; ++k) v[k] = in[tile + lane + k * LANES];
+    in.load(v, tile + lane, LANES);
     total += kw::pairwise(v);
   }
-  A sum = A(total);
+  A sum = A(total) + kw::pairwise(edge);
   if constexpr (LANES <= 32)
     sum = kw::warp_reduce<kw::Sum, LANES>(sum);
   else

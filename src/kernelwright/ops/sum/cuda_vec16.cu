@@ -16,12 +16,10 @@ __global__ void __launch_bounds__(BLOCK) sum_vec16(const In *x, Out *y, long lon
   using A = kw::acc_t<In>;
   __shared__ A scratch[32];
   const kw::Vectors<In> in(x, n);
-  A sum = blockIdx.x == 0 ? in.edge(threadIdx.x) : A(0);
+  const kw::Vec<In, 2> edge = in.edge(blockIdx.x == 0 ? threadIdx.x : in.W);
   const long long first = (long long)blockIdx.x * BLOCK * VECS + threadIdx.x;
   kw::Vec<In, in.W> v[VECS];
-#pragma unroll
-  for (int k = 0; k < VECS; ++k) v[k] = in[first + k * BLOCK];
-  sum += kw::pairwise(v);
-  sum = kw::block_reduce<kw::Sum>(sum, scratch);
+  in.load(v, first, BLOCK);
+  const A sum = kw::block_reduce<kw::Sum>(kw::pairwise(v) + kw::pairwise(edge), scratch);
   if (threadIdx.x == 0) y[blockIdx.x] = kw::narrow<Out>(sum);
 }
