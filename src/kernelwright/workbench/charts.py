@@ -43,6 +43,44 @@ def ladder(table: Table, *, width: int | None = None, title: str = "") -> str:
     return _svg(parts, y, label, width)
 
 
+def overview(tables: Sequence[Table]) -> str:
+    """Each ladder's best rung written here as a bar, the best of PyTorch and the peers as a
+    diamond, in shares of the roof."""
+    parts: list[str] = []
+    y = 0
+    found = [(t, t.ours, t.theirs) for t in tables]
+    shares = [r.of_roof for _, *rows in found for r in rows if r and r.of_roof]
+    top = max([1.0, *shares])
+    for table, ours, theirs in found:
+        if not ours or not ours.of_roof:
+            continue
+        end, middle = 100 * ours.of_roof / top, y + 23 + BAR / 2
+        over = f", {times(ours.over_best)} of {_name(theirs)}" if theirs and ours.over_best else ""
+        note = f"{percent(ours.of_roof)}{over}"
+        tip = f"{table.ladder.name}: {ours.name} on {table.case}, {note}"
+        parts += [
+            f'<g class="row b-{ours.backend}"><title>{escape(tip)}</title>',
+            _text(0, y + 15, table.ladder.name, "name", unit=""),
+            _text(15 + 8 * len(table.ladder.name), y + 15, ours.name, "idea", unit=""),
+            f'<text class="value" x="100%" y="{y + 15}" text-anchor="end">'
+            f'<tspan class="share">{percent(ours.of_roof)}</tspan>'
+            f'<tspan class="figure">{escape(over)}</tspan></text>',
+            f'<rect class="track" x="0" y="{y + 23}" width="100%" height="{BAR}" rx="3"/>',
+            f'<rect class="bar" x="0" y="{y + 23}" width="{end:.2f}%" height="{BAR}" rx="3"/>',
+        ]
+        if theirs and theirs.of_roof:
+            x = f"{100 * theirs.of_roof / top:.2f}%"
+            parts.append(f'<circle class="rival" cx="{x}" cy="{middle:.1f}" r="6"/>')
+        x = f"{100 / top:.2f}%"
+        parts += [_line("roof", x, y + 19, x, y + 27 + BAR), "</g>"]
+        y += STEP
+    return _svg(parts, y, "each operator's best rung, share of the roof") if parts else ""
+
+
+def _name(row: Row | None) -> str:
+    return row.name.removeprefix("peer:") if row else ""
+
+
 def standalone(svg: str) -> str:
     """A chart as a file of its own, its style inside."""
     style = (Path(__file__).with_name("templates") / "charts.css").read_text(encoding="utf-8")

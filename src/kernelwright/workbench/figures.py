@@ -113,12 +113,30 @@ class Table:
         return min(mine, key=lambda r: r.cold or 0.0, default=None)
 
     @property
+    def theirs(self) -> Row | None:
+        """The fastest of native, compiled and the peers."""
+        found = [r for r in self.timed if r.rung is None or r.name in THEIRS]
+        return min(found, key=lambda r: r.cold or 0.0, default=None)
+
+    @property
     def fastest(self) -> Row | None:
         return min(self.timed, key=lambda r: r.cold or 0.0, default=None)
 
 
 def as_json(table: Table) -> dict[str, Any]:
-    """A table as data: microseconds, GB/s, shares and factors."""
+    """A table as data: microseconds, GB/s, shares and factors, to four digits."""
+    return _rounded(_as_json(table))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    return [_rounded(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _as_json(table: Table) -> dict[str, Any]:
     return {
         "operator": table.ladder.name,
         "machine": table.machine,

@@ -7,6 +7,7 @@ import base64
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,11 @@ from markupsafe import Markup
 from kernelwright.contract import Ladder, Rung
 from kernelwright.dispatch import ladders, proven_on
 
-from . import charts, figures, records
+from . import charts, figures, fusion, records
 from .figures import Table
 from .records import Record
 
+STREAM = re.compile(r"roof:r\dw\d")  # DRAM's roofs, not those of caches or arithmetic
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -38,6 +40,8 @@ def html(found: Iterable[Record] | None = None) -> str:
     return environment.get_template("report.html").render(
         subjects=subjects,
         machines=[_machine(m, found) for m in machines],
+        overview=_overview(found, machines, subjects),
+        fusion=_fusion(found, machines),
         style=Markup(style),
         script=Markup(script),
         style_hash=_hash(style),
@@ -103,8 +107,11 @@ class LadderView:
         return self.ladder.name.replace(".", "-")
 
 
-def _subjects(found: list[Record], machines: list[str]) -> list[tuple[str, list[LadderView]]]:
-    """Ladders by subject, each subject's forward first."""
+Subjects = list[tuple[str, list[LadderView]]]
+
+
+def _subjects(found: list[Record], machines: list[str]) -> Subjects:
+    """Ladders by subject, the longest first; each subject's forward before its backward."""
     subjects: dict[str, list[LadderView]] = {}
     shown: dict[tuple[str, str], str] = {}
     for ladder in ladders():
@@ -112,10 +119,11 @@ def _subjects(found: list[Record], machines: list[str]) -> list[tuple[str, list[
         views = [v for v in views if v.cases] or [_unmeasured(ladder)]
         view = LadderView(ladder, views, _rungs(ladder, shown))
         subjects.setdefault(ladder.package.rsplit(".", 1)[-1], []).append(view)
-    return list(subjects.items())
+    return sorted(subjects.items(), key=lambda s: -len(s[1][0].rungs))
 
 
 def _on_machine(ladder: Ladder, machine: str, found: list[Record]) -> MachineView:
+    found = [r for r in found if r.operator == ladder.name]
     first = figures.headline(ladder, machine, found)
     tables = [
         figures.table(ladder, machine, c, found)
@@ -167,6 +175,29 @@ def _over_size(ladder: Ladder, tables: list[Table]) -> list[SizeView]:
     return out
 
 
+def _overview(found: list[Record], machines: list[str], subjects: Subjects) -> Markup:
+    """The best rung of each ladder on the first machine, a GPU where there is one."""
+    shown = [view.ladder for _, views in subjects for view in views]
+    tables = [figures.headline(x, machines[0], found) for x in shown] if machines else []
+    return Markup(charts.overview([t for t in tables if t]))
+
+
+def _fusion(found: list[Record], machines: list[str]) -> list[dict[str, Any]]:
+    """What fusion saves: counts of each way, and its time on each machine that measured it."""
+    times = {(r.case, r.rung, r.machine): r for r in found if r.operator == "fusion" and r.cold}
+    return [
+        {
+            "row": row,
+            "times": [
+                (m, figures.microseconds(records.median(times[row.example, row.way, m].cold)))
+                for m in machines
+                if (row.example, row.way, m) in times
+            ],
+        }
+        for row in fusion.rows()
+    ]
+
+
 def _machine(machine: str, found: list[Record]) -> dict[str, Any]:
     """What the page says of a machine: its newest run's environment, its roofline."""
     mine = [r for r in found if r.machine == machine]
@@ -181,14 +212,20 @@ def _machine(machine: str, found: list[Record]) -> dict[str, Any]:
                 gflops = record.flops / row.cold / 1e3
                 kind = row.backend
                 points.append(charts.Point(name, kind, record.flops / record.bytes, gflops))
-    streams = [r.gbps for r in mine if r.rung.startswith("roof:") and r.gbps]
+    streams = [r.gbps for r in mine if STREAM.fullmatch(r.rung) and r.gbps]
+    products = [r for r in mine if r.rung == "roof:matmul" and r.case.endswith("f32") and r.cold]
+    compute = max((r.flops / records.median(r.cold) / 1e3 for r in products), default=None)
     roofline = (
-        charts.roofline(points, memory=max(streams), compute=None, machine=machine)
+        charts.roofline(points, memory=max(streams), compute=compute, machine=machine)
         if streams
         else ""
     )
     newest = max(records.runs(machine).values(), key=lambda r: r.get("when", ""), default={})
-    facts = {k: v for k, v in newest.items() if isinstance(v, (str, int, float)) and k != "machine"}
+    facts = {k: v for k, v in newest.items() if isinstance(v, str) and k not in ("machine", "run")}
+    for part in ("gpu", "cpu"):
+        about = newest.get(part)
+        if isinstance(about, dict):  # the CPU's name too where a GPU hides behind it
+            facts[part] = str(about.get("name") or about.get("model"))
     return {"name": machine, "facts": facts, "roofline": Markup(roofline), "count": len(mine)}
 
 
@@ -232,7 +269,7 @@ def _diff(old: str, new: str) -> list[tuple[str, str]]:
     return [(kinds.get(row[:1], ""), row) for row in rows]
 
 
-def _data(subjects: list[tuple[str, list[LadderView]]]) -> list[dict[str, Any]]:
+def _data(subjects: Subjects) -> list[dict[str, Any]]:
     """The figures behind the charts, for whoever wants to draw their own."""
     return [
         figures.as_json(case.table)
