@@ -577,7 +577,8 @@ def test_a_tuned_table_takes_what_is_fastest_on_all_of_a_bucket(tmp_path):
         tune.Tried("c2", "small", "y", {}, None, "does not fit"),
     ]
     tune.decide(result, {"c1": 10.0, "c2": 10.0})
-    assert result.buckets == {"small": {"rung": "x", "config": b}}
+    assert result.buckets["small"]["rung"] == "x"
+    assert result.buckets["small"]["configs"]["x"] == b
     assert result.gains["small"] == pytest.approx((100 / 40) ** 0.5)
     assert result.gain == pytest.approx((100 / 40) ** 0.5)
     path = result.write(tmp_path)

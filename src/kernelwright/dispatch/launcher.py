@@ -14,7 +14,7 @@ from kernelwright.contract import H200, Config, Ladder, Operator, Plan, Rung, Te
 from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
 
-from .selection import Choice, config_for, select, specs_of
+from .selection import Choice, config_of, select, specs_of
 
 Launch = Callable[..., Any]  # takes the operator's arguments in the schema's order
 
@@ -90,7 +90,7 @@ def plan_of(
     """What a GPU rung launches for normalised specs; for an H200 where there is no GPU."""
     gpu = (gpu_of(device) if device else None) or H200
     if config is None:
-        config = config_for(rung, gpu, specs)
+        config = config_of(ladder, rung, gpu, specs)
     return entry_of(ladder, rung)(gpu, config, **specs)
 
 

@@ -49,18 +49,20 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
         reason = unsupported(rung, specs, device)
         if reason:
             raise Unsupported(f"{ladder.name}.{rung.name} does not support this call: {reason}")
-        return Choice(rung, config_for(rung, gpu or H200, specs), "named by kw.use")
+        return Choice(rung, config_of(ladder, rung, gpu or H200, specs), "named by kw.use")
     if gpu is None:
         return Choice(ladder.rung("native"), {}, f"the tensors are on {device.type}")
     tuned = _tuned(ladder, gpu).get(ladder.bucket(**specs))
     if tuned:
         rung = ladder.rung(tuned["rung"])
         if rejected(ladder, rung, specs, device) is None:
-            return Choice(rung, tuned["config"], "measured fastest by kernelwright tune")
+            config = config_of(ladder, rung, gpu, specs)
+            return Choice(rung, config, "measured fastest by kernelwright tune")
     for name in ladder.order(gpu, **specs):
         rung = ladder.rung(name)
         if rejected(ladder, rung, specs, device) is None:
-            return Choice(rung, config_for(rung, gpu, specs), "first of the ladder's order to fit")
+            config = config_of(ladder, rung, gpu, specs)
+            return Choice(rung, config, "first of the ladder's order to fit")
     return Choice(ladder.rung("native"), {}, "no other rung fits")
 
 
@@ -88,7 +90,14 @@ def unsupported(rung: Rung, specs: Specs, device: torch.device) -> str | None:
     return rung.supports(gpu_of(device) or H200, **specs) if rung.supports else None
 
 
+def config_of(ladder: Ladder, rung: Rung, gpu: Gpu, specs: Specs) -> Config:
+    """A rung's config for a call: measured fastest for calls of this size, or the heuristic's."""
+    tuned = _tuned(ladder, gpu).get(ladder.bucket(**specs), {"configs": {}})
+    return tuned["configs"].get(rung.name) or config_for(rung, gpu, specs)
+
+
 def config_for(rung: Rung, gpu: Gpu, specs: Specs) -> Config:
+    """A rung's config for a call by its heuristic alone."""
     return rung.heuristic(gpu, **specs) if rung.heuristic else rung.configs[0]
 
 

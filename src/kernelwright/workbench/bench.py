@@ -40,7 +40,7 @@ import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Case, Cost, Ladder, Peer, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, source_hash, specs_of, unsupported
-from kernelwright.dispatch.selection import config_for
+from kernelwright.dispatch.selection import config_of
 from kernelwright.machine import (
     clock,
     facts,
@@ -248,7 +248,7 @@ class _Bench:
         if why:
             self._skip(rung.name, why)
             return None, None
-        config = config_for(rung, gpu_of(self.device) or H200, self.specs)
+        config = config_of(self.ladder, rung, gpu_of(self.device) or H200, self.specs)
         rest: dict[str, Any] = {"config": config, "hash": source_hash(self.ladder, rung)}
         try:
             call = launcher(self.ladder, want.args, rung.name, config)

@@ -24,7 +24,7 @@ from kernelwright.contract import (
     Unsupported,
 )
 from kernelwright.contract.layout import normalise
-from kernelwright.dispatch.selection import config_for
+from kernelwright.dispatch.selection import config_of
 from kernelwright.toolchain import binary, build, interpreter
 
 # SMs of the GPU that stands for a compute capability: planners ask how many blocks fill it.
@@ -147,7 +147,7 @@ def _here(
     if reason:
         raise Unsupported(f"{ladder.name}.{rung.name} does not support {case.id}: {reason}")
     if config is None:
-        config = config_for(rung, gpu, specs)
+        config = config_of(ladder, rung, gpu, specs)
     plan = dispatch.entry_of(ladder, rung)(gpu, config, **specs)
     tensors = build.Tensors(plan, ladder.operator, specs)
     head = (ladder.name, rung.name, rung.backend, config, case.id, arch)

@@ -213,9 +213,10 @@ def _of_tables() -> Iterator[str]:
                 if entry["rung"] not in lad.names:
                     yield f"{where}: {lad.name} has no rung {entry['rung']}"
                     continue
+                for name, config in entry["configs"].items():
+                    if name not in lad.names or config not in lad.rung(name).configs:
+                        yield f"{where}: {lad.name}.{name} has no config {config}"
                 rung = lad.rung(entry["rung"])
-                if entry["config"] not in rung.configs:
-                    yield f"{where}: {rung.name} has no config {entry['config']}"
                 if rung.is_gpu and not proven_on(lad, rung):
                     yield f"{where}: {rung.name} is unproven"
 

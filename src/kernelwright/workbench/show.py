@@ -275,7 +275,7 @@ def tuned(result: Any, path: Any) -> RenderableType:
     for name in ("bucket", "rung", "config", "gain over the order"):
         table.add_column(name)
     for bucket, choice in sorted(result.buckets.items()):
-        config = " ".join(f"{k}={v}" for k, v in choice["config"].items())
+        config = " ".join(f"{k}={v}" for k, v in choice["configs"][choice["rung"]].items())
         table.add_row(bucket, choice["rung"], config, figures.times(result.gains.get(bucket)))
     tried = f"{len(result.tried)} timed in {result.seconds:.0f} s"
     return Group(table, Text(f"{tried}; mean gain {result.gain:.2f}x; {path}", "dim"))

@@ -46,7 +46,7 @@ class TuneResult:
     """What tuning an operator found.
 
     Attributes:
-        buckets: the table: {"rung", "config"} by bucket.
+        buckets: the table: {"rung", "configs"} by bucket; a config for each rung.
         gains: by bucket, how many times as fast the choice is as what the ladder's order takes.
         seconds: what it cost.
     """
@@ -120,8 +120,8 @@ def tune(
 
 
 def decide(result: TuneResult, usual: dict[str, float]) -> None:
-    """Fill in the table: in each bucket what is fastest in the mean of its cases, of what ran on
-    all of them. `usual`: by case, microseconds of what the ladder's order takes."""
+    """Fill in the table: in each bucket the rung and each rung's config that are fastest in the
+    mean of its cases, of what ran on all of them. `usual`: by case, microseconds of what the ladder's order takes."""
     by_bucket: dict[str, dict[tuple[str, str], dict[str, float]]] = {}
     cases: dict[str, set[str]] = {}
     for t in result.tried:
@@ -133,8 +133,12 @@ def decide(result: TuneResult, usual: dict[str, float]) -> None:
         whole = {k: sum(v.values()) for k, v in choices.items() if v.keys() == cases[bucket]}
         if not whole:
             continue
-        (rung, config), best = min(whole.items(), key=lambda item: item[1])
-        result.buckets[bucket] = {"rung": rung, "config": json.loads(config)}
+        configs: dict[str, Config] = {}
+        ranked = sorted(whole.items(), key=lambda item: item[1])
+        for (rung, config), _ in ranked:
+            configs.setdefault(rung, json.loads(config))
+        (rung, _), best = ranked[0]
+        result.buckets[bucket] = {"rung": rung, "configs": configs}
         if cases[bucket] <= usual.keys():
             before = sum(math.log(usual[c]) for c in cases[bucket])
             result.gains[bucket] = math.exp((before - best) / len(cases[bucket]))
