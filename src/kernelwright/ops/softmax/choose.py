@@ -32,9 +32,10 @@ ONLINE_CONFIGS = (
     {"block": 8192, "warps": 16},
 )
 COLUMNS_CONFIGS = (
-    {"rows": 32, "cols": 64, "warps": 4},
-    {"rows": 64, "cols": 32, "warps": 4},
-    {"rows": 16, "cols": 128, "warps": 4},
+    {"cols": 32, "tile": 8192, "warps": 8},
+    {"cols": 64, "tile": 8192, "warps": 8},
+    {"cols": 32, "tile": 4096, "warps": 4},
+    {"cols": 64, "tile": 4096, "warps": 4},
 )
 THREAD_CONFIGS = ({"threads": 128},)
 WARP_CONFIGS = ({"rows": 1}, {"rows": 2}, {"rows": 4}, {"rows": 8})

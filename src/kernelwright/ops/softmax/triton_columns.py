@@ -101,8 +101,9 @@ def _plan(kernel, config, out, dim, **ins):
     shape = next(iter(ins.values())).shape
     n, inner = shape[dim], math.prod(shape[dim + 1 :])
     steps = [rows_of(t).strides[0] if dim == -2 else inner for t in ins.values()]
-    cols = min(config["cols"], next_power_of_2(inner))
-    rows = min(config["rows"], next_power_of_2(n))
+    # a tile as tall as n, at most; what is left of its size widens it
+    rows = min(config["tile"] // config["cols"], next_power_of_2(n))
+    cols = min(config["tile"] // rows, next_power_of_2(inner))
     tiles = cdiv(inner, cols)
     launch = Launch(
         TritonKernel(kernel, {"ROWS": rows, "COLS": cols}, num_warps=config["warps"]),

@@ -80,8 +80,9 @@ def plan_backward(gpu, config, gy, y, dim):
 def _plan(kernel, config, out, **ins):
     r = rows_of(*ins.values())
     block = min(config["block"], next_power_of_2(r.cols))
+    warps = max(1, min(config["warps"], block // 256))  # eight elements a thread: 16-byte loads
     launch = Launch(
-        TritonKernel(kernel, {"BLOCK": block}, num_warps=config["warps"]),
+        TritonKernel(kernel, {"BLOCK": block}, num_warps=warps),
         grid=(r.rows, 1, 1),
         args=(*ins, out, i64(r.cols), *map(i64, r.strides)),
     )

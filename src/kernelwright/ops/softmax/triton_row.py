@@ -1,7 +1,7 @@
 """One row in registers.
 
 Idea: a program loads a whole row (or a few short ones) once, and everything else happens there.
-Traffic: x read once, y written once: the least there is; `manual` moves five times that.
+Traffic: x read once, y written once: the least there is. `triton_online` reads x twice.
 Limit: a row must fit a program's registers, 32 Ki elements with 32 warps; padding to a power of
 two idles up to half of the lanes.
 """
@@ -9,9 +9,11 @@ two idles up to half of the lanes.
 import triton
 import triton.language as tl
 
-from kernelwright.contract import Launch, Plan, TritonKernel, i64, rows_view
+from kernelwright.contract import Launch, Plan, TritonKernel, i64
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.ops._triton.math import exp
+
+from .choose import rows_of
 
 
 @triton.jit
@@ -47,22 +49,21 @@ def softmax_bwd_row(
 
 
 def plan(gpu, config, x, dim):
-    return _plan(softmax_fwd_row, config, {"x": x}, "y")
+    return _plan(softmax_fwd_row, config, "y", x=x)
 
 
 def plan_backward(gpu, config, gy, y, dim):
-    return _plan(softmax_bwd_row, config, {"gy": gy, "y": y}, "gx")
+    return _plan(softmax_bwd_row, config, "gx", gy=gy, y=y)
 
 
-def _plan(kernel, config, ins, out):
-    views = {k: rows_view(t.shape, t.strides) for k, t in ins.items()}
-    n_rows, n_cols, _ = next(iter(views.values()))
-    cols = next_power_of_2(n_cols)
+def _plan(kernel, config, out, **ins):
+    r = rows_of(*ins.values())
+    cols = next_power_of_2(r.cols)
     rows = max(1, config["tile"] // cols)
     warps = min(32, max(1, rows * cols // (32 * config["items"])))
     launch = Launch(
         TritonKernel(kernel, {"ROWS": rows, "COLS": cols}, num_warps=warps),
-        grid=(cdiv(n_rows, rows), 1, 1),
-        args=(*ins, out, i64(n_rows), i64(n_cols), *(i64(v[2]) for v in views.values())),
+        grid=(cdiv(r.rows, rows), 1, 1),
+        args=(*ins, out, i64(r.rows), i64(r.cols), *map(i64, r.strides)),
     )
     return Plan((launch,))
