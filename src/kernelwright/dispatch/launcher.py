@@ -60,7 +60,7 @@ def _as_promised(fn: Callable, operator: Operator, specs, copies) -> Launch:
     """A PyTorch function whose results have the strides that the operator promises: it may take
     them from a permuted input, while the fake that torch.compile trusts says otherwise."""
     given = [t for t in specs.values() if isinstance(t, TensorSpec)]
-    if not operator.results or not copies and all(t.is_contiguous() for t in given):
+    if not operator.results or (not copies and all(t.is_contiguous() for t in given)):
         return fn
     promised = operator.outputs(**specs)
 

@@ -121,7 +121,11 @@ def tune(
 
 def decide(result: TuneResult, usual: dict[str, float]) -> None:
     """Fill in the table: in each bucket the rung and each rung's config that are fastest in the
-    mean of its cases, of what ran on all of them. `usual`: by case, microseconds of what the ladder's order takes."""
+    mean of its cases, of what ran on all of them.
+
+    Args:
+        usual: by case, microseconds of what the ladder's order takes.
+    """
     by_bucket: dict[str, dict[tuple[str, str], dict[str, float]]] = {}
     cases: dict[str, set[str]] = {}
     for t in result.tried:
