@@ -87,13 +87,14 @@ template <> __device__ __forceinline__ float gelu_tanh<float>(float x) {
   return 0.5f * x * (1.0f + tanhf(u));
 }
 
-// s + x s (1 - s) 2u': the small factors first, so that a huge x meets a zero and not an infinity
+// s + x s (1 - s) 2u': the small factors first and x^2 bounded, so that a huge x meets a zero and
+// no infinity
 template <typename T> __device__ __forceinline__ float gelu_tanh_slope(float x) {
-  const float xx = x * x, s = tanh_gate(x, xx);
+  const float xx = fminf(x * x, 1e30f), s = tanh_gate(x, xx);
   return fmaf(x * fmaf(-s, s, s), fmaf(xx, 0.21406445f, 1.5957691f), s);
 }
 template <> __device__ __forceinline__ float gelu_tanh_slope<float>(float x) {
-  const float xx = x * x, tanh = tanhf(0.79788456f * (x + 0.044715f * (xx * x)));
+  const float xx = fminf(x * x, 1e30f), tanh = tanhf(0.79788456f * (x + 0.044715f * (xx * x)));
   const float left = 0.5f * x, right = 1.0f + tanh;
   const float inner = 0.79788456f * (1.0f + 0.134145f * xx);
   return 0.5f * right + left * (1.0f - tanh * tanh) * inner;

@@ -117,10 +117,10 @@ def gelu_tanh(x):
 def gelu_tanh_slope(x, dtype: tl.constexpr):
     """s (1 + x (1 - s) 2u') with s = 1 / (1 + exp(-2u)), for a result of type `dtype`.
 
-    Small factors come first, so that a huge x meets a zero and not an infinity. In float32 the
+    Small factors come first and x^2 is bounded, so that a huge x meets a zero and no infinity. In float32 the
     bracket is a polynomial around its zero, where the sum has lost every digit.
     """
-    xx = x * x
+    xx = tl.minimum(x * x, 1e30)
     e = tl.exp2(x * tl.fma(xx, -0.1029432395800235, -2.302208198144325))
     s = 1.0 / (1.0 + e)
     inner = tl.fma(xx, 0.21406444881780076, 1.5957691216057308)

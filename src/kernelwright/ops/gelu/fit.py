@@ -81,7 +81,7 @@ class Fit:
         scale = np.array([self.allowed(t) for t in at])
         scale = scale / np.log(2) if self.log else scale * want
         basis, weight = cheb.chebvander(u, self.degree) / scale[:, None], np.ones(points)
-        best, error = None, np.inf
+        best, error = np.zeros(0), np.inf
         for _ in range(rounds):
             w = np.sqrt(weight)
             c = np.linalg.lstsq(basis * w[:, None], want / scale * w, rcond=None)[0]
@@ -100,7 +100,6 @@ class Fit:
 FITS = {
     "log2_tail, float16": Fit(tail, 5.8, 7),
     "log2_tail, bfloat16": Fit(tail, 13.2, 7),
-    "log2_tail, float32": Fit(tail, 13.2, 14, absolute=1e-9),
     "log2_slope, float16": Fit(slope_over_root, 7.5, 9),
     "log2_slope, bfloat16": Fit(slope_over_root, 13.2, 9),
     "log2_slope, float32": Fit(slope_over_root, 13.2, 14, absolute=1e-9),
