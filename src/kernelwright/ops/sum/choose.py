@@ -8,7 +8,7 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.inputs import FLOATS
 
 from .shape import reduction
-from .spec import EVERY, result_dtype
+from .spec import EVERY
 
 MAX_GRID_Y = 65535
 
@@ -108,7 +108,7 @@ def order(gpu, x, dim, to=None):
 
 def bucket(x, dim, to=None):
     """Key of a call in the tuned table: dtype, kind, and sizes by powers of two."""
-    kind = str(result_dtype(x) if to is None else x.dtype).removeprefix("torch.")
+    kind = str(x.dtype).removeprefix("torch.")
     r = reduction(x, tuple(dim))
     if r is None:
         return f"{kind}/unmerged"

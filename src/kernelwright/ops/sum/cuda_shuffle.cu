@@ -6,7 +6,8 @@
 // Traffic: as before.
 // Against `cuda_grid_stride`: two barriers a block instead of one a halving, 32 words of shared
 // memory instead of one a thread.
-// Limit: a thread loads one element at a time, 2 or 4 bytes, and waits for it.
+// Limit: a load brings 2 or 4 bytes. The four that the compiler unrolls to keep 8 or 16 bytes a
+// thread in flight, and memory is far away.
 #include <kw/accumulate.cuh>
 #include <kw/reduce.cuh>
 
