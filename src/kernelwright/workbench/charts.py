@@ -199,19 +199,28 @@ def _series(
     parts: list[str] = []
     parts += _grid(xs, ys, height, x_text=lambda v: size(round(v)), y_text=y_text)
     for s in sorted(series, key=lambda s: s.kind == "best"):
-        at = [(100 * xs.at(p[0]), (1 - ys.at(value(p))) * height) for p in sorted(s.points)]
-        for (x1, y1), (x2, y2) in pairwise(at):
+        at = [(100 * xs.at(p[0]), (1 - ys.at(value(p))) * height) for p in s.points]
+        for (x1, y1), (x2, y2) in pairwise(_middles(at)):
             parts.append(_line(f"path b-{s.kind}", f"{x1:.2f}%", y1, f"{x2:.2f}%", y2))
-        for (x, y), p in zip(at, sorted(s.points), strict=True):
+        for (x, y), p in zip(at, s.points, strict=True):
             tip = f"{s.name}\n{size(round(p[0]))}: {microseconds(p[1])}, {rate(_gbps(p))}"
             parts.append(_dot(s.kind, x, y, tip))
     return _plot(parts, height, f"{name}: {y_label} over bytes moved", "bytes moved", y_label)
 
 
+def _middles(at: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """One point for each x, halfway up where shapes of one size differ."""
+    by_x: dict[float, list[float]] = {}
+    for x, y in at:
+        by_x.setdefault(x, []).append(y)
+    return [(x, sum(found) / len(found)) for x, found in sorted(by_x.items())]
+
+
 @dataclass(frozen=True)
 class Point:
-    """A dot of the roofline: flop a byte, GFLOP/s."""
+    """A dot of the roofline: flop a byte, GFLOP/s. `group` stands under its column."""
 
+    group: str
     name: str
     kind: str
     intensity: float
@@ -248,8 +257,29 @@ def roofline(points: Sequence[Point], *, memory: float, compute: float | None, m
         tip = f"{p.name}\n{_plain(p.intensity)} flop a byte, {_gflops(p.gflops)}FLOP/s"
         x, y = 100 * xs.at(p.intensity), (1 - ys.at(p.gflops)) * height
         parts.append(_dot(p.kind, x, y, tip))
+    parts += _columns(points, xs, ys, height)
     label = f"roofline of {machine}"
     return _plot(parts, height, label, "flop a byte of DRAM traffic", "FLOP/s")
+
+
+def _columns(points: list[Point], xs: _Axis, ys: _Axis, height: int) -> list[str]:
+    """The operators' names under their columns of dots; names that would meet go a line lower."""
+    lowest: dict[float, float] = {}
+    groups: dict[float, set[str]] = {}
+    for p in points:
+        x, y = round(100 * xs.at(p.intensity)), (1 - ys.at(p.gflops)) * height
+        lowest[x] = max(lowest.get(x, 0.0), y)
+        groups.setdefault(x, set()).add(p.group)
+    out: list[str] = []
+    taken: list[tuple[float, float]] = []
+    for x in sorted(lowest):
+        for group in sorted(groups[x]):
+            y = lowest[x] + 18
+            while any(abs(x - a) < 14 and abs(y - b) < 13 for a, b in taken):
+                y += 13
+            taken.append((x, y))
+            out.append(_text(x, y, group, "axis", anchor="middle"))
+    return out
 
 
 class _Axis:

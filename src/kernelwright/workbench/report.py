@@ -73,7 +73,7 @@ class CaseView:
 
 @dataclass(frozen=True)
 class SizeView:
-    dtype: str
+    what: str  # dtype and arguments
     series: list[charts.Series]
     charts: list[Markup]  # time, rate
 
@@ -144,14 +144,17 @@ def _unmeasured(ladder: Ladder) -> MachineView:
 
 
 def _over_size(ladder: Ladder, tables: list[Table]) -> list[SizeView]:
-    """Our fastest rung, PyTorch's and the peers over the bytes moved, a pair of charts a dtype."""
-    by_dtype: dict[str, list[Table]] = {}
+    """Our fastest rung, PyTorch's and the peers over the bytes moved, a pair of charts for
+    each dtype and set of arguments."""
+    alike: dict[str, list[Table]] = {}
     for t in tables:
         case = figures.case_named(ladder, t.case)
         if case:
-            by_dtype.setdefault(str(case.dtype).removeprefix("torch."), []).append(t)
+            label = [str(case.dtype).removeprefix("torch.")]
+            label += [f"{k}={v}" for k, v in case.params]
+            alike.setdefault(", ".join(label), []).append(t)
     out: list[SizeView] = []
-    for dtype, group in by_dtype.items():
+    for what, group in alike.items():
         points: dict[str, list[tuple[float, float]]] = {}
         for t in group:
             rows = [(r.name, r) for r in t.timed if r.rung is None or r.name in figures.THEIRS]
@@ -166,12 +169,12 @@ def _over_size(ladder: Ladder, tables: list[Table]) -> list[SizeView]:
             charts.Series(n.removeprefix("peer:"), kinds.get(n, "peer"), tuple(p))
             for n, p in points.items()
         ]
-        if len(group) > 1 and series:
+        if len({t.bytes for t in group}) > 1 and series:
             pair = [
                 charts.time_over_size(series, name=ladder.name),
                 charts.rate_over_size(series, name=ladder.name),
             ]
-            out.append(SizeView(dtype, series, [Markup(c) for c in pair]))
+            out.append(SizeView(what, series, [Markup(c) for c in pair]))
     return out
 
 
@@ -211,7 +214,8 @@ def _machine(machine: str, found: list[Record]) -> dict[str, Any]:
                 name = f"{ladder.name}.{row.name.removeprefix('peer:')} {table.case}"
                 gflops = record.flops / row.cold / 1e3
                 kind = row.backend
-                points.append(charts.Point(name, kind, record.flops / record.bytes, gflops))
+                intensity = record.flops / record.bytes
+                points.append(charts.Point(ladder.name, name, kind, intensity, gflops))
     streams = [r.gbps for r in mine if STREAM.fullmatch(r.rung) and r.gbps]
     products = [r for r in mine if r.rung == "roof:matmul" and r.case.endswith("f32") and r.cold]
     compute = max((r.flops / records.median(r.cold) / 1e3 for r in products), default=None)
