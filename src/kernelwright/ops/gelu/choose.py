@@ -43,7 +43,7 @@ def fits_vec16(gpu, approximate, **tensors):
 def fits_numba(gpu, approximate, **tensors):
     x = tensors["x"]
     if any(t.dtype != torch.float32 for t in tensors.values()):
-        return "float32 only: Numba has no bfloat16 and its simulator no float16 intrinsics"
+        return "float32 only: Numba has no bfloat16, and no erf or tanh of float16"
     if x.numel() >= 2**31:
         return "Numba's thread index has 32 bits"
     return None
