@@ -1,24 +1,19 @@
 """Which rung takes a call, and with which launch parameters. Imports no kernel language.
 
 `fits_*` answers why a call does not fit a rung, or None; `choose_*` picks one of the rung's
-configs by shape; `order` ranks the rungs where no tuned table decides. A config says what to aim
-at (vectors a thread, blocks a cluster): the shape functions turn it into a launch that holds the
-row, so that every config takes every call that fits.
+configs by shape; `order` ranks the rungs where no tuned table decides.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
-from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.inputs import FLOATS
 
+from .shape import CLUSTER, block_shape, cluster_shape, rows_of, warp_shape, words
+
 TRITON_ROW_COLS = 32768  # what a Triton program holds in registers with 32 warps
-REGISTERS = 64  # of a thread, for elements; 32 where a block has 1024 threads
-CLUSTER = 8  # blocks; a larger cluster is not portable
 WARP_ROW, BLOCK_ROW = 4096, 65536  # bytes of a row up to which a warp, a block is the better home
 
 ROW_CONFIGS = (
@@ -50,83 +45,6 @@ CLUSTER_CONFIGS = (
     {"vectors": 16, "blocks": 8},
 )
 CUDA_ONLINE_CONFIGS = ({"vectors": 2}, {"vectors": 4})
-
-
-class Rows(NamedTuple):
-    """The rows of a call as kernels address them."""
-
-    rows: int
-    cols: int
-    strides: tuple[int, ...]  # of rows, one for each input, in elements
-    width: int  # elements that every access may move at once
-
-    @property
-    def vectors(self) -> int:
-        return self.cols // self.width
-
-
-def rows_of(*inputs) -> Rows:
-    """Rows of inputs that `fits_rows`, and the widest vector that all of them allow."""
-    views = [rows_view(t.shape, t.strides) for t in inputs]
-    rows, cols, _ = views[0]
-    width = 16 // inputs[0].itemsize
-    steps = (cols, *(v[2] for v in views))
-    while any(s % width for s in steps) or any(t.align < width * t.itemsize for t in inputs):
-        width //= 2
-    return Rows(rows, cols, tuple(v[2] for v in views), width)
-
-
-class Shape(NamedTuple):
-    """How threads share a row: `vectors` a thread, `threads` a block, `blocks` a cluster."""
-
-    vectors: int
-    threads: int
-    blocks: int = 1
-
-
-def block_shape(n: int, config: dict, size: int, blocks: int = 1) -> Shape | None:
-    """The shape nearest to a config that holds n vectors of `size` registers, or None."""
-    threads = next_power_of_2(cdiv(n, blocks * config["vectors"]))
-    threads = min(1024, max(32, threads))
-    while True:
-        vectors = cdiv(n, blocks * threads)
-        if vectors * size <= (REGISTERS if threads <= 512 else REGISTERS // 2):
-            return Shape(vectors, threads, blocks)
-        if threads == 1024:
-            return None
-        threads *= 2
-
-
-def cluster_shape(n: int, config: dict, size: int) -> Shape | None:
-    """As `block_shape`, over a cluster of the config's blocks or, if the row needs them, more."""
-    blocks = config["blocks"]
-    while blocks < CLUSTER and block_shape(n, config, size, blocks) is None:
-        blocks *= 2
-    return block_shape(n, config, size, blocks)
-
-
-class WarpShape(NamedTuple):
-    """How lanes share rows: `vectors` a lane, `lanes` a row, `rows` at once."""
-
-    vectors: int
-    lanes: int
-    rows: int
-
-
-def warp_shape(r: Rows, config: dict, itemsize: int) -> WarpShape | None:
-    """The shape nearest to a config for which a lane holds its part of every input, or None."""
-    lanes = min(32, next_power_of_2(r.vectors))
-    vectors = cdiv(r.vectors, lanes)
-    held = len(r.strides) * vectors * words(r.width, itemsize)
-    if held > REGISTERS or vectors * r.width > REGISTERS:
-        return None
-    room = min(REGISTERS // held, REGISTERS // 2 // (vectors * r.width))
-    return WarpShape(vectors, lanes, max(1, min(config["rows"], room)))
-
-
-def words(width: int, itemsize: int) -> int:
-    """Registers that a vector takes; an element alone takes a whole one."""
-    return max(1, width * itemsize // 4)
 
 
 def inputs_of(tensors) -> tuple:

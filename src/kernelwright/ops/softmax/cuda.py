@@ -9,7 +9,7 @@ import torch
 from kernelwright.contract import CudaKernel, Launch, Plan, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 
-from .choose import block_shape, cluster_shape, rows_of, warp_shape, words
+from .shape import block_shape, cluster_shape, rows_of, warp_shape, words
 
 CTYPE = {
     torch.float32: "float",

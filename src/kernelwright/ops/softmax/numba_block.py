@@ -14,7 +14,7 @@ from numba import cuda, float32
 
 from kernelwright.contract import Launch, NumbaKernel, Plan, i64
 
-from .choose import rows_of
+from .shape import rows_of
 
 THREADS = 128
 LOWEST = np.float32(-math.inf)

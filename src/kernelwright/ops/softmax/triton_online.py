@@ -15,7 +15,7 @@ from kernelwright.contract import Launch, Plan, TritonKernel, i64
 from kernelwright.contract.arithmetic import next_power_of_2
 from kernelwright.ops._triton.math import exp
 
-from .choose import rows_of
+from .shape import rows_of
 
 
 @triton.jit
