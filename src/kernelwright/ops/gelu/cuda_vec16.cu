@@ -3,8 +3,8 @@
 // Idea: each thread loads UNROLL independent vectors before it uses the first, so that an SM has
 // its 30 KB in flight; addresses are computed once a vector; `kw/gelu.cuh` needs one exponential
 // where `cuda_thread` has erff or tanhf.
-// Traffic: x read once, y written once, in full 128-byte lines of 16-byte accesses.
-// Over `cuda_thread`: a quarter to an eighth of the memory instructions, half of the arithmetic.
+// Traffic: x read once, y written once, four 128-byte lines to a warp's instruction.
+// Over `triton_block`: full vectors at any size, and loads in flight that nobody reorders.
 // Limit: DRAM. STREAM tells the caches that nobody reads the data again soon.
 #include "kw/gelu.cuh"
 #include "kw/vec.cuh"

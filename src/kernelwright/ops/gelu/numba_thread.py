@@ -1,8 +1,8 @@
 """One element a thread, in Python.
 
-Idea: `cuda_thread` as Numba writes it: the same index, the same formula, compiled from Python.
-Traffic: x read once, y written once.
-Over `cuda_thread`: no C++; it runs in a simulator where there is no GPU.
+Idea: the formula in one kernel, compiled from Python; a thread computes its index and one value.
+Traffic: x read once, y written once: the least there is; `manual` moves 5 to 24 times that.
+Over `compiled`: nothing is hidden; it runs in a simulator where there is no GPU.
 Limit: float32 only, one element a thread, and no control over the width of a load.
 """
 
