@@ -117,8 +117,8 @@ def gelu_tanh(x):
 def gelu_tanh_slope(x, dtype: tl.constexpr):
     """s (1 + x (1 - s) 2u') with s = 1 / (1 + exp(-2u)), for a result of type `dtype`.
 
-    Small factors come first and x^2 is bounded, so that a huge x meets a zero and no infinity. In float32 the
-    bracket is a polynomial around its zero, where the sum has lost every digit.
+    Small factors come first and x^2 is bounded, so that a huge x meets a zero and no infinity.
+    In float32 the bracket is a polynomial around its zero, where the sum has lost every digit.
     """
     xx = tl.minimum(x * x, 1e30)
     e = tl.exp2(x * tl.fma(xx, -0.1029432395800235, -2.302208198144325))
