@@ -15,13 +15,14 @@ def manual(
         g = -g if maximize else g
         step += 1
         t = step.double()
-        m32 = m.float().lerp(g.float(), 1 - beta1)
-        v32 = v.float().lerp(g.float().square(), 1 - beta2)
-        denominator = v32.sqrt() / (1 - beta2**t).sqrt().float() + eps
-        p32 = p.float() * (1 - lr * weight_decay)
-        p.copy_(p32 - (lr / (1 - beta1**t)).float() * m32 / denominator)
-        m.copy_(m32)
-        v.copy_(v32)
+        wide = torch.promote_types(p.dtype, torch.float32)
+        mw = m.to(wide).lerp(g.to(wide), 1 - beta1)
+        vw = v.to(wide).lerp(g.to(wide).square(), 1 - beta2)
+        denominator = vw.sqrt() / (1 - beta2**t).sqrt().to(wide) + eps
+        pw = p.to(wide) * (1 - lr * weight_decay)
+        p.copy_(pw - (lr / (1 - beta1**t)).to(wide) * mw / denominator)
+        m.copy_(mw)
+        v.copy_(vw)
 
 
 def native(

@@ -7,12 +7,13 @@ import torch
 
 def manual(x, approximate):
     """A kernel an operator: each writes its result to memory, and the next one reads it."""
-    x32 = x.float()
+    wide = torch.promote_types(x.dtype, torch.float32)
+    xw = x.to(wide)
     if approximate == "tanh":
-        u = math.sqrt(2 / math.pi) * (x32 + 0.044715 * (x32 * x32 * x32))
-        y = 0.5 * x32 * (1.0 + torch.tanh(u))
+        u = math.sqrt(2 / math.pi) * (xw + 0.044715 * (xw * xw * xw))
+        y = 0.5 * xw * (1.0 + torch.tanh(u))
     else:
-        y = 0.5 * x32 * (1.0 + torch.erf(x32 * math.sqrt(0.5)))
+        y = 0.5 * xw * (1.0 + torch.erf(xw * math.sqrt(0.5)))
     return y.to(x.dtype)
 
 
@@ -21,16 +22,17 @@ def native(x, approximate):
 
 
 def manual_backward(gy, x, approximate):
-    x32 = x.float()
+    wide = torch.promote_types(x.dtype, torch.float32)
+    xw = x.to(wide)
     if approximate == "tanh":
-        xx = x32 * x32
-        tanh = torch.tanh(math.sqrt(2 / math.pi) * (x32 + 0.044715 * (xx * x32)))
+        xx = xw * xw
+        tanh = torch.tanh(math.sqrt(2 / math.pi) * (xw + 0.044715 * (xx * xw)))
         inner = math.sqrt(2 / math.pi) * (1.0 + 3 * 0.044715 * xx)
-        slope = 0.5 * (1.0 + tanh) + 0.5 * x32 * (1.0 - tanh * tanh) * inner
+        slope = 0.5 * (1.0 + tanh) + 0.5 * xw * (1.0 - tanh * tanh) * inner
     else:
-        density = torch.exp(-0.5 * x32 * x32) * math.sqrt(0.5 / math.pi)
-        slope = 0.5 * (1.0 + torch.erf(x32 * math.sqrt(0.5))) + x32 * density
-    return (gy.float() * slope).to(x.dtype)
+        density = torch.exp(-0.5 * xw * xw) * math.sqrt(0.5 / math.pi)
+        slope = 0.5 * (1.0 + torch.erf(xw * math.sqrt(0.5))) + xw * density
+    return (gy.to(wide) * slope).to(x.dtype)
 
 
 def native_backward(gy, x, approximate):

@@ -5,9 +5,9 @@ import torch
 
 def manual(x, weight, eps):
     """Seven kernels over x."""
-    x32 = x.float()
-    rstd = torch.rsqrt(x32.square().mean(-1, keepdim=True) + eps)
-    y = x32 * rstd
+    xw = x.to(torch.promote_types(x.dtype, torch.float32))
+    rstd = torch.rsqrt(xw.square().mean(-1, keepdim=True) + eps)
+    y = xw * rstd
     if weight is not None:
         y = y * weight
     return y.to(x.dtype), rstd
@@ -22,14 +22,15 @@ def native(x, weight, eps):
 
 
 def manual_backward(gy, x, weight, rstd):
-    g32 = gy.float()
-    xhat = x.float() * rstd
+    wide = torch.promote_types(x.dtype, torch.float32)
+    gw = gy.to(wide)
+    xhat = x.to(wide) * rstd
     if weight is None:
         gweight = x.new_empty(0)
-        g = g32
+        g = gw
     else:
-        gweight = (g32 * xhat).sum_to_size(weight.shape).to(weight.dtype)
-        g = g32 * weight
+        gweight = (gw * xhat).sum_to_size(weight.shape).to(weight.dtype)
+        g = gw * weight
     gx = rstd * (g - xhat * (g * xhat).mean(-1, keepdim=True))
     return gx.to(x.dtype), gweight
 
