@@ -1,16 +1,19 @@
 # make bench   the main job on this machine: softmax and gelu at GPT-2 and Llama 3 shapes
 # make test    the whole test suite
 # make lint    what CI checks besides
+# make tables  the README's tables and picture, from the records
 # Each makes .venv first where there is none; it says what it downloads.
 PYTHON ?= python3
 BIN := .venv/bin
+QUICK := --quick
 CUDA_C := $(shell git ls-files '*.cu' '*.cuh' '*.c')
 
 .PHONY: bench test lint tables clean
 
 bench: .venv/ready
-	$(BIN)/kernelwright bench softmax gelu --quick --peers --case gpt2 --case llama3 --record
-	$(BIN)/kernelwright report -o report.html
+	KW_RECORDS=.cache/records $(BIN)/kernelwright bench softmax gelu $(QUICK) --peers --record \
+	  --case gpt-2 --case llama-3
+	KW_RECORDS=.cache/records $(BIN)/kernelwright report -o report.html
 
 test: .venv/ready
 	$(BIN)/pytest -n auto
@@ -25,7 +28,6 @@ lint: .venv/ready
 	$(BIN)/python -m kernelwright.workbench.tables --check
 	$(BIN)/kernelwright ledger --check
 
-# The README's tables and picture, from the records.
 tables: .venv/ready
 	$(BIN)/python -m kernelwright.workbench.tables
 

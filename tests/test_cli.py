@@ -221,6 +221,17 @@ def test_a_new_operator_is_entered_in_order(tmp_path):
     assert path.read_text() == imports + '\n__all__ = ["a", "b", "c", "explain"]\n'
 
 
+def test_a_new_operator_is_published(tmp_path):
+    path = tmp_path / "__init__.py"
+    path.write_text(Path(cli.__file__).with_name("__init__.py").read_text())
+    scaffold._publish(path, "zeta")
+    before = path.read_text()
+    scaffold._publish(path, "a_name_that_is_long_enough_to_break_the_line")
+    for text, name in ((before, "zeta"), (path.read_text(), "a_name_that")):
+        assert text.count(name) == 2
+        compile(text, "__init__.py", "exec")
+
+
 def test_list_names_every_rung(capfd):
     code, out, _ = call(capfd, "list", "--json")
     found = {o["name"]: [r["name"] for r in o["rungs"]] for o in json.loads(out)["operators"]}

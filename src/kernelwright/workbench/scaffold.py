@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import keyword
+import re
 import sys
 from pathlib import Path
 from string import Template
@@ -26,7 +27,7 @@ def new(op: str, into: Path | None = None) -> list[Path]:
     Args:
         op: its name, a Python identifier in lower case.
         into: the folder to put it in; by default ops/ of a checkout of Kernelwright, and the
-            operator is entered in ops/__init__.py.
+            operator is entered in ops/__init__.py and in the package's.
 
     Raises:
         CannotScaffold: the name does not do, the folder is there already, or there is no place.
@@ -50,6 +51,7 @@ def new(op: str, into: Path | None = None) -> list[Path]:
         written.append(path)
     if into is None:
         written.append(_enter(home / "__init__.py", op))
+        written.append(_publish(PACKAGE / "__init__.py", op))
     return written
 
 
@@ -71,23 +73,43 @@ def load(folder: Path) -> list[str]:
 
 
 def _enter(path: Path, op: str) -> Path:
-    """Add the operator's import, in order, and its name to __all__."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
+    """Add the operator's import to ops/__init__.py, in order, and its name to __all__."""
+    lines = path.read_text(encoding="utf-8").splitlines()
     line = f"from .{op} import {op}"
     imports = [i for i, have in enumerate(lines) if have.startswith("from .")]
     after = [i for i in imports if lines[i] < line]
     lines.insert(after[-1] + 1 if after else imports[0], line)
-    tree = ast.parse(text)
-    exported = next(n for n in tree.body if isinstance(n, ast.Assign) and "__all__" in ast.dump(n))
-    names = sorted({*ast.literal_eval(exported.value), op})
-    start = next(i for i, have in enumerate(lines) if have.startswith("__all__"))
-    assert exported.end_lineno is not None
-    count = exported.end_lineno - exported.lineno + 1
-    joined = ", ".join(f'"{n}"' for n in names)
-    block = [f"__all__ = [{joined}]"]
-    if len(block[0]) > 100:
-        block = ["__all__ = [", *(f'    "{n}",' for n in names), "]"]
-    lines[start : start + count] = block
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text(_exported("\n".join(lines) + "\n", op), encoding="utf-8")
     return path
+
+
+def _publish(path: Path, op: str) -> Path:
+    """Add the operator to what kernelwright/__init__.py takes from ops."""
+    text = path.read_text(encoding="utf-8")
+    taken = re.search(r"^    from \.ops import (.*)$", text, re.M)
+    assert taken, path
+    names = sorted({*taken[1].split(", "), op})
+    block = f"    from .ops import {', '.join(names)}"
+    if len(block) > 100:
+        block = "\n".join(["    from .ops import (", *(f"        {n}," for n in names), "    )"])
+    text = text[: taken.start()] + block + text[taken.end() :]
+    path.write_text(_exported(text, op), encoding="utf-8")
+    return path
+
+
+def _exported(text: str, op: str) -> str:
+    """The module with the operator in its __all__, sorted, laid out as the formatter does."""
+    tree = ast.parse(text)
+    old = next(n for n in tree.body if isinstance(n, ast.Assign) and "__all__" in ast.dump(n))
+    names = sorted({*ast.literal_eval(old.value), op})
+    block = [f"__all__ = [{', '.join(_quoted(n) for n in names)}]"]
+    multiline = old.end_lineno != old.lineno  # a trailing comma stays: the formatter keeps it
+    if multiline or len(block[0]) > 100:
+        block = ["__all__ = [", *(f"    {_quoted(n)}," for n in names), "]"]
+    lines = text.splitlines()
+    lines[old.lineno - 1 : old.end_lineno] = block
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

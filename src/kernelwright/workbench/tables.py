@@ -6,7 +6,7 @@
 A marker names its table:
 
     <!-- table:operators -->            every operator and its best rung
-    <!-- table:ladder softmax -->       a ladder on its headline case
+    <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
     <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
     ... <!-- /table -->
@@ -53,6 +53,8 @@ def render(name: str, found: list[Record]) -> str:
     kind, *rest = name.split()
     if kind == "operators" and not rest:
         return operators(found)
+    if not rest and kind in {x.name for x in ladders()}:
+        return _ladder(found, kind)
     if kind == "ladder" and rest:
         return _ladder(found, *rest)
     if kind == "cases" and len(rest) == 1:
