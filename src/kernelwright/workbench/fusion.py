@@ -111,7 +111,8 @@ class _Listener(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        if not func.is_view and "empty" not in func.__name__:
+        made = any(isinstance(t, torch.Tensor) for t in tree_leaves(out))
+        if made and not func.is_view and "empty" not in func.__name__:
             tags = func.tags
             conversion = func.namespace == "aten" and func.__name__.startswith("_to_copy")
             elementwise = torch.Tag.pointwise in tags or conversion
