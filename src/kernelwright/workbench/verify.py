@@ -38,7 +38,8 @@ from kernelwright.toolchain import memory, nvrtc
 
 from .checks import CHECKS, Check, rejection
 from .records import Record
-from .trial import Candidate, Trial
+from .right import differs
+from .trial import Candidate, Trial, all_results, copy_of, map_tensors
 
 ARCH = "sm_90a"  # what CUDA C++ is compiled for where it cannot run
 
@@ -246,6 +247,8 @@ def verify_case(
     reason = skip(ladder, rung, config, case, device)
     if reason:
         return Outcome("skipped", case, why=reason)
+    if case.use == "big":
+        return _verify_big(ladder, rung, config, case)
     trial = Trial(candidate(ladder, rung, config, device), case, device)
     thorough = case in thorough_cases(ladder) and (
         device == "cuda" or rung.backend in ("torch", "triton")
@@ -262,6 +265,26 @@ def verify_case(
     if found:
         return Outcome("wrong", case, *found, worst)
     return Outcome("pass", case, verdict=worst)
+
+
+def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outcome:
+    """More than 2**31 elements: what breaks there is address arithmetic. A float64 reference does
+    not fit beside it, so PyTorch's own result is the judge."""
+    op = ladder.operator
+    made = op.inputs(case, "cuda")
+    args = {a.name: made.get(a.name, a.default) for a in op.args}
+    reason = unsupported(rung, _normalised(ladder, args), device_of(args))
+    if reason:
+        return Outcome("skipped", case, why=reason)
+    theirs = map_tensors(args, copy_of) if op.mutated else args
+    native = entry_of(ladder, ladder.rung("native"))
+    try:
+        want = all_results(op, theirs, native(*theirs.values()))
+        got = all_results(op, args, launcher(ladder, args, rung.name, config)(*args.values()))
+        why = next((w for g, n in zip(got, want, strict=True) if (w := differs(g, n))), None)
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return Outcome("error", case, why=f"{type(e).__name__}: {e}")
+    return Outcome("wrong", case, "value", why) if why else Outcome("pass", case)
 
 
 def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candidate:
@@ -293,12 +316,19 @@ def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candid
 def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> str | None:
     """Why a case is left to another machine, or None. The whole rule is here.
 
-    With a GPU, everything runs that fits its memory. Without one, a backend takes cases up to
-    LIMIT elements; inductor and the simulator take a handful; configs after the first take
-    thorough cases.
+    With a GPU, everything runs but the bench cases, which bench proves on the launch path that it
+    times; configs after the first leave out what is larger than 2**31 elements. Without one, a
+    backend takes cases up to LIMIT elements; inductor and the simulator take a handful; configs
+    after the first take thorough cases.
     """
     if device == "cuda":
-        return _too_large(case)
+        if case.use == "bench":
+            return "bench proves it before timing it"
+        if case.use == "big" and (config != rung.configs[0] or not rung.serves):
+            return "more than 2**31 elements: by serving rungs, with their first config"
+        if rung.backend == "inductor" and case not in handful(ladder, rung.backend):
+            return "each case is a compilation of seconds: a handful"
+        return None
     missing = toolchain.missing(rung.backend, torch.device(device))
     if missing:
         return missing
@@ -311,12 +341,6 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
     if config != rung.configs[0] and case not in thorough_cases(ladder):
         return "further configs take a case of each dtype and layout without a GPU"
     return None
-
-
-def _too_large(case: Case) -> str | None:
-    total = torch.cuda.get_device_properties(0).total_memory
-    needed = case.numel * 40  # float64 inputs, reference and differences beside the results
-    return "does not fit this GPU's memory in float64" if needed > total else None
 
 
 @cache
