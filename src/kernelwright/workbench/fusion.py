@@ -248,9 +248,19 @@ def kernels_seen(fn: Callable, *args: Any) -> int:
 
 def to_records(found: list[Row], machine: str, run: str) -> list[Record]:
     """Measured rows as records of the operator "fusion": the way is the rung, the example the
-    case."""
+    case, what the profiler saw stands in `why`."""
     return [
-        Record("fusion", r.way, r.example, machine, run, "pass", cold=r.cold, bytes=r.work.bytes)
+        Record(
+            "fusion",
+            r.way,
+            r.example,
+            machine,
+            run,
+            "pass",
+            why="" if r.seen is None else f"{r.seen} kernels seen by the profiler",
+            cold=r.cold,
+            bytes=r.work.bytes,
+        )
         for r in found
     ]
 
