@@ -250,9 +250,8 @@ def verify_case(
     if case.use == "big":
         return _verify_big(ladder, rung, config, case)
     trial = Trial(candidate(ladder, rung, config, device), case, device)
-    thorough = case in thorough_cases(ladder) and (
-        device == "cuda" or rung.backend in ("torch", "triton")
-    )
+    here_too = rung.backend in ("torch", "triton") and config == rung.configs[0]
+    thorough = case in thorough_cases(ladder) and (device == "cuda" or here_too)
     try:
         args = trial.expected().args
         reason = unsupported(rung, _normalised(ladder, args), device_of(args))
@@ -319,7 +318,7 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
     With a GPU, everything runs but the bench cases, which bench proves on the launch path that it
     times; configs after the first leave out what is larger than 2**31 elements. Without one, a
     backend takes cases up to LIMIT elements; inductor and the simulator take a handful; configs
-    after the first take thorough cases.
+    after the first take the thorough cases, but call the rung once on each.
     """
     if device == "cuda":
         if case.use == "bench":
