@@ -24,9 +24,11 @@ class Peer:
             and never synchronises. `make` imports the library itself.
         requires: the import name of the library, "liger_kernel"; where it is not installed the
             peer is skipped and the table says so.
+        random: its results are random, so only their shapes and dtypes are held to ours.
     """
 
     name: str
     operator: str
     make: Callable[..., Callable[[], Any]]
     requires: str
+    random: bool = False

@@ -67,10 +67,8 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
     )
 
 
-LADDER = Ladder(spec.FORWARD, _rungs(), __name__, choose.order, choose.bucket, "peers:PEERS")
-LADDER_BACKWARD = Ladder(
-    spec.BACKWARD, _rungs("_backward"), __name__, choose.order, choose.bucket, "peers:PEERS"
-)
+LADDER = Ladder(spec.FORWARD, _rungs(), __name__, choose.order, choose.bucket)
+LADDER_BACKWARD = Ladder(spec.BACKWARD, _rungs("_backward"), __name__, choose.order, choose.bucket)
 
 
 def _formula(x, approximate):

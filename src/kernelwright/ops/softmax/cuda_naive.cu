@@ -14,11 +14,12 @@ __global__ void softmax_fwd_naive(const T *__restrict__ x, T *__restrict__ y, lo
   if (row >= n_rows) return;
   x += row * x_stride;
   y += row * n_cols;
-  float max = -kw::kInfinity, sum = 0.0f;
+  float max = -kw::kInfinity;
+  double sum = 0.0;  // one chain of n additions: in float it would lose digits with n
   for (long long i = 0; i < n_cols; i++) max = kw::max_nan(max, kw::to_float(x[i]));
   for (long long i = 0; i < n_cols; i++) sum += expf(kw::to_float(x[i]) - max);
   for (long long i = 0; i < n_cols; i++)
-    y[i] = kw::from_float<T>(expf(kw::to_float(x[i]) - max) / sum);
+    y[i] = kw::from_float<T>(expf(kw::to_float(x[i]) - max) / static_cast<float>(sum));
 }
 
 template <typename T>
@@ -30,8 +31,9 @@ __global__ void softmax_bwd_naive(const T *__restrict__ gy, const T *__restrict_
   gy += row * gy_stride;
   y += row * y_stride;
   gx += row * n_cols;
-  float dot = 0.0f;
-  for (long long i = 0; i < n_cols; i++) dot += kw::to_float(gy[i]) * kw::to_float(y[i]);
+  double dot = 0.0;
   for (long long i = 0; i < n_cols; i++)
-    gx[i] = kw::from_float<T>(kw::to_float(y[i]) * (kw::to_float(gy[i]) - dot));
+    dot += static_cast<double>(kw::to_float(gy[i])) * kw::to_float(y[i]);
+  for (long long i = 0; i < n_cols; i++)
+    gx[i] = kw::from_float<T>(kw::to_float(y[i]) * (kw::to_float(gy[i]) - static_cast<float>(dot)));
 }
