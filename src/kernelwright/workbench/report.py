@@ -37,7 +37,7 @@ def html(found: Iterable[Record] | None = None) -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined
     )
-    return environment.get_template("report.html").render(
+    return environment.get_template("page.html").render(
         subjects=subjects,
         machines=[_machine(m, found) for m in machines],
         overview=_overview(found, machines, subjects),
