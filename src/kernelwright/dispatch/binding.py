@@ -219,7 +219,7 @@ def call({listed}, rung=False):
         apply=function.apply,
         # Function.apply binds defaults through inspect and looks for functorch, which costs more
         # than a launch; neither concerns a call that got here
-        eager_apply=super(torch.autograd.Function, function).apply,
+        eager_apply=super(torch.autograd.Function, function).apply,  # pyright: ignore[reportAttributeAccessIssue]
         active=_active,
         overload=overload,
         refuse=refuse,

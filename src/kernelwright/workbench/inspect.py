@@ -121,7 +121,7 @@ def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
 
 def _spec(v: Any) -> Any:
     if isinstance(v, torch.Tensor):
-        offset = v.storage_offset() * v.dtype.itemsize
+        offset = int(v.storage_offset()) * v.dtype.itemsize
         align = min(16, offset & -offset) if offset else 16
         return TensorSpec(tuple(v.shape), tuple(v.stride()), v.dtype, align)
     return [_spec(t) for t in v] if isinstance(v, (list, tuple)) else v
