@@ -15,25 +15,13 @@ import typer
 if TYPE_CHECKING:
     from kernelwright.workbench.terminal import Output
 
-GOOD, FAILED, USAGE, NOTHING = 0, 1, 2, 3
-
-# By name: what was never imported cannot have been raised, and --help imports nothing.
-DESIGNED = {
-    ("dispatch", "UnknownOperator"): USAGE,
-    ("contract", "UnknownRung"): USAGE,
-    ("workbench.material", "UnknownCase"): USAGE,
-    ("workbench.scaffold", "CannotScaffold"): USAGE,
-    ("contract", "Unsupported"): NOTHING,
-    ("toolchain", "ToolchainError"): NOTHING,
-    ("workbench.tune", "NoGpu"): NOTHING,
-}
+GOOD, USAGE = 0, 2
 
 app = typer.Typer(
     name="kernelwright",
     help="GPU operators for PyTorch, every one a ladder: verify it, time it, see why it is fast.",
     epilog="Start with: kernelwright list. Exit codes: 0 good, 1 a check failed, 2 wrong usage, "
     "3 nothing could run.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -47,7 +35,7 @@ Record = Annotated[
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code. A user's mistake is one line, no traceback."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     # Typer's usage errors, by the base class of the one that it exports.
     usage_error = typer.BadParameter.__mro__[1]
     try:
@@ -60,20 +48,13 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = GOOD
     except Exception as e:
-        known = _designed(e)
+        from kernelwright.workbench import terminal
+
+        known = terminal.exit_code_of(e)
         if known is None:
             raise
         code = _say(known, str(e), arguments)
     sys.exit(code or GOOD)
-
-
-def _designed(e: Exception) -> int | None:
-    """The exit code of an error that the library raises in words for its user, or None."""
-    for (module, name), code in DESIGNED.items():
-        kind = getattr(sys.modules.get(f"kernelwright.{module}"), name, None)
-        if kind and isinstance(e, kind):
-            return code
-    return None
 
 
 def _say(code: int, message: str, arguments: list[str]) -> int:
@@ -95,28 +76,10 @@ def _waiting(what: str, out: Output) -> AbstractContextManager[Callable[[str], N
     return terminal.waiting(what, out)
 
 
-def _operators(names: list[str] | None) -> list[str]:
-    """The names as given; a folder (anything with a slash) is imported and stands for the
-    operators in it."""
-    found: list[str] = []
-    for name in names or ():
-        if "/" in name:
-            from kernelwright.workbench import scaffold
+def _mistake(what: str) -> Exception:
+    from kernelwright.workbench import terminal
 
-            found += scaffold.load(Path(name))
-        else:
-            found.append(name)
-    return found
-
-
-def _checked(call: Callable[[], Any]) -> Any:
-    """A call that answers a wrong argument with a ValueError."""
-    try:
-        return call()
-    except ValueError as e:
-        if _designed(e) is not None:
-            raise
-        raise typer.BadParameter(str(e)) from None
+    return terminal.Mistake(what)
 
 
 @app.command("list")
@@ -161,12 +124,12 @@ def verify(
       kernelwright verify softmax.triton_row --json
     """
     with _output(as_json) as out:
-        from kernelwright.workbench import show
+        from kernelwright.workbench import scaffold, show
         from kernelwright.workbench import verify as module
 
         with _waiting("verifying", out):
             shown = None if as_json else lambda row: out.print(show.verified(row))
-            result = module.verify(_operators(names), on_result=shown)
+            result = module.verify(scaffold.operators(names or ()), on_result=shown)
         if record:
             from kernelwright.machine import here, slug
             from kernelwright.toolchain.settings import settings
@@ -242,9 +205,9 @@ def bench(
     with _output(as_json) as out:
         with _waiting("getting ready", out) as say:
             from kernelwright.workbench import bench as module
-            from kernelwright.workbench import listing, records, show
+            from kernelwright.workbench import listing, records, scaffold, show
 
-            ladders = listing.named(_operators(ops))
+            ladders = listing.named(scaffold.operators(ops))
 
             def on_case(ladder: Any, at: Any, result: Any) -> None:
                 if result is None:
@@ -275,11 +238,11 @@ def tune(
     """
     with _output(as_json) as out:
         with _waiting("getting ready", out) as say:
-            from kernelwright.workbench import listing, show
+            from kernelwright.workbench import listing, scaffold, show
             from kernelwright.workbench import tune as module
 
             found: list[Any] = []
-            for ladder in listing.named(_operators(ops)):
+            for ladder in listing.named(scaffold.operators(ops)):
 
                 def on_case(case: Any, tried: Any, name: str = ladder.name) -> None:
                     say(f"{name} {case.id}: {len(tried)} rungs and configs tried")
@@ -313,11 +276,12 @@ def inspect(
     with _output(as_json) as out:
         with _waiting(f"compiling {rung} for {arch}", out):
             from kernelwright.workbench import inspect as module
-            from kernelwright.workbench import listing, show
+            from kernelwright.workbench import listing, show, terminal
 
             ladder, chosen = listing.rung_named(rung)
             at = listing.case_named(ladder, case) if case else None
-            found = _checked(lambda: module.inspect(ladder, chosen.name, at, arch))
+            with terminal.checked():
+                found = module.inspect(ladder, chosen.name, at, arch)
         texts = [k for k, on in (("ptx", ptx), ("sass", sass), ("ttgir", ttgir)) if on]
         if as_json:
             out.emit([i.as_json(texts=bool(texts)) for i in found])
@@ -373,7 +337,7 @@ def report(
       kernelwright report -o /tmp/ladders.html
     """
     if not output.parent.is_dir():
-        raise typer.BadParameter(f"-o: there is no folder {output.parent}")
+        raise _mistake(f"-o: there is no folder {output.parent}")
     with _output(as_json) as out:
         with _waiting("drawing the report", out):
             import kernelwright.ops  # noqa: F401

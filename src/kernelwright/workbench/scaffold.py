@@ -7,6 +7,7 @@ import importlib
 import keyword
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 
@@ -70,6 +71,15 @@ def load(folder: Path) -> list[str]:
     sys.path.insert(0, str(folder.parent))
     importlib.import_module(folder.name)
     return [ladder.name for ladder in ladders() if ladder.name not in before]
+
+
+def operators(names: Iterable[str]) -> list[str]:
+    """Names of operators as given; a folder (anything with a slash) is loaded and stands for the
+    operators in it."""
+    found: list[str] = []
+    for name in names:
+        found += load(Path(name)) if "/" in name else [name]
+    return found
 
 
 def _enter(path: Path, op: str) -> Path:

@@ -13,6 +13,45 @@ from typing import Any
 
 from rich.console import Console
 
+USAGE, NOTHING = 2, 3
+
+#: Errors that the library raises in words for its user, and the exit code of each. By name: what
+#: was never imported cannot have been raised.
+DESIGNED = {
+    ("workbench.terminal", "Mistake"): USAGE,
+    ("workbench.material", "UnknownCase"): USAGE,
+    ("workbench.scaffold", "CannotScaffold"): USAGE,
+    ("dispatch", "UnknownOperator"): USAGE,
+    ("contract", "UnknownRung"): USAGE,
+    ("contract", "Unsupported"): NOTHING,
+    ("toolchain", "ToolchainError"): NOTHING,
+    ("workbench.tune", "NoGpu"): NOTHING,
+}
+
+
+class Mistake(Exception):
+    """What the user asked for cannot be; the message says why in a line."""
+
+
+def exit_code_of(e: Exception) -> int | None:
+    """The exit code of a designed error; None for a defect, which deserves its traceback."""
+    for (module, name), code in DESIGNED.items():
+        kind = getattr(sys.modules.get(f"kernelwright.{module}"), name, None)
+        if kind and isinstance(e, kind):
+            return code
+    return None
+
+
+@contextmanager
+def checked() -> Generator[None, None, None]:
+    """A call that answers a wrong argument with a ValueError in words."""
+    try:
+        yield
+    except ValueError as e:
+        if exit_code_of(e) is not None:
+            raise
+        raise Mistake(str(e)) from None
+
 
 class Output(Console):
     """A console that keeps its lines whole where nobody is watching; `emit` writes JSON."""
