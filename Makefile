@@ -6,6 +6,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 QUICK := --quick
+# One GPU runs one test at a time.
+PARALLEL = $(shell $(BIN)/python -c "import torch, xdist; print('' if torch.cuda.is_available() \
+  else '-n auto')" 2>/dev/null)
 CUDA_C := $(shell git ls-files '*.cu' '*.cuh' '*.c')
 
 .PHONY: bench test lint tables clean
@@ -16,7 +19,7 @@ bench: .venv/ready
 	KW_RECORDS=.cache/records $(BIN)/kernelwright report -o report.html
 
 test: .venv/ready
-	$(BIN)/pytest -n auto
+	$(BIN)/python -m pytest $(PARALLEL)
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

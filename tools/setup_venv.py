@@ -64,10 +64,8 @@ def _beside_the_systems(extras: str) -> None:
     if not missing:
         return
     print(f"Downloading what is missing: {', '.join(missing)}", flush=True)
-    failed = [m for m in missing if subprocess.run([*pip, m]).returncode]
-    if failed:
-        print(f"Could not be installed: {', '.join(failed)}.")
-        print("`kernelwright env` says which backends that leaves out.")
+    if subprocess.run([*pip, "--retries", "1", "--timeout", "10", *missing]).returncode:
+        print("They could not be installed: `kernelwright env` says what that leaves out.")
 
 
 def _missing(extras: list[str]) -> list[str]:
