@@ -29,8 +29,9 @@ def fits(gpu, params, grads, exp_avgs, exp_avg_sqs, **others):
     return None
 
 
-def order(gpu, **args):
-    return ("triton_each",)
+def order(gpu, params, **others):
+    # two launches a parameter: on lists of many small ones PyTorch's multi-tensor kernel is ahead
+    return ("triton_each",) if len(params) <= 4 else ()
 
 
 def bucket(params, **others):
