@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch._functorch.aot_autograd import aot_module_simplified
+from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
@@ -271,7 +271,7 @@ class Graphs:
                 if str(node.target).startswith("kernelwright"):
                     self.targets.append(str(node.target))
                     self.rungs.append(node.kwargs.get("rung"))
-            return graph
+            return make_boxed_func(graph.forward)
 
         return aot_module_simplified(module, inputs, fw_compiler=keep, bw_compiler=keep)
 

@@ -247,8 +247,8 @@ def one_buffer_for_all_calls():
     buffers = {}
 
     def call(x, dim):
-        y = buffers.setdefault((x.shape, x.dtype), torch.empty(x.shape, dtype=x.dtype))
-        return y.to(x.device).copy_(softmax(x, dim))
+        y = softmax(x, dim)
+        return buffers.setdefault((x.shape, x.dtype), torch.empty_like(y)).copy_(y)
 
     return call
 
@@ -266,15 +266,17 @@ def output_cached_by_pointer():
 
 
 @rejected_by("other addresses")
-def first_addresses_captured():
-    """Goes on reading where the arguments of a warm-up call lay, like a graph replayed without
-    copying the new ones in."""
-    seen = []
+def addresses_captured():
+    """Goes on reading where the arguments of the last call that was repeated lay, like a graph
+    replayed without copying the new ones in."""
+    last, captured = [None], [None]
 
     def call(x, dim):
-        if len(seen) < 4:
-            seen.append(x)
-        return softmax(seen[-1] if seen[-1].shape == x.shape else x, dim)
+        if x.data_ptr() == last[0]:
+            captured[0] = x
+        last[0] = x.data_ptr()
+        usable = captured[0] is not None and captured[0].shape == x.shape
+        return softmax(captured[0] if usable else x, dim)
 
     return call
 
@@ -311,13 +313,17 @@ def not_deterministic():
 
 @rejected_by("current stream", shape=(4, 1000), gpu=True)
 def side_stream():
+    """Waits for the arguments, but nobody waits for the result."""
     streams = []
 
     def call(x, dim):
         if not streams:
             streams.append(torch.cuda.Stream())
+        y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        streams[0].wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(streams[0]):
-            return softmax(x, dim)
+            torch.cuda._sleep(2_000_000)
+            return y.copy_(softmax(x, dim))
 
     return call
 

@@ -11,6 +11,8 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -149,16 +151,17 @@ def _rows(root: Path) -> Iterator[LedgerRow]:
         )
 
 
-def _wanted(lad: Ladder) -> Iterator[tuple[str, str]]:
+@cache
+def _wanted(lad: Ladder) -> tuple[tuple[str, str], ...]:
     """(bench case, the rung that the ladder's order wants for it on an H200), proven or not."""
+    found = []
     for case in lad.operator.cases:
         if case.use == "bench":
             call = specs_of(lad, case)
-            for name in lad.order(H200, **call):
-                rung = lad.rung(name)
-                if rung.serves and not (rung.supports and rung.supports(H200, **call)):
-                    yield case.id, name
-                    break
+            rungs = (lad.rung(name) for name in lad.order(H200, **call))
+            fit = (r for r in rungs if r.serves and not (r.supports and r.supports(H200, **call)))
+            found += [(case.id, rung.name) for rung in islice(fit, 1)]
+    return tuple(found)
 
 
 def _of_lines(root: Path) -> Iterator[str]:
