@@ -157,6 +157,16 @@ def test_the_incoming_gradient_may_have_any_strides(public, how):
     agree(ours, theirs, torch.float32)
 
 
+@mapped
+def test_the_incoming_gradient_may_be_the_result_itself(public):
+    def twice(fn):
+        tensors = public.tensors(grad=True)
+        y = fn(*tensors)
+        return torch.autograd.grad(y, tensors, y.detach())
+
+    agree(twice(public.kw), twice(public.pytorch), torch.float32)
+
+
 @publics
 def test_without_gradient_nothing_is_saved(public):
     tensors = public.tensors(grad=True)

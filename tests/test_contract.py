@@ -446,6 +446,23 @@ def test_hash_covers_code_imports_and_headers(sources, name, old, new):
     assert sources() != sources(**{name: sources.files[name].replace(old, new)})
 
 
+def test_hash_is_the_same_in_every_python(sources):
+    """The text that is hashed names no field that a syntax tree has in some versions only."""
+    tree = proof.ast.parse("@jit\ndef f(x, *, n: int = 4) -> None:\n    return g(x)[0]\n")
+    assert proof._dump(tree) == (
+        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='x')], "
+        "kwonlyargs=[arg(arg='n', annotation=Name(id='int', ctx=Load()))], "
+        "kw_defaults=[Constant(value=4)]), body=[Return(value=Subscript(value=Call("
+        "func=Name(id='g', ctx=Load()), args=[Name(id='x', ctx=Load())]), "
+        "slice=Constant(value=0), ctx=Load()))], decorator_list=[Name(id='jit', ctx=Load())], "
+        "returns=Constant())])"
+    )
+    # what 3.12 adds where there is nothing
+    function = tree.body[0]
+    function.type_params, function._fields = [], (*function._fields, "type_params")
+    assert "type_params" not in proof._dump(tree)
+
+
 def test_every_rung_has_a_hash_and_its_kernels_are_in_it():
     for x in ladders():
         for rung in x.rungs:

@@ -13,6 +13,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from kernelwright.contract import Ladder, Rung
 
@@ -87,5 +88,15 @@ def _stripped(path: Path) -> str:
             first = body[0].value
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]
-    # dump, not unparse: unparse's text differs between Python versions
-    return ast.dump(tree, annotate_fields=False)
+    return _dump(tree)
+
+
+def _dump(node: Any) -> str:
+    """A syntax tree as text that is the same in every Python: `ast.unparse` writes other text,
+    and `ast.dump` other empty fields (3.12 has `type_params`), from one version to the next."""
+    if isinstance(node, ast.AST):
+        filled = [(k, v) for k, v in ast.iter_fields(node) if v is not None and v != []]
+        return f"{type(node).__name__}({', '.join(f'{k}={_dump(v)}' for k, v in filled)})"
+    if isinstance(node, list):
+        return f"[{', '.join(map(_dump, node))}]"
+    return repr(node)
