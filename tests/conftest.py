@@ -20,7 +20,8 @@ from kernelwright import toolchain
 logging.getLogger("torch.__trace").propagate = False  # thousands of lines beside a failure
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected_skips.txt"
-COUNTED = ("test_ops.py", "test_binding.py", "wrong/test_wrong.py")
+OPS = "test_ops.py"
+UNCOUNTED = "test_report.py"  # whether it finds a browser is no news about kernels
 GPU = torch.cuda.is_available()
 
 if not GPU:
@@ -44,12 +45,13 @@ class Account:
     """What ran and what did not, as `pytest_runtest_logreport` hears it from every worker."""
 
     def __init__(self):
-        self.ran, self.skipped = Counter(), defaultdict(Counter)
+        self.files, self.ran, self.skipped = set(), Counter(), defaultdict(Counter)
 
     def hear(self, report):
-        file = next((f for f in COUNTED if report.nodeid.split("::")[0].endswith(f)), None)
-        if file is None or not (report.when == "call" or report.skipped):
+        file = report.nodeid.split("::")[0].rpartition("tests/")[2]
+        if file == UNCOUNTED or not (report.when == "call" or report.skipped):
             return
+        self.files.add(file)
         properties = dict(report.user_properties)
         key = (file, properties.get("rung", ""))
         if report.skipped:
@@ -60,24 +62,28 @@ class Account:
     def leave_out(self):
         """Count the cases that test_ops.py did not even collect here."""
         from kernelwright.dispatch import ladders
-        from kernelwright.workbench.verify import here, skip
+        from kernelwright.workbench.verify import here
+        from kernelwright.workbench.where import skip
 
         for ladder in ladders():
             for rung in ladder.rungs:
                 for case in ladder.operator.cases:
                     why = skip(ladder, rung, rung.configs[0], case, here())
                     if why:
-                        self.skipped["test_ops.py", f"{ladder.name}.{rung.name}"][why] += 1
+                        self.skipped[OPS, f"{ladder.name}.{rung.name}"][why] += 1
 
-    def lines(self, files):
-        keys = sorted({*self.ran, *self.skipped})
-        for file in files:
-            yield f"[{file}]"
-            for key in (k for k in keys if k[0] == file):
-                reasons = [f"{n} {why}" for why, n in sorted(self.skipped[key].items())]
-                if key[1] or reasons:
-                    ran = [f"{self.ran[key]} ran"] if key[1] else []
-                    yield f"{key[1] or 'skipped'}: {'; '.join(ran + reasons)}"
+    def sections(self):
+        """Lines by file: one for each rung, or one for a file whose tests name none."""
+        found = {}
+        for key in sorted({*self.ran, *self.skipped}):
+            file, rung = key
+            reasons = [f"{n} {why}" for why, n in sorted(self.skipped[key].items())]
+            if rung or reasons:
+                ran = [f"{self.ran[key]} ran"] if rung else []
+                found.setdefault(file, []).append(
+                    f"{rung or 'skipped'}: {'; '.join(ran + reasons)}"
+                )
+        return found
 
 
 account = Account()
@@ -92,38 +98,32 @@ def pytest_sessionfinish(session):
     config = session.config
     if hasattr(config, "workerinput") or config.option.collectonly:
         return
-    seen = [f for f in COUNTED if any(k[0] == f for k in (*account.ran, *account.skipped))]
-    if "test_ops.py" in seen:
+    if OPS in account.files:
         account.leave_out()
-    config.account_lines = lines = list(account.lines(seen))
     partial = any("::" in a for a in config.args) or any(
         config.getoption(o) for o in ("keyword", "markexpr", "lf", "maxfail")
     )
-    config.account_diff = []
     if GPU or sys.platform != "linux" or partial:
         return
+    mine, before = account.sections(), _committed()
+    after = {f: lines for f, lines in before.items() if f not in account.files} | mine
     if config.option.write_skips:
-        EXPECTED.write_text("\n".join(_sections(EXPECTED, COUNTED, lines)) + "\n")
-    else:
-        config.account_diff = list(
-            difflib.unified_diff(
-                _committed(seen), lines, "expected_skips.txt", "here", "", "", 0, ""
-            )
-        )
-        if config.account_diff and session.exitstatus == 0:
+        EXPECTED.write_text("\n".join(_text(after)) + "\n")
+    elif after != before:
+        lines = difflib.unified_diff(_text(before), _text(after), EXPECTED.name, "here", n=0)
+        config.account_diff = [line.rstrip() for line in lines]
+        if session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if not getattr(config, "account_lines", None):
-        return
     rungs = sum(n for (_, rung), n in account.ran.items() if rung)
     left = sum(sum(c.values()) for (_, rung), c in account.skipped.items() if rung)
-    terminalreporter.write_line(f"rung x case pairs: {rungs} ran, {left} did not")
-    if config.account_diff:
+    if rungs or left:
+        terminalreporter.write_line(f"rung x case pairs: {rungs} ran, {left} did not")
+    if getattr(config, "account_diff", None):
         terminalreporter.write_sep("=", "what did not run has changed", red=True)
-        for line in config.account_diff:
-            terminalreporter.write_line(line)
+        terminalreporter.write_line("\n".join(config.account_diff))
         terminalreporter.write_line("If that is meant: pytest tests --write-skips, and commit.")
 
 
@@ -132,25 +132,16 @@ def _reason(report) -> str:
     return text.removeprefix("Skipped: ")
 
 
-def _committed(files) -> list[str]:
-    return [line for f in files for line in _by_file(EXPECTED).get(f, [])]
-
-
-def _sections(path, files, lines) -> list[str]:
-    """The committed lines with those of the files that ran replaced."""
-    fresh = _split(lines)
-    merged = {**_by_file(path), **fresh}
-    return [line for f in files for line in merged.get(f, [])]
-
-
-def _by_file(path) -> dict[str, list[str]]:
-    return _split(path.read_text().splitlines()) if path.exists() else {}
-
-
-def _split(lines) -> dict[str, list[str]]:
+def _committed() -> dict[str, list[str]]:
+    """The committed lines by file."""
     found, current = {}, []
-    for line in lines:
+    for line in EXPECTED.read_text().splitlines() if EXPECTED.exists() else ():
         if line.startswith("["):
             current = found[line.strip("[]")] = []
-        current.append(line)
+        else:
+            current.append(line)
     return found
+
+
+def _text(sections: dict[str, list[str]]) -> list[str]:
+    return [line for file in sorted(sections) for line in (f"[{file}]", *sections[file])]

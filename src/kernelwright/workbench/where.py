@@ -1,0 +1,89 @@
+"""Which cases run on which machine: the written rule."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelwright import toolchain
+from kernelwright.contract import Case, Config, Ladder, Rung
+
+#: Elements of the largest case that a backend takes without a GPU. The interpreter runs 1e6
+#: elements/s, the simulator 434 threads/s where they meet at barriers.
+LIMIT = {"torch": 2**18, "inductor": 2**13, "triton": 2**14, "numba": 200}
+
+
+def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> str | None:
+    """Why a case is left to another machine, or None. The whole rule is here.
+
+    With a GPU, everything runs but the bench cases, which bench proves on the launch path that it
+    times; configs after the first leave out what is larger than 2**31 elements. Without one, a
+    backend takes cases up to LIMIT elements; inductor and the simulator take a handful; configs
+    after the first take the thorough cases, but call the rung once on each.
+    """
+    if device == "cuda":
+        if case.use == "bench":
+            return "bench proves it before timing it"
+        if case.use == "big" and (config != rung.configs[0] or not rung.serves):
+            return "more than 2**31 elements: by serving rungs, with their first config"
+        if rung.backend == "inductor" and case not in handful(ladder, rung.backend):
+            return "each case is a compilation of seconds: a handful"
+        return None
+    missing = toolchain.missing(rung.backend, torch.device(device))
+    if missing:
+        return missing
+    if case.use == "big":
+        return "more than 2**31 elements: on a GPU"
+    if case.numel > LIMIT[rung.backend]:
+        return f"more than {LIMIT[rung.backend]} elements: on a GPU"
+    if rung.backend in ("inductor", "numba") and case not in handful(ladder, rung.backend):
+        return f"{rung.backend} takes a handful of cases without a GPU"
+    if config != rung.configs[0] and case not in thorough_cases(ladder):
+        return "further configs take a case of each dtype and layout without a GPU"
+    return None
+
+
+@cache
+def thorough_cases(ladder: Ladder) -> tuple[Case, ...]:
+    """The cases that run every check: of ordinary values and some size, the first two shapes of
+    each dtype, the first of each dtype and layout, the first of each set of parameters."""
+    kept: list[Case] = []
+    shapes: dict[torch.dtype, set[tuple[int, ...]]] = {}
+    layouts: set[tuple[torch.dtype, str]] = set()
+    params: set[tuple[tuple[str, Any], ...]] = set()
+    for c in ladder.operator.cases:
+        if c.use != "verify" or c.values != "normal" or c.numel <= 32:
+            continue
+        seen = shapes.setdefault(c.dtype, set())
+        more_shapes = len(seen) < 2 and c.shape not in seen
+        if more_shapes or (c.dtype, c.layout) not in layouts or c.params not in params:
+            kept.append(c)
+            seen.add(c.shape)
+            layouts.add((c.dtype, c.layout))
+            params.add(c.params)
+    return tuple(kept)
+
+
+@cache
+def handful(ladder: Ladder, backend: str) -> tuple[Case, ...]:
+    """The cases of a backend where each costs seconds. A compilation: one thorough case of each of
+    two dtypes. A simulation, which knows little but float32: the first three shapes, and one case
+    of each further set of parameters."""
+    if backend == "inductor":
+        first: dict[torch.dtype, Case] = {}
+        for c in thorough_cases(ladder):
+            first.setdefault(c.dtype, c)
+        return tuple(first.values())[:2]
+    kept: list[Case] = []
+    small: set[tuple[int, ...]] = set()
+    params: set[tuple[tuple[str, Any], ...]] = set()
+    for c in ladder.operator.cases:
+        plain = c.dtype == torch.float32 and c.layout == "contiguous" and c.values == "normal"
+        if plain and 0 < c.numel <= LIMIT["numba"]:
+            if len(small | {c.shape}) <= 3 or c.params not in params:
+                kept.append(c)
+            small.add(c.shape)
+            params.add(c.params)
+    return tuple(kept)

@@ -1,0 +1,109 @@
+"""The public functions of tensors beside PyTorch's, for tests of what PyTorch asks of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kernelwright as kw
+from kernelwright.dispatch import ladders
+from kernelwright.ops.dropout.philox import factor
+from kernelwright.workbench.trial import copy_of
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+
+
+def randn(*shape, dtype=torch.float32, seed=0, device=DEVICE):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, dtype=torch.float64, generator=generator).to(device, dtype)
+
+
+def torch_dropout(x, p):
+    """Dropout's definition in plain PyTorch, drawing its seed as `kw.dropout` does."""
+    seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=x.device)
+    return x * factor(x.shape, seed, p).to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Public:
+    """A public function of tensors, and PyTorch's; `more`: shapes of further tensors, `rest`:
+    other arguments."""
+
+    ours: Callable
+    torch: Callable
+    more: tuple = ()
+    rest: tuple = ()
+
+    def call(self, fn, *tensors):
+        torch.manual_seed(3)
+        return fn(*tensors, *self.rest)
+
+    def kw(self, *tensors):
+        return self.call(self.ours, *tensors)
+
+    def pytorch(self, *tensors):
+        return self.call(self.torch, *tensors)
+
+    def tensors(self, shape=(4, 6, 33), dtype=torch.float32, grad=False):
+        shapes = (shape, *((shape[-1],) if m == "columns" else m for m in self.more))
+        made = [randn(*s, dtype=dtype, seed=i) for i, s in enumerate(shapes)]
+        return [t.requires_grad_() for t in made] if grad else made
+
+
+PUBLIC = {
+    "softmax": Public(kw.softmax, F.softmax, rest=(-1,)),
+    "softmax dim 1": Public(lambda x: kw.softmax(x, 1), lambda x: F.softmax(x, 1)),
+    "gelu": Public(kw.gelu, F.gelu),
+    "gelu tanh": Public(
+        lambda x: kw.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh")
+    ),
+    "sum": Public(kw.sum, torch.sum),
+    "sum dims": Public(lambda x: kw.sum(x, (0, -1)), lambda x: torch.sum(x, (0, -1))),
+    "sum keepdim": Public(
+        lambda x: kw.sum(x, 1, keepdim=True), lambda x: torch.sum(x, 1, keepdim=True)
+    ),
+    "rms_norm": Public(
+        lambda x, w: kw.rms_norm(x, w.shape, w),
+        lambda x, w: F.rms_norm(x, w.shape, w),
+        more=("columns",),
+    ),
+    "rms_norm without weight": Public(
+        lambda x: kw.rms_norm(x, x.shape[-1:]), lambda x: F.rms_norm(x, x.shape[-1:])
+    ),
+    "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
+}
+# no vmap over a random operator without saying how samples draw; adamw changes its arguments
+MAPPED = {k: v for k, v in PUBLIC.items() if k != "dropout"}
+publics = pytest.mark.parametrize("public", PUBLIC.values(), ids=PUBLIC)
+mapped = pytest.mark.parametrize("public", MAPPED.values(), ids=MAPPED)
+dtypes = pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+LAYOUT = {
+    "transposed": lambda t: t.mT.contiguous().mT,
+    "sliced": lambda t: torch.cat([t, t], -1)[..., : t.shape[-1]],
+    "permuted": lambda t: t.permute(2, 0, 1).contiguous().permute(1, 2, 0),
+    "expanded": lambda t: t[:1].expand(t.shape),
+}
+
+
+def with_gradients(fn, tensors, grad=None):
+    """(result, gradients) of a function of tensors."""
+    leaves = [copy_of(t.detach()).requires_grad_() for t in tensors]
+    y = fn(*leaves)
+    if grad is None:
+        grad = randn(*y.shape, dtype=y.dtype, seed=9)
+    return y, torch.autograd.grad(y, leaves, grad)
+
+
+def agree(ours, theirs, dtype):
+    tolerance = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3}
+    t = tolerance.get(dtype, 2e-2)
+    torch.testing.assert_close(ours, theirs, rtol=t, atol=t)
+
+
+def ladders_by_name():
+    return {x.name: x for x in ladders()}
