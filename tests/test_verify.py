@@ -212,8 +212,11 @@ def test_check_finds_defaults_without_proof_and_a_proof_that_is_not_written(writ
 
 
 def test_peers_and_controls_have_no_source_of_ours(written):
+    peer = line(rung="peer:liger", hash=None, config=None, budget=None)
+    assert not [p for p in ledger.check(written(peer)) if p.startswith("nvidia-h200/")]
     lines = [
-        line(rung=name, hash=None, config=None) for name in ("peer:liger", "control", "roof:r1w1")
+        line(rung=name, hash=None, config=None, error=None, budget=None)
+        for name in ("peer:liger", "control", "roof:r1w1")
     ]
     assert not [p for p in ledger.check(written(*lines)) if p.startswith("nvidia-h200/")]
 
