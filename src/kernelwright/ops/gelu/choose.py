@@ -11,6 +11,7 @@ BLOCK_CONFIGS = (
     {"block": 2048, "num_warps": 4},
     {"block": 4096, "num_warps": 8},
     {"block": 512, "num_warps": 4},
+    {"block": 256, "num_warps": 4},
 )
 THREAD_CONFIGS = ({"block": 256}, {"block": 512})
 VEC16_CONFIGS = (

@@ -81,7 +81,7 @@ RUNGS = (
     _step(
         "flagged",
         "one launch, partial sums carry their own flag: no counter, no fence",
-        choose.STREAM,
+        choose.FLAGGED,
         choose.fits_split_rows,
         heuristic=choose.choose_stream,
     ),

@@ -23,6 +23,13 @@ STREAM = (
     {"block": 256, "vecs": 8, "blocks_per_sm": 4},
     {"block": 1024, "vecs": 4, "blocks_per_sm": 1},
 )
+# Blocks that carry their own flag need not be resident together: a tile each, placed by the GPU as
+# others end, leaves no ragged last round.
+FLAGGED = (
+    *STREAM,
+    {"block": 512, "vecs": 8, "blocks_per_sm": 8},
+    {"block": 512, "vecs": 4, "blocks_per_sm": 16},
+)
 ROWS = (
     {"block": 256, "lanes": 8, "vecs": 4},
     {"block": 256, "lanes": 32, "vecs": 4},
@@ -102,7 +109,7 @@ def order(gpu, x, dim, to=None):
         return ("cuda_columns",)
     # rows that leave SMs without work, and are long enough that combining blocks costs less
     if r.outer < gpu.sms and r.n * x.itemsize > 32768:
-        return "cuda_last_block", "cuda_rows", "triton_block"
+        return "cuda_flagged", "cuda_rows", "triton_block"
     return "cuda_rows", "triton_block"
 
 
