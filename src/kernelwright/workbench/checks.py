@@ -195,13 +195,13 @@ def current_stream(trial: Trial) -> str | None:
     """All work is on the current stream: right where only that stream was waited for, and its
     arguments were written late."""
     want = trial.expected(seed=1)
-    fenced = Fenced(trial.expected().args)
-    trial.call(fenced.args)  # builds what has to be built
+    earlier = Fenced(trial.expected().args)  # alive until the end, so the late ones lie elsewhere
+    trial.call(earlier.args)  # builds what has to be built
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(20_000_000)  # some 10 ms
-        fenced.refill(want.args)
+        fenced = Fenced(want.args)
         results = [r.clone() for r in trial.call(fenced.args)]
         stream.synchronize()
         why = trial.judge(tuple(results), want)
@@ -229,9 +229,14 @@ def graph_replay(trial: Trial) -> str | None:
     trial.call(fenced.args)
     fenced.refill(trial.expected().args)
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = trial.call(fenced.args)
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    try:
+        with torch.cuda.graph(graph, pool=pool):
+            results = trial.call(fenced.args)
+    except Exception as e:  # noqa: BLE001 - whatever a candidate raises is why
+        # a capture that could not end leaves the allocator recording, and its cache unfreeable
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        return f"cannot be captured: {type(e).__name__}: {str(e).splitlines()[0]}"
     for seed in (1, 2):
         want = trial.expected(seed=seed)
         fenced.refill(want.args)
