@@ -1,5 +1,6 @@
 """The operators. A new one is a folder here and a line below."""
 
+from kernelwright import toolchain
 from kernelwright.dispatch import use
 
 from ._ask import explain, warmup
@@ -9,5 +10,7 @@ from .gelu import gelu
 from .rms_norm import rms_norm
 from .softmax import softmax
 from .sum import sum
+
+toolchain.claim()
 
 __all__ = ["adamw", "dropout", "explain", "gelu", "rms_norm", "softmax", "sum", "use", "warmup"]

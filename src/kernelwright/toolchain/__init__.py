@@ -24,6 +24,7 @@ __all__ = [
     "CompiledDuringCapture",
     "ToolchainError",
     "bind",
+    "claim",
     "compile_only",
     "compiling",
     "inductor",
@@ -37,6 +38,14 @@ def missing(backend: str, device: torch.device) -> str | None:
     from . import availability
 
     return availability.missing(backend, device.type)
+
+
+def claim() -> None:
+    """Without a GPU, decide that triton interprets, before torch.compile imports it otherwise."""
+    if not compiling():
+        from . import interpreter
+
+        interpreter.claim()
 
 
 def prepare(backend: str) -> None:

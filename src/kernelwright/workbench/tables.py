@@ -5,7 +5,8 @@
 
 A marker names its table:
 
-    <!-- table:operators -->            every operator and its best rung
+    <!-- table:operators -->            every operator, in means over its cases
+    <!-- table:host -->                 what a call of a public function costs the host
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
     <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
@@ -15,6 +16,7 @@ A marker names its table:
 from __future__ import annotations
 
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -29,7 +31,7 @@ MACHINE = "nvidia-h200"  # whose records the READMEs show
 ROOT = Path(__file__).resolve().parents[3]
 OPS = Path(kernelwright.ops.__file__).parent
 MARKED = re.compile(r"(<!-- table:([^>]+?) -->\n)(.*?)(<!-- /table -->)", re.S)
-PICTURE = "softmax"  # the ladder of README's picture
+PICTURE = "sum"  # the ladder of README's picture
 
 
 def texts() -> dict[Path, str]:
@@ -53,21 +55,26 @@ def render(name: str, found: list[Record]) -> str:
     kind, *rest = name.split()
     if kind == "operators" and not rest:
         return operators(found)
+    if kind == "host" and not rest:
+        return _host(found)
     if not rest and kind in {x.name for x in ladders()}:
         return _ladder(found, kind)
     if kind == "ladder" and rest:
         return _ladder(found, *rest)
     if kind == "cases" and len(rest) == 1:
         return _cases(found, rest[0])
-    raise ValueError(f"table:{name}: there are table:operators, table:ladder OP [CASE], cases OP")
+    raise ValueError(f"table:{name}: there are table:operators, host, ladder OP [CASE], cases OP")
 
 
 def operators(found: list[Record]) -> str:
-    """Every ladder in a line: its rungs, its best one and how near the roof it comes."""
-    rows = [["operator", "rungs", "proven", "best rung written here", "of roof", "over torch"]]
+    """Every ladder in a line: its rungs, and over all its timed cases the geometric means of its
+    best rung written here against the roof, PyTorch and the best peer."""
+    head = ["operator", "rungs", "proven", "timed cases", "of roof", "over torch", "over best peer"]
+    rows = [head]
     for lad in ladders():
-        table = figures.headline(lad, MACHINE, found)
-        best = table.ours if table else None
+        cases = figures.timed_cases(lad, MACHINE, found)
+        timed = [figures.table(lad, MACHINE, c, found) for c in cases]
+        best = [(t.ours, t) for t in timed if t.ours]
         gpu = [r for r in lad.rungs if r.is_gpu]
         proven = sum(bool(proven_on(lad, r)) for r in gpu)
         folder = (lad.folder).relative_to(ROOT).as_posix()
@@ -76,17 +83,37 @@ def operators(found: list[Record]) -> str:
                 f"[{lad.name}]({folder})",
                 str(len(lad.rungs)),
                 f"{proven} of {len(gpu)}",
-                f"`{best.name}`" if best else "no record",
-                percent(best.of_roof) if best else "",
-                times(_over_native(best, table)) if best and table else "",
+                str(len(best)) if best else "no record",
+                percent(_mean([row.of_roof for row, _ in best])),
+                times(_mean([_over_native(row, t) for row, t in best])),
+                times(_mean([row.over_best for row, _ in best])),
             ]
         )
-    return _markdown(rows, "llrlrr")
+    return _markdown(rows, "lrrrrrr")
+
+
+def _mean(ratios: list[float | None]) -> float | None:
+    known = [r for r in ratios if r]
+    return statistics.geometric_mean(known) if known else None
 
 
 def _over_native(row: Row, table: Table) -> float | None:
     native = next((r.record for r in table.rows if r.name == "native"), None)
     return records.ratio(row.record, native) if row.record and native else None
+
+
+def _host(found: list[Record]) -> str:
+    """Public functions beside PyTorch's own, on the smallest timed case."""
+    rows = [["host time of a call", "kw", "torch", "kw / torch"]]
+    for lad in ladders():
+        by_name = {r.rung: r for r in found if r.operator == lad.name and r.rung[:5] == "host:"}
+        for suffix, what in (("", "no gradient"), ("+backward", "forward and backward")):
+            ours, theirs = (by_name.get(f"host:{who}{suffix}") for who in ("kw", "torch"))
+            if ours and theirs and ours.run == theirs.run:
+                a, b = records.median(ours.host), records.median(theirs.host)
+                name = f"{lad.name}, {what}"
+                rows.append([name, microseconds(a), microseconds(b), times(a / b)])
+    return _markdown(rows, "lrrr")
 
 
 def _ladder(found: list[Record], operator: str, case: str = "") -> str:
