@@ -6,6 +6,7 @@
 A marker names its table:
 
     <!-- table:operators -->            every operator, in means over its cases
+    <!-- table:fusion -->               what one kernel saves over several
     <!-- table:host -->                 what a call of a public function costs the host
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
@@ -23,7 +24,7 @@ from pathlib import Path
 import kernelwright.ops
 from kernelwright.dispatch import ladder, ladders, proven_on
 
-from . import charts, figures, records
+from . import charts, figures, fusion, records
 from .figures import Row, Table, microseconds, percent, rate, times
 from .records import Record
 
@@ -55,6 +56,8 @@ def render(name: str, found: list[Record]) -> str:
     kind, *rest = name.split()
     if kind == "operators" and not rest:
         return operators(found)
+    if kind == "fusion" and not rest:
+        return _fusion(found)
     if kind == "host" and not rest:
         return _host(found)
     if not rest and kind in {x.name for x in ladders()}:
@@ -63,7 +66,9 @@ def render(name: str, found: list[Record]) -> str:
         return _ladder(found, *rest)
     if kind == "cases" and len(rest) == 1:
         return _cases(found, rest[0])
-    raise ValueError(f"table:{name}: there are table:operators, host, ladder OP [CASE], cases OP")
+    raise ValueError(
+        f"table:{name}: there are table:operators, fusion, host, ladder OP [CASE], cases OP"
+    )
 
 
 def operators(found: list[Record]) -> str:
@@ -100,6 +105,18 @@ def _mean(ratios: list[float | None]) -> float | None:
 def _over_native(row: Row, table: Table) -> float | None:
     native = next((r.record for r in table.rows if r.name == "native"), None)
     return records.ratio(row.record, native) if row.record and native else None
+
+
+def _fusion(found: list[Record]) -> str:
+    """Kernels and accesses as counted here, the kernels that the profiler saw and the time."""
+    timed = {(r.case, r.rung): r for r in found if r.operator == "fusion" and r.cold}
+    rows = [["", "kernels", "tensors read or written", "on the H200", ""]]
+    for row in fusion.rows():
+        record = timed.get((row.example, row.way))
+        cold = microseconds(records.median(record.cold)) if record else "no record"
+        counts = [str(row.work.kernels), str(row.work.accesses)]
+        rows.append([f"{row.example}, {row.way}", *counts, cold, record.why if record else ""])
+    return _markdown(rows, "lrrrl")
 
 
 def _host(found: list[Record]) -> str:
