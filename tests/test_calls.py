@@ -102,6 +102,11 @@ def test_explain_says_who_serves_and_why_the_others_do_not():
     ("call", "error", "words"),
     [
         (lambda: kw.softmax(torch.arange(3), 0), TypeError, "input: .*int64"),
+        (lambda: kw.softmax([1.0], 0), TypeError, "input: must be a tensor, is a list"),
+        (lambda: kw.gelu(1.0), TypeError, "input: must be a tensor, is a float"),
+        (lambda: kw.sum([1.0]), TypeError, "input: must be a tensor, is a list"),
+        (lambda: kw.rms_norm(None, (4,)), TypeError, "input: must be a tensor, is a NoneType"),
+        (lambda: kw.dropout(1.0), TypeError, "input: must be a tensor, is a float"),
         (lambda: kw.softmax(randn(3, 4), 2), IndexError, "dim: 2 is out of range .* 2 dim"),
         (lambda: kw.softmax(randn(3, 4), -3), IndexError, "dim: -3 is out of range"),
         (lambda: kw.gelu(torch.arange(3)), TypeError, "input: .*int64"),

@@ -1,5 +1,6 @@
 """What an operator promises: no GPU code, no timing, no files."""
 
+from . import arguments
 from .case import Case, case
 from .operator import (
     H200,
@@ -48,6 +49,7 @@ __all__ = [
     "TritonKernel",
     "UnknownRung",
     "Unsupported",
+    "arguments",
     "case",
     "contiguous_strides",
     "f32",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung
+from kernelwright.contract import Ladder, Rung, arguments
 from kernelwright.dispatch import bind
 
 from . import choose, spec
@@ -60,10 +60,9 @@ def dropout(
         TypeError: input is not floating point.
         ValueError: p is not a probability.
     """
+    arguments.floating("input", input)
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"p: dropout probability has to be between 0 and 1, but got {p}")
-    if not input.is_floating_point():
-        raise TypeError(f"input: must be floating point, is {input.dtype}")
     if p == 0.0 or not training or input.numel() == 0:
         return input
     seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=input.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung
+from kernelwright.contract import Ladder, Rung, arguments
 from kernelwright.dispatch import bind
 
 from . import choose, spec
@@ -94,8 +94,7 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
         TypeError: input is not floating point.
         ValueError: approximate is neither "none" nor "tanh".
     """
-    if not input.is_floating_point():
-        raise TypeError(f"input: must be floating point, is {input.dtype}")
+    arguments.floating("input", input)
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate: must be "none" or "tanh", is {approximate!r}')
     return _gelu(input, approximate)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelwright.contract import Ladder, Rung
+from kernelwright.contract import Ladder, Rung, arguments
 from kernelwright.dispatch import bind
 
 from . import choose, spec
@@ -76,6 +76,7 @@ def rms_norm(
         TypeError: input is not floating point.
         ValueError: a shape does not agree.
     """
+    arguments.floating("input", input)
     dims = tuple(normalized_shape)
     if not dims:
         raise ValueError("normalized_shape: must name at least one dimension")
@@ -85,8 +86,6 @@ def rms_norm(
         )
     if weight is not None and tuple(weight.shape) != dims:
         raise ValueError(f"weight: has shape {tuple(weight.shape)}, should be {dims}")
-    if not input.is_floating_point():
-        raise TypeError(f"input: must be floating point, is {input.dtype}")
     if eps is None:
         eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
     if len(dims) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import _get_softmax_dim
 
-from kernelwright.contract import Ladder, Rung
+from kernelwright.contract import Ladder, Rung, arguments
 from kernelwright.dispatch import bind
 
 from . import choose, spec
@@ -147,6 +147,7 @@ def softmax(
         TypeError: input is not floating point.
         IndexError: dim is out of range.
     """
+    arguments.tensor("input", input)
     ndim = input.ndim
     if dim is None:
         dim = _get_softmax_dim("softmax", ndim, _stacklevel)
@@ -158,8 +159,7 @@ def softmax(
         dtype = torch.float32
     if dtype is not None:
         input = input.to(dtype)
-    if not input.is_floating_point():
-        raise TypeError(f"input: must be floating point, is {input.dtype}")
+    arguments.floating("input", input)
     if dim >= 0:
         dim -= (
             ndim  # counted from the back, a batch dimension that vmap puts in front changes nothing

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import torch
 
-from kernelwright.contract import Ladder, Rung
+from kernelwright.contract import Ladder, Rung, arguments
 from kernelwright.dispatch import bind
 
 from . import choose, spec
@@ -136,6 +136,7 @@ def sum(
         IndexError: dim is out of range.
         ValueError: dim names a dimension twice.
     """
+    arguments.tensor("input", input)
     ndim = input.ndim
     dims = spec.every_dim(ndim) if dim is None or dim == () or dim == [] else _negative(dim, ndim)
     if dtype is None and torch.is_autocast_enabled() and input.is_cuda and input.dtype in HALF:

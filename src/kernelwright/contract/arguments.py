@@ -1,0 +1,20 @@
+"""Checks of arguments that public functions share; each error begins with the argument's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def tensor(name: str, value: Any) -> None:
+    """Raise TypeError where a value is no tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: must be a tensor, is a {type(value).__name__}")
+
+
+def floating(name: str, value: Any) -> None:
+    """Raise TypeError where a value is no tensor of floating-point numbers."""
+    tensor(name, value)
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: must be floating point, is {value.dtype}")
