@@ -507,7 +507,51 @@ def test_peers_are_skipped_by_name_when_not_installed(monkeypatch):
     assert one.result.skipped[0].why == "no_such_library is not installed"
 
 
+def test_a_random_peer_is_held_to_shape_and_dtype():
+    lad = ladder("softmax")
+    c = case((2, 3), torch.float32, dim=-1)
+    result = bench_module.BenchResult("run", {})
+    one = bench_module._Bench(lad, c, CPU, clock.CPU_QUICK, 0.0, result, {})
+    want = Expected(lad.operator, lambda x, dim: torch.softmax(x, dim), c, "cpu")
+    one.cost = lad.operator.cost(**want.args)
+    outcome = {}
+    for name, make in {
+        "other values": lambda x, dim: lambda: torch.rand_like(x),
+        "other shape": lambda x, dim: lambda: torch.rand(3, 2),
+        "other dtype": lambda x, dim: lambda: torch.rand(2, 3).half(),
+    }.items():
+        peer = Peer(name, "softmax", make, "torch", random=True)
+        outcome[name] = one._peer(peer, want, [want.args])[0].outcome
+    assert outcome == {"other values": "pass", "other shape": "wrong", "other dtype": "wrong"}
+
+
 # large results
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_beyond_a_reference_a_result_is_held_to_pytorchs(dtype):
+    native = torch.randn(4096, generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert right.differs(native.clone(), native) is None
+    nudged = native * (1 + 2 * torch.finfo(dtype).eps)
+    assert right.differs(nudged, native) is None
+    tail = native.clone()
+    tail[-64:] = 0
+    assert "from 0 on" in (right.differs(tail, native) or "")
+    assert "should be" in (right.differs(native[:-1], native) or "")
+    hollow = native.clone()
+    hollow[::100] = float("nan")
+    assert right.differs(hollow, native)
+    assert right.differs(hollow, hollow.clone()) is None
+
+
+def test_terms_that_cancel_are_held_to_their_neighbours_magnitude():
+    native = torch.ones(4096)
+    native[::8] = 1e-9
+    close, far = native.clone(), native.clone()
+    close[::8] += 2 * torch.finfo(torch.float32).eps
+    far[::8] += 64 * torch.finfo(torch.float32).eps
+    assert right.differs(close, native) is None
+    assert right.differs(far, native)
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,8 @@ def verify(
 ) -> int:
     """Prove rungs right against float64, adversarial inputs included.
 
-    An error may be twice what PyTorch's own operator makes, plus 2 ulp. Without a GPU, Triton
+    An error may be twice what PyTorch's own operator makes, plus 2 ulp, or plus float32's
+    rounding noise where terms cancel. Without a GPU, Triton
     rungs are interpreted, Numba rungs simulated and CUDA C++ rungs compiled.
 
     \b

@@ -7,7 +7,8 @@
 // Traffic: x once and a few KiB that never leave L2.
 // Against `cuda_last_block`: after the last vector one trip to L2 and one poll, where there
 // the fence, the count and the read follow one another.
-// Limit: what is left is the launch, one memory latency, and two block reductions.
+// Limit: what is left is the launch, one memory latency, and two block reductions. That blocks
+// start in the order of their numbers is how GPUs do it, not a promise of CUDA's.
 #include <kw/accumulate.cuh>
 #include <kw/reduce.cuh>
 

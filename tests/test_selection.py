@@ -1,0 +1,38 @@
+"""What the tuned table decides, and what stands where it says nothing."""
+
+import json
+
+import pytest
+import torch
+
+import kernelwright.ops  # noqa: F401
+from kernelwright.contract import H200, TensorSpec
+from kernelwright.dispatch import ladder, selection
+
+SOFTMAX = ladder("softmax")
+TABLE = json.loads((SOFTMAX.folder / "tuned" / "softmax.sm_90.json").read_text())["buckets"]
+
+
+def specs(rows, cols):
+    return {"x": TensorSpec.contiguous((rows, cols), torch.bfloat16), "dim": -1}
+
+
+@pytest.mark.parametrize("rung", ["cuda_warp", "cuda_block", "triton_row"])
+def test_a_rung_asked_for_by_name_has_its_tuned_config(rung, monkeypatch):
+    call = specs(32768, 1024)
+    bucket = SOFTMAX.bucket(**call)
+    assert (
+        selection.config_of(SOFTMAX, SOFTMAX.rung(rung), H200, call)
+        == (TABLE[bucket]["configs"][rung])
+    )
+    other = next(c for c in SOFTMAX.rung(rung).configs if c != TABLE[bucket]["configs"][rung])
+    table = {bucket: {"rung": rung, "configs": {rung: other}}}
+    monkeypatch.setattr(selection, "_tuned", lambda lad, gpu: table)
+    assert selection.config_of(SOFTMAX, SOFTMAX.rung(rung), H200, call) == other
+
+
+def test_a_size_without_a_bucket_takes_the_heuristic():
+    call, rung = specs(3, 40), SOFTMAX.rung("cuda_warp")
+    assert SOFTMAX.bucket(**call) not in TABLE
+    config = selection.config_of(SOFTMAX, rung, H200, call)
+    assert config == selection.config_for(rung, H200, call)
