@@ -30,6 +30,18 @@ def find(name: str) -> tuple[Path, tuple[int, int]]:
     return path, version
 
 
+def locate(name: str) -> Path:
+    """A tool of which any version will do: compute-sanitizer, ncu.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    found = _candidates(name)
+    if not found:
+        raise ToolchainError(f"{name} is not on this machine: install the CUDA toolkit")
+    return found[0]
+
+
 def _candidates(name: str) -> list[Path]:
     folders = [Path(h) / "bin" for h in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if h]
     on_path = shutil.which(name)
