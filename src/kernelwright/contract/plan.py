@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from .signature import TensorSpec
 
 
@@ -40,6 +42,15 @@ def f32(value: float | str) -> Scalar:
 
 def f64(value: float | str) -> Scalar:
     return Scalar("f64", value)
+
+
+@dataclass(frozen=True)
+class Pointers:
+    """A kernel argument that stands for list arguments of the operator, all of one length: an
+    int64 array in device memory with a row for each place k, the addresses of lists[0][k],
+    lists[1][k] and so on. So one launch works on any number of tensors."""
+
+    lists: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -73,12 +84,13 @@ class NumbaKernel:
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch. `args` are names of tensors (the operator's inputs, its outputs, the
-    plan's scratch; "params[3]" for an element of a list) and Scalars, in the kernel's order.
-    `block` is ignored for Triton, `shared` is dynamic shared memory in bytes."""
+    plan's scratch and constants; "params[3]" for an element of a list), Pointers and Scalars, in
+    the kernel's order. `block` is ignored for Triton, `shared` is dynamic shared memory in
+    bytes."""
 
     kernel: CudaKernel | TritonKernel | NumbaKernel
     grid: tuple[int, int, int]
-    args: tuple[str | Scalar, ...]
+    args: tuple[str | Scalar | Pointers, ...]
     block: tuple[int, int, int] = (1, 1, 1)
     shared: int = 0
 
@@ -94,7 +106,10 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Plan:
-    """Launches in order, and the workspace they share."""
+    """Launches in order, and the workspace they share. `constants` are CPU tensors that the specs
+    fix (which block works on what); they are copied to the device once, when the plan is bound,
+    and kernels leave them alone."""
 
     launches: tuple[Launch, ...]
     scratch: dict[str, Scratch] = field(default_factory=dict)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)

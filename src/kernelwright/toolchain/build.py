@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import torch
+
 from kernelwright.contract import (
     CudaKernel,
     Launch,
     NumbaKernel,
     Operator,
     Plan,
+    Pointers,
     Scalar,
     TensorSpec,
     TritonKernel,
@@ -22,23 +25,39 @@ from .errors import ToolchainError
 
 
 class Tensors:
-    """The specs behind the tensor names of a plan."""
+    """The specs behind the tensor names and pointer arrays of a plan."""
 
     def __init__(self, plan: Plan, operator: Operator, specs: dict[str, Any]):
         self.inputs = specs
         self.outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
         self.scratch = {n: s.spec for n, s in plan.scratch.items()}
+        self.constants = {n: TensorSpec.of(t) for n, t in plan.constants.items()}
 
-    def __getitem__(self, name: str) -> TensorSpec:
+    def __getitem__(self, name: str | Pointers) -> TensorSpec:
+        if isinstance(name, Pointers):
+            return TensorSpec.contiguous((self._length(name), len(name.lists)), torch.int64)
         element = re.fullmatch(r"(\w+)\[(\d+)\]", name)
         if element:
             found = self.inputs.get(element[1])
             found = found[int(element[2])] if isinstance(found, (list, tuple)) else None
         else:
-            found = {**self.inputs, **self.outputs, **self.scratch}.get(name)
+            known = {**self.inputs, **self.outputs, **self.scratch, **self.constants}
+            found = known.get(name)
         if not isinstance(found, TensorSpec):
             raise ToolchainError(f"a plan names {name!r}, which is no tensor of the call")
         return found
+
+    def _length(self, pointers: Pointers) -> int:
+        """The one length of the lists."""
+        lengths = set()
+        for name in pointers.lists:
+            found = self.inputs.get(name)
+            if not isinstance(found, (list, tuple)) or not found:
+                raise ToolchainError(f"a plan points to {name!r}, which is no list of the call")
+            lengths.add(len(found))
+        if len(lengths) != 1:
+            raise ToolchainError(f"a plan points to {pointers.lists}, which have several lengths")
+        return lengths.pop()
 
 
 def name_of(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str:
@@ -71,7 +90,7 @@ def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
     return numba_rt.compile(kernel, step, tensors, arch)
 
 
-def _triton(argument: str | Scalar, tensors: Tensors) -> tuple[str, bool]:
+def _triton(argument: str | Scalar | Pointers, tensors: Tensors) -> tuple[str, bool]:
     if isinstance(argument, Scalar):
         kind = triton_aot.SCALARS[argument.ctype]
         value = argument.value

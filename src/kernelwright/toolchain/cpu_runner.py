@@ -9,7 +9,15 @@ from typing import Any
 
 import torch
 
-from kernelwright.contract import NumbaKernel, Operator, Plan, Scalar, TensorSpec, TritonKernel
+from kernelwright.contract import (
+    NumbaKernel,
+    Operator,
+    Plan,
+    Pointers,
+    Scalar,
+    TensorSpec,
+    TritonKernel,
+)
 
 from . import interpreter, memory
 from .errors import ToolchainError
@@ -32,7 +40,7 @@ def bind(
         scratch = {
             n: empty(n, s.spec, "cpu", result=False, zero=s.zero) for n, s in plan.scratch.items()
         }
-        everything = {**values, **results, **scratch}
+        everything = {**values, **results, **scratch, **plan.constants}
         for step, launch in zip(plan.launches, launchers, strict=True):
             launch(step.kernel, step, [_value(a, everything) for a in step.args])
         for n in copies:
@@ -60,7 +68,10 @@ def _launcher(kernel) -> Callable:
     raise ToolchainError(f"{kernel.name}: CUDA C++ runs on GPUs only; on a CPU it is compiled")
 
 
-def _value(arg: str | Scalar, everything: dict[str, Any]):
+def _value(arg: str | Scalar | Pointers, everything: dict[str, Any]):
+    if isinstance(arg, Pointers):
+        rows = zip(*(everything[name] for name in arg.lists), strict=True)
+        return torch.tensor([[t.data_ptr() for t in row] for row in rows])
     if isinstance(arg, Scalar):
         return arg if not isinstance(arg.value, str) else replace(arg, value=everything[arg.value])
     element = re.fullmatch(r"(\w+)\[(\d+)\]", arg)
