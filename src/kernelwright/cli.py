@@ -324,6 +324,62 @@ def ledger(
 
 
 @app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="What was.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="What is: the verdict is about B.")],
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="OP", help="What a function computes.")
+    ] = None,
+    op: Annotated[
+        list[str] | None,
+        typer.Option(help="Of two whole commits, this operator only. Repeatable."),
+    ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(help="A case's id, or words of its label (gpt-2). Repeatable."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few samples of each.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Is B faster than A? Two rungs, functions or commits, timed in turns, with a verdict.
+
+    A and B are OP.RUNG, OP (the rung that serves), either @COMMIT, FILE.py:FUNCTION, or @COMMIT
+    alone for every operator that differs ("." is this checkout). Both are proven right on a case
+    before they are timed; a difference below twice what A differs from itself is "same". Without
+    a GPU, PyTorch is timed on the CPU, and kernels are compiled and set side by side.
+    The Python of both sides runs in this process: what you do not trust is for `judge`.
+
+    Exit codes: 0 same or faster on every case, 1 slower on one, 2 wrong usage, 3 nothing could be
+    timed, 4 none is slower but one is ambiguous, 5 a side is wrong or fails on a case.
+
+    \b
+    Examples:
+      kernelwright compare softmax.cuda_warp softmax.triton_row --quick
+      kernelwright compare softmax.native my_kernels.py:fast_softmax
+      kernelwright compare softmax.cuda_warp@HEAD~3 softmax.cuda_warp
+      kernelwright compare @origin/main . --json
+    """
+    with _output(as_json) as out:
+        with _waiting("getting ready", out) as say:
+            from kernelwright.workbench import compare as module
+            from kernelwright.workbench import show_compare, sides
+
+            def on_row(row: Any, doing: str) -> None:
+                if row is None:
+                    say(doing)
+                elif not as_json:
+                    out.print(show_compare.row(row))
+
+            pairs = sides.pairs(a, b, as_, op or ())
+            result = module.compare(pairs, names=(a, b), cases=case, quick=quick, on_row=on_row)
+        if as_json:
+            out.emit(result.as_json())
+        else:
+            out.print(show_compare.summary(result))
+    return result.exit_code
+
+
+@app.command()
 def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path(
         "report.html"
