@@ -16,13 +16,29 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .ops import adamw, dropout, explain, gelu, rms_norm, softmax, sum, use, warmup
+    from .ops import (
+        adamw,
+        add_layer_norm,
+        add_rms_norm,
+        dropout,
+        explain,
+        gelu,
+        layer_norm,
+        rms_norm,
+        softmax,
+        sum,
+        use,
+        warmup,
+    )
 
 __all__ = [
     "adamw",
+    "add_layer_norm",
+    "add_rms_norm",
     "dropout",
     "explain",
     "gelu",
+    "layer_norm",
     "rms_norm",
     "softmax",
     "sum",

@@ -7,17 +7,20 @@ one dictionary look-up over a launch; it steps aside for the dispatcher whenever
 
 Backward schemas are read by name: argument `gy` is the gradient of result `y`, any other name is
 the forward's argument or result of that name (and is saved), result `gx` is the gradient of `x`.
+An argument `Tensor? gh` is None where result `h` received no gradient; others are zeros then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import cache
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
+from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator, TensorSpec
 from kernelwright.contract.layout import normalise
 
@@ -33,6 +36,7 @@ _WATCHERS = {  # whoever wants to see a call; each test costs some 70 ns
     "dispatch_modes": torch._C._len_torch_dispatch_stack,
     "functorch": torch._C._are_functorch_transforms_active,
 }
+_describer = cache(toolchain.describer)
 _CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
 
 
@@ -43,6 +47,7 @@ def bind(
     gradient: Callable | None = None,
     formula: Callable | None = None,
     vmap: str = "leading",
+    same_gradient: dict[str, str] | None = None,
 ) -> Callable:
     """Bind an operator and return its function, which takes the schema's arguments in order.
 
@@ -55,11 +60,14 @@ def bind(
             can fuse; for elementwise operators.
         vmap: "leading" where a batch dimension in front of every tensor is just more work,
             "loop" where it is not and samples are computed one by one.
+        same_gradient: arguments whose gradient is that of another one, `{"residual": "x"}`; the
+            backward returns it once.
     """
     op = forward.operator
     register(forward)
     if backward is not None:
-        derivative = _derivative_by_operator(op, backward, bind(backward, vmap=vmap))
+        call = bind(backward, vmap=vmap)
+        derivative = _derivative_by_operator(op, backward, call, same_gradient or {})
     elif gradient is not None:
         derivative = _derivative_by_views(op, gradient)
     else:
@@ -171,8 +179,8 @@ def _key(op: Operator) -> str:
     return "".join(items)
 
 
-def _list_key(tensors) -> tuple:
-    return tuple((t.dtype, t.shape, t.stride(), t.get_device(), t.data_ptr() & 15) for t in tensors)
+def _list_key(tensors) -> Hashable:
+    return _describer()(tensors)
 
 
 def _entry(op: Operator, run, overload, function, formula) -> Callable:
@@ -236,7 +244,7 @@ def _special(op: Operator) -> str:
         for a in op.args
         if a.kind == "Tensor?"
     ]
-    many = [f"any(type(t) not in plain for t in {a.name})" for a in op.args if a.kind == "Tensor[]"]
+    many = [f"not plain.issuperset(map(type, {a.name}))" for a in op.args if a.kind == "Tensor[]"]
     return " or ".join((*one, *maybe, *many))
 
 
@@ -283,7 +291,7 @@ def _no_derivative(op: Operator) -> tuple[Callable, Callable]:
     return setup, backward
 
 
-def _derivative_by_operator(op: Operator, backward: Ladder, call: Callable):
+def _derivative_by_operator(op: Operator, backward: Ladder, call: Callable, same: dict[str, str]):
     """Save what the backward's schema names and call the backward with it."""
     inputs = [a.name for a in op.args]
     grads = [f"g{r}" for r in op.results]
@@ -296,10 +304,18 @@ def _derivative_by_operator(op: Operator, backward: Ladder, call: Callable):
     unknown = set(kept) - tensors - set(inputs)
     assert not unknown, f"{backward.name} wants {unknown}, which {op.name} does not have"
     results = backward.operator.results
+    named = [f"g{same.get(a.name, a.name)}" for a in op.args]
     returned = [
-        f"g{a.name} if ctx.needs_input_grad[{i}] else None" if f"g{a.name}" in results else "None"
-        for i, a in enumerate(op.args)
+        f"{g} if ctx.needs_input_grad[{i}] else None" if g in results else "None"
+        for i, g in enumerate(named)
     ]
+    # Where a gradient may be None, autograd is told to make zeros for none that did not arrive, and
+    # those that the backward needs are made here.
+    optional = any(a.kind == "Tensor?" and a.name in grads for a in backward.operator.args)
+    needed = [a.name for a in backward.operator.args if a.kind == "Tensor" and a.name in grads]
+    needed = needed if optional else []
+    facts = "".join(f"({n[1:]}.shape, {n[1:]}.dtype, {n[1:]}.device), " for n in needed)
+    zeros = [f"{n} = zeros(*ctx.needed[{i}]) if {n} is None else {n}" for i, n in enumerate(needed)]
     setup = f"""
 def setup_context(ctx, inputs, output):
     {"".join(f"{n}, " for n in inputs)}rung = inputs
@@ -308,18 +324,24 @@ def setup_context(ctx, inputs, output):
     ctx.plain = ({"".join(f"{n}, " for n in plain)})
     ctx.rung = active.get({backward.name!r}) or (rung if rung in rungs else None)
     {f"ctx.mark_non_differentiable({', '.join(fixed)})" if fixed else ""}
+    {f"ctx.set_materialize_grads(False); ctx.needed = ({facts})" if optional else ""}
 """
     back = f"""
 def backward(ctx, {", ".join(grads)}):
     {"".join(f"{n}, " for n in saved)} = ctx.saved_tensors
     {"".join(f"{n}, " for n in plain) + "= ctx.plain" if plain else ""}
+    {"; ".join(zeros)}
     {", ".join(results)} = call({", ".join(wanted)}, ctx.rung)
     return {", ".join(returned)}, None
 """
     return (
         _compile(setup, "setup_context", active=_active, rungs=backward.names),
-        _compile(back, "backward", call=call),
+        _compile(back, "backward", call=call, zeros=_zeros),
     )
+
+
+def _zeros(shape, dtype, device):
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def _derivative_by_views(op: Operator, gradient: Callable):

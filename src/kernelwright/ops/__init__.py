@@ -7,10 +7,23 @@ from ._ask import explain, warmup
 from .adamw import adamw
 from .dropout import dropout
 from .gelu import gelu
-from .rms_norm import rms_norm
+from .norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from .softmax import softmax
 from .sum import sum
 
 toolchain.claim()
 
-__all__ = ["adamw", "dropout", "explain", "gelu", "rms_norm", "softmax", "sum", "use", "warmup"]
+__all__ = [
+    "adamw",
+    "add_layer_norm",
+    "add_rms_norm",
+    "dropout",
+    "explain",
+    "gelu",
+    "layer_norm",
+    "rms_norm",
+    "softmax",
+    "sum",
+    "use",
+    "warmup",
+]

@@ -1,0 +1,254 @@
+"""layer_norm and rms_norm over the last dimensions, alone or after adding a residual.
+
+One computation with two formulas: the four operators share every rung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernelwright.contract import Ladder, Operator, Rung, arguments
+from kernelwright.dispatch import bind
+
+from . import choose, spec
+
+# Autocast takes rms_norm to float32 since 2.12, as it has taken layer_norm before.
+_RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
+
+
+def _rungs(operator: Operator) -> tuple[Rung, ...]:
+    """The ladder from the bottom up."""
+    name = operator.torch_name
+    side = choose.BACKWARD if name.endswith("_backward") else choose.FORWARD
+    suffix = "_backward" if name.endswith("_backward") else ""
+    return (
+        Rung(
+            "manual",
+            "torch",
+            f"torch_rungs:manual_{name}",
+            "the formula, a kernel a line",
+            serves=False,
+        ),
+        Rung("native", "torch", f"torch_rungs:native_{name}", "PyTorch's own operator"),
+        Rung(
+            "compiled",
+            "inductor",
+            f"torch_rungs:manual_{name}",
+            "the formula, fused by torch.compile",
+            supports=choose.fits_compiled,
+        ),
+        Rung(
+            "triton_row",
+            "triton",
+            f"triton_row:plan{suffix}",
+            "one row in registers; gradients of weight and bias in two steps",
+            supports=side.fits_triton,
+            configs=side.triton_configs,
+        ),
+    )
+
+
+def _ladder(operator: Operator) -> Ladder:
+    bucket = choose.BACKWARD.bucket if "." in operator.name else choose.FORWARD.bucket
+    order = choose.BACKWARD.order if "." in operator.name else choose.FORWARD.order
+    return Ladder(operator, _rungs(operator), __name__, order, bucket, "peers:PEERS")
+
+
+# samples of a vmap may each have a weight: no batch of rows with one weight
+_layer_norm = bind(_ladder(spec.LAYER_NORM), _ladder(spec.LAYER_NORM_BACKWARD), vmap="loop")
+_rms_norm = bind(_ladder(spec.RMS_NORM), _ladder(spec.RMS_NORM_BACKWARD), vmap="loop")
+# x and the residual receive one gradient
+_SHARED = {"residual": "x"}
+_add_layer_norm = bind(
+    _ladder(spec.ADD_LAYER_NORM),
+    _ladder(spec.ADD_LAYER_NORM_BACKWARD),
+    vmap="loop",
+    same_gradient=_SHARED,
+)
+_add_rms_norm = bind(
+    _ladder(spec.ADD_RMS_NORM),
+    _ladder(spec.ADD_RMS_NORM_BACKWARD),
+    vmap="loop",
+    same_gradient=_SHARED,
+)
+
+
+def layer_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """(x - mean x) / sqrt(var x + eps) * weight + bias, as torch.nn.functional.layer_norm.
+
+    Args:
+        input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
+            is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32.
+        normalized_shape: the last dimensions, over which mean and variance are taken.
+        weight, bias: of normalized_shape, or None; may be wider than the input.
+        eps: added to the variance.
+
+    Returns:
+        A tensor of the input's shape and dtype.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: a shape does not agree.
+    """
+    dims = _dims(input, normalized_shape, weight=weight, bias=bias)
+    input = _autocast(input)
+    if dims == 1:
+        return _layer_norm(input, weight, bias, eps)[0]
+    return _layer_norm(*_flat(dims, input), *_flat(dims, weight, bias), eps)[0].view(input.shape)
+
+
+def rms_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+    *,
+    offset: float = 0.0,
+) -> torch.Tensor:
+    """x / sqrt(mean(x^2) + eps) * (weight + offset), as torch.nn.functional.rms_norm.
+
+    Args:
+        input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
+            is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32 where
+            PyTorch does so (from 2.12).
+        normalized_shape: the last dimensions, over which the mean is taken.
+        weight: of normalized_shape, or None for no scaling; may be wider than the input.
+        eps: added to the mean square; by default float32's epsilon (float64's for float64).
+        offset: added to the weight, in float32; Gemma's weights are stored less 1.
+
+    Returns:
+        A tensor of the input's shape and dtype.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: a shape does not agree.
+    """
+    dims = _dims(input, normalized_shape, weight=weight)
+    if _RMS_NORM_IN_FLOAT32:
+        input = _autocast(input)
+    eps = _eps(eps, input)
+    if dims == 1:
+        return _rms_norm(input, weight, eps, offset)[0]
+    return _rms_norm(*_flat(dims, input), *_flat(dims, weight), eps, offset)[0].view(input.shape)
+
+
+def add_layer_norm(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """h = input + residual and layer_norm(h), in one pass.
+
+    h is rounded to its dtype before it is normalised, so the results are those of the two
+    operations one after the other. Autocast leaves both in their dtypes.
+
+    Args:
+        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        input, normalized_shape, weight, bias, eps: as in `layer_norm`.
+
+    Returns:
+        (layer_norm(h), h), of the input's shape.
+
+    Raises:
+        TypeError: input or residual is not floating point.
+        ValueError: a shape does not agree.
+    """
+    dims = _dims(input, normalized_shape, weight=weight, bias=bias)
+    input, residual = _agreed(input, residual)
+    if dims == 1:
+        return _add_layer_norm(input, residual, weight, bias, eps)[:2]
+    y, h = _add_layer_norm(*_flat(dims, input, residual), *_flat(dims, weight, bias), eps)[:2]
+    return y.view(input.shape), h.view(input.shape)
+
+
+def add_rms_norm(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+    *,
+    offset: float = 0.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """h = input + residual and rms_norm(h), in one pass.
+
+    h is rounded to its dtype before it is normalised, so the results are those of the two
+    operations one after the other. Autocast leaves both in their dtypes.
+
+    Args:
+        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        input, normalized_shape, weight, eps, offset: as in `rms_norm`.
+
+    Returns:
+        (rms_norm(h), h), of the input's shape.
+
+    Raises:
+        TypeError: input or residual is not floating point.
+        ValueError: a shape does not agree.
+    """
+    dims = _dims(input, normalized_shape, weight=weight)
+    input, residual = _agreed(input, residual)
+    eps = _eps(eps, input)
+    if dims == 1:
+        return _add_rms_norm(input, residual, weight, eps, offset)[:2]
+    y, h = _add_rms_norm(*_flat(dims, input, residual), *_flat(dims, weight), eps, offset)[:2]
+    return y.view(input.shape), h.view(input.shape)
+
+
+def _dims(input, normalized_shape, **parameters) -> int:
+    """How many dimensions are normalised, once all shapes agree."""
+    arguments.floating("input", input)
+    dims = tuple(normalized_shape)
+    if not dims:
+        raise ValueError("normalized_shape: must name at least one dimension")
+    if tuple(input.shape[-len(dims) :]) != dims:
+        raise ValueError(
+            f"normalized_shape: {dims} is not the end of the input's shape {tuple(input.shape)}"
+        )
+    for name, p in parameters.items():
+        if p is not None and tuple(p.shape) != dims:
+            raise ValueError(f"{name}: has shape {tuple(p.shape)}, should be {dims}")
+    return len(dims)
+
+
+def _flat(dims, *tensors):
+    """The last `dims` dimensions as one."""
+    return (t if t is None else t.flatten(-dims) for t in tensors)
+
+
+def _autocast(input):
+    """What autocast makes of the input of an operator that it runs in float32."""
+    if torch.is_autocast_enabled() and input.is_cuda and input.itemsize == 2:
+        return input.float()
+    return input
+
+
+def _agreed(input, residual):
+    """Both in one dtype, as their sum would be."""
+    arguments.floating("residual", residual)
+    if residual.shape != input.shape:
+        raise ValueError(
+            f"residual: has shape {tuple(residual.shape)}, should be {tuple(input.shape)}"
+        )
+    if residual.dtype != input.dtype:
+        wide = torch.promote_types(input.dtype, residual.dtype)
+        input, residual = input.to(wide), residual.to(wide)
+    return input, residual
+
+
+def _eps(eps, input):
+    """PyTorch's: float32's epsilon, float64's for float64."""
+    if eps is None:
+        return torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
+    return eps

@@ -1,0 +1,113 @@
+"""What the norm operators are verified and timed on."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import case
+from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+
+# (rows, columns): hidden sizes of GPT-2, Llama 3 and quack's and Liger's published tables.
+BENCH = {
+    (32768, 256): "short rows",
+    (32768, 1024): "GPT-2 medium hidden",
+    (16384, 4096): "Llama 3 8B hidden",
+    (8192, 8192): "Llama 3 70B hidden",
+    (8192, 16384): "Llama 3 405B hidden",
+    (4096, 65536): "",
+    (2048, 131072): "",
+    (4096, 768): "GPT-2 hidden, small",
+}
+ADD_BENCH = ((32768, 1024), (16384, 4096), (8192, 8192), (8192, 16384), (2048, 131072), (4096, 768))
+LAYER_PARAMS = {"eps": 1e-5, "weight": "same"}
+RMS_PARAMS = {"eps": 1e-6, "weight": "same"}
+
+
+def _bench(shapes, params):
+    return tuple(
+        case(shape, d, use="bench", label=BENCH[shape], **params)
+        for shape in shapes
+        for d in (torch.bfloat16, torch.float32)
+    )
+
+
+def _full(params, sweep):
+    return (
+        *adversarial(**params, sweep=sweep),
+        *(case((3, 5000), d, **params) for d in FLOATS),
+        *(case((300, 64), d, **params) for d in FLOATS),  # more rows than programs, backward
+        *_bench(BENCH, params),
+        case((2**18 + 1, 8192), torch.bfloat16, use="big", **params),
+    )
+
+
+def _short(params, sweep):
+    """For operators that are others with a flag: the flag, on a few shapes and every layout."""
+    small = tuple(
+        case(shape, d, **params)
+        for shape, d in (
+            ((0,), torch.float32),
+            ((3, 0), torch.bfloat16),
+            ((7,), torch.float32),
+            ((2, 3, 129), torch.bfloat16),
+            ((4, 1000), torch.float32),
+            ((4, 1000), torch.float16),
+            ((300, 64), torch.bfloat16),
+        )
+    )
+    laid_out = tuple(
+        case((6, 40), d, layout=layout, **params)
+        for d in (torch.float32, torch.bfloat16)
+        for layout in ("sliced", "permuted", "offset", "expanded")
+    )
+    spoiled = tuple(
+        case((4, 66), torch.float32, values=v, **params) for v in ("large", "nan", "inf")
+    )
+    swept = tuple(case((5, 33), torch.bfloat16, **{**params, **extra}) for extra in sweep)
+    return (*small, *laid_out, *spoiled, *swept, *_bench(ADD_BENCH, params))
+
+
+NO_WEIGHT, WIDE = {"weight": "none"}, {"weight": "float32"}
+NO_BIAS, OFFSET, NO_GH = {"bias": "none"}, {"offset": 1.0}, {"gh": "none"}
+AFFINE = (NO_WEIGHT, WIDE, NO_BIAS, {**NO_WEIGHT, **NO_BIAS})
+LAYER = _full(LAYER_PARAMS, (*AFFINE, {"eps": 1.0}))
+RMS = _full(RMS_PARAMS, (NO_WEIGHT, WIDE, OFFSET, {"eps": 1.0}, {"eps": 0.0}))
+ADD_LAYER = _short(LAYER_PARAMS, AFFINE)
+ADD_LAYER_BACKWARD = _short(LAYER_PARAMS, (*AFFINE, NO_GH))
+ADD_RMS = _short(RMS_PARAMS, (NO_WEIGHT, WIDE, OFFSET))
+ADD_RMS_BACKWARD = _short(RMS_PARAMS, (NO_WEIGHT, WIDE, OFFSET, NO_GH))
+
+
+def inputs(c, device):
+    """Arguments of every forward but the residual."""
+    # float32: a wider weight under 16-bit activations
+    wide = torch.float32 if c.param("weight") == "float32" else c.dtype
+    return {
+        "x": tensor(c, "x", device),
+        "weight": _parameter(c, "weight", wide, device),
+        "bias": _parameter(c, "bias", wide, device),
+        "eps": c.param("eps"),
+        "offset": c.param("offset", 0.0),
+    }
+
+
+def add_inputs(c, device):
+    return {**inputs(c, device), "residual": tensor(c, "residual", device)}
+
+
+def backward_inputs(c, device):
+    """Those of every backward without a residual, but the statistics."""
+    return {**inputs(c, device), "gy": tensor(c, "gy", device)}
+
+
+def add_backward_inputs(c, device):
+    args = add_inputs(c, device)
+    gh = None if c.param("gh") == "none" else tensor(c, "gh", device)
+    h = args.pop("x") + args.pop("residual")
+    return {**args, "gy": tensor(c, "gy", device), "gh": gh, "h": h}
+
+
+def _parameter(c, name, dtype, device):
+    if c.param(name) == "none":
+        return None
+    return tensor(c, name, device, dtype=dtype, shape=c.shape[-1:])

@@ -1,0 +1,301 @@
+"""layer_norm and rms_norm: the maths, with and without a residual added first.
+
+    layer_norm  y = xhat * weight + bias      xhat = (x - mean) * rstd, rstd = 1 / sqrt(var x + eps)
+    rms_norm    y = xhat * (weight + offset)  xhat = x * rstd, rstd = 1 / sqrt(mean(x^2) + eps)
+    add_...     h = x + residual, rounded to its dtype; then y is the norm of h
+
+along a row. The backward takes mean and rstd from the forward. With g = gy * weight,
+
+    gx = rstd * (g - xhat * mean(g * xhat) - mean(g))     without the last term for rms_norm
+
+gweight is the sum of gy * xhat over the rows, gbias that of gy. The gradients of x and of the
+residual are one: gx of h, plus the gradient gh that h itself receives.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from kernelwright.contract import Cost, Operator, TensorSpec
+
+from . import cases
+
+
+def layer_norm(x, weight, bias, eps):
+    mean = x.mean(-1, keepdim=True)
+    rstd = torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + eps)
+    y = (x - mean) * rstd
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias, mean, rstd
+
+
+def rms_norm(x, weight, eps, offset):
+    rstd = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    y = x * rstd
+    return y if weight is None else y * (weight + offset), rstd
+
+
+def add_layer_norm(x, residual, weight, bias, eps):
+    y, *statistics = layer_norm(x + residual, weight, bias, eps)
+    return y, x + residual, *statistics
+
+
+def add_rms_norm(x, residual, weight, eps, offset):
+    y, rstd = rms_norm(x + residual, weight, eps, offset)
+    return y, x + residual, rstd
+
+
+def layer_norm_backward(gy, x, weight, bias, mean, rstd):
+    xhat = (x - mean) * rstd
+    g = gy if weight is None else gy * weight
+    gx = rstd * (g - xhat * (g * xhat).mean(-1, keepdim=True) - g.mean(-1, keepdim=True))
+    return gx, _over_rows(gy * xhat, weight), _over_rows(gy, bias)
+
+
+def rms_norm_backward(gy, x, weight, rstd, offset):
+    xhat = x * rstd
+    g = gy if weight is None else gy * (weight + offset)
+    gx = rstd * (g - xhat * (g * xhat).mean(-1, keepdim=True))
+    return gx, _over_rows(gy * xhat, weight)
+
+
+def add_layer_norm_backward(gy, gh, h, weight, bias, mean, rstd):
+    gx, *others = layer_norm_backward(gy, h, weight, bias, mean, rstd)
+    return gx if gh is None else gx + gh, *others
+
+
+def add_rms_norm_backward(gy, gh, h, weight, rstd, offset):
+    gx, gweight = rms_norm_backward(gy, h, weight, rstd, offset)
+    return gx if gh is None else gx + gh, gweight
+
+
+def _over_rows(terms, parameter):
+    """The gradient of a weight or bias; without one, a tensor of shape (0,)."""
+    return terms.new_empty(0) if parameter is None else terms.sum_to_size(parameter.shape)
+
+
+def outputs(x, residual=None, **others):
+    """Specs of y, of h where there is a residual, and of a layer_norm's mean, and of rstd."""
+    like = TensorSpec.contiguous(x.shape, x.dtype)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    statistic = TensorSpec.contiguous((*x.shape[:-1], 1), wide)
+    rows = (like,) if residual is None else (like, like)
+    return (*rows, *(statistic,) * (2 if "bias" in others else 1))
+
+
+def backward_outputs(x, weight, **others):
+    """Specs of gx, of gweight and, for a layer_norm, of gbias."""
+    parameters = (weight, others["bias"]) if "bias" in others else (weight,)
+    return TensorSpec.contiguous(x.shape, x.dtype), *(
+        TensorSpec.contiguous((0,), x.dtype)
+        if p is None
+        else TensorSpec.contiguous(p.shape, p.dtype)
+        for p in parameters
+    )
+
+
+def cost(x, residual=None, weight=None, bias=None, **others):
+    rows = [t.nbytes for t in (x, residual) if t is not None]
+    statistics = 4 * x.numel() // max(x.shape[-1], 1)
+    return Cost((*rows, _bytes(weight, bias)), (*rows, statistics), flops=6 * x.numel())
+
+
+def backward_cost(gy, x, rstd, gh=None, mean=None, weight=None, bias=None, **others):
+    rows = [t.nbytes for t in (gy, gh, x) if t is not None]
+    small = _bytes(mean, rstd, weight)
+    return Cost((*rows, small), (x.nbytes, _bytes(weight, bias)), flops=10 * x.numel())
+
+
+def _bytes(*tensors):
+    return sum(t.nbytes for t in tensors if t is not None)
+
+
+def backward_noise(gy, x, weight, rstd, mean=None, gh=None, offset=0.0, **others):
+    """The rounding error of float32 where the backward's differences and sums cancel.
+
+    In gx = rstd (g - xhat m1 - m2), m1 = mean(g xhat), m2 = mean(g), each term is rounded, by u of
+    its size, and a mean errs as a sum does: u sqrt(log2 n) ||g xhat|| / n over a tree (Higham,
+    Accuracy and Stability of Numerical Algorithms, 4.2, with roundings taken as independent).
+    gweight and gbias are such sums over the rows.
+    """
+    u = torch.finfo(torch.float32).eps / 2
+    gy, x = gy.double(), x.double()
+    xhat = x * rstd if mean is None else (x - mean) * rstd
+    g = gy if weight is None else gy * (weight.double() + offset)
+    terms = g.abs() + xhat.abs() * _mean_noise(g * xhat)
+    if mean is not None:
+        terms = terms + _mean_noise(g)
+    gx = u * rstd * terms
+    found = [gx if gh is None else gx + u * gh.double().abs()]
+    sums = {"weight": (weight, gy * xhat)}
+    if "bias" in others:
+        sums["bias"] = (others["bias"], gy)
+    levels = _levels(x.numel() // max(x.shape[-1], 1))
+    for parameter, summed in sums.values():
+        squares = _over_rows(summed.square(), parameter)
+        found.append(u * levels * squares.sqrt())
+    return tuple(found)
+
+
+def _mean_noise(terms):
+    """Size and error, in units of u, of the mean of each row's terms."""
+    n = max(terms.shape[-1], 1)
+    norm = terms.norm(dim=-1, keepdim=True)
+    return terms.mean(-1, keepdim=True).abs() + _levels(n) * norm / n
+
+
+def _levels(n: int) -> float:
+    """Square root of the levels of a tree that adds n values."""
+    return math.log2(max(n, 2)) ** 0.5
+
+
+def unit_mean_square(args, results):
+    """Without a weight and a bias, no row of y has a mean square above 1."""
+    if args["weight"] is not None or args.get("bias") is not None or not results[0].numel():
+        return None
+    over = results[0].double().square().mean(-1).nan_to_num(0.0).max() - 1
+    limit = 4 * torch.finfo(results[0].dtype).eps
+    return f"a row's mean square is 1 + {over:.2g}" if over > limit else None
+
+
+def sum_is_rounded(args, results):
+    """h is x + residual to the bit: the stream that later layers add to is PyTorch's."""
+    wrong = int((results[1] != args["x"] + args["residual"]).logical_and(~results[1].isnan()).sum())
+    return f"{wrong} elements are not x + residual" if wrong else None
+
+
+MEAN_SQUARE = {"rows have a mean square of at most 1": unit_mean_square}
+ADDED = {**MEAN_SQUARE, "h is the rounded sum": sum_is_rounded}
+
+
+def _with_statistics(statistics, made):
+    """Inputs of a backward: `made` ones, and the statistics of their rows."""
+
+    def inputs(c, device):
+        args = made(c, device)
+        x = args["h"] if "h" in args else args["x"]
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        return {**args, **statistics(x, args["eps"])}
+
+    return inputs
+
+
+def _layer_statistics(x, eps):
+    _, mean, rstd = layer_norm(x, None, None, eps)
+    return {"mean": mean, "rstd": rstd}
+
+
+def _rms_statistics(x, eps):
+    return {"rstd": rms_norm(x, None, eps, 0.0)[1]}
+
+
+def _of_h(fn):
+    """For the backwards that call the rows that were normalised h."""
+    return lambda h, **others: fn(x=h, **others)
+
+
+LAYER_NORM = Operator(
+    name="layer_norm",
+    schema="(Tensor x, Tensor? weight, Tensor? bias, float eps)"
+    " -> (Tensor y, Tensor mean, Tensor rstd)",
+    reference=layer_norm,
+    inputs=cases.inputs,
+    cases=cases.LAYER,
+    cost=cost,
+    outputs=outputs,
+    layout="rows",
+    properties=MEAN_SQUARE,
+    source="torch.nn.functional.layer_norm; Ba, Kiros and Hinton 2016, arXiv:1607.06450",
+)
+LAYER_NORM_BACKWARD = Operator(
+    name="layer_norm.backward",
+    schema="(Tensor gy, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd)"
+    " -> (Tensor gx, Tensor gweight, Tensor gbias)",
+    reference=layer_norm_backward,
+    inputs=_with_statistics(_layer_statistics, cases.backward_inputs),
+    cases=cases.LAYER,
+    cost=backward_cost,
+    outputs=backward_outputs,
+    layout="rows",
+    noise=backward_noise,
+    source="autograd of torch.nn.functional.layer_norm",
+)
+RMS_NORM = Operator(
+    name="rms_norm",
+    schema="(Tensor x, Tensor? weight, float eps, float offset=0.0) -> (Tensor y, Tensor rstd)",
+    reference=rms_norm,
+    inputs=cases.inputs,
+    cases=cases.RMS,
+    cost=cost,
+    outputs=outputs,
+    layout="rows",
+    properties=MEAN_SQUARE,
+    source="torch.nn.functional.rms_norm; Zhang and Sennrich 2019, arXiv:1910.07467",
+)
+RMS_NORM_BACKWARD = Operator(
+    name="rms_norm.backward",
+    schema="(Tensor gy, Tensor x, Tensor? weight, Tensor rstd, float offset=0.0)"
+    " -> (Tensor gx, Tensor gweight)",
+    reference=rms_norm_backward,
+    inputs=_with_statistics(_rms_statistics, cases.backward_inputs),
+    cases=cases.RMS,
+    cost=backward_cost,
+    outputs=backward_outputs,
+    layout="rows",
+    noise=backward_noise,
+    source="autograd of torch.nn.functional.rms_norm",
+)
+ADD_LAYER_NORM = Operator(
+    name="add_layer_norm",
+    schema="(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float eps)"
+    " -> (Tensor y, Tensor h, Tensor mean, Tensor rstd)",
+    reference=add_layer_norm,
+    inputs=cases.add_inputs,
+    cases=cases.ADD_LAYER,
+    cost=cost,
+    outputs=outputs,
+    layout="rows",
+    properties=ADDED,
+    source="torch.nn.functional.layer_norm of a sum",
+)
+ADD_LAYER_NORM_BACKWARD = Operator(
+    name="add_layer_norm.backward",
+    schema="(Tensor gy, Tensor? gh, Tensor h, Tensor? weight, Tensor? bias, Tensor mean,"
+    " Tensor rstd) -> (Tensor gx, Tensor gweight, Tensor gbias)",
+    reference=add_layer_norm_backward,
+    inputs=_with_statistics(_layer_statistics, cases.add_backward_inputs),
+    cases=cases.ADD_LAYER_BACKWARD,
+    cost=_of_h(backward_cost),
+    outputs=_of_h(backward_outputs),
+    layout="rows",
+    noise=_of_h(backward_noise),
+    source="autograd of torch.nn.functional.layer_norm of a sum",
+)
+ADD_RMS_NORM = Operator(
+    name="add_rms_norm",
+    schema="(Tensor x, Tensor residual, Tensor? weight, float eps, float offset=0.0)"
+    " -> (Tensor y, Tensor h, Tensor rstd)",
+    reference=add_rms_norm,
+    inputs=cases.add_inputs,
+    cases=cases.ADD_RMS,
+    cost=cost,
+    outputs=outputs,
+    layout="rows",
+    properties=ADDED,
+    source="torch.nn.functional.rms_norm of a sum",
+)
+ADD_RMS_NORM_BACKWARD = Operator(
+    name="add_rms_norm.backward",
+    schema="(Tensor gy, Tensor? gh, Tensor h, Tensor? weight, Tensor rstd, float offset=0.0)"
+    " -> (Tensor gx, Tensor gweight)",
+    reference=add_rms_norm_backward,
+    inputs=_with_statistics(_rms_statistics, cases.add_backward_inputs),
+    cases=cases.ADD_RMS_BACKWARD,
+    cost=_of_h(backward_cost),
+    outputs=_of_h(backward_outputs),
+    layout="rows",
+    noise=_of_h(backward_noise),
+    source="autograd of torch.nn.functional.rms_norm of a sum",
+)
