@@ -1,0 +1,24 @@
+// Sine and cosine of an angle that is counted in turns of 2 pi: nothing is left to reduce, however
+// far a position is along a sequence.
+#pragma once
+
+namespace kw {
+
+// turns must be within [-1/2, 1/2]; both results within 2 ulp of float's 1.
+__device__ __forceinline__ void sincos_turns(float turns, float &sine, float &cosine) {
+#ifdef __CUDA_ARCH__
+  sincospif(2.0f * turns, &sine, &cosine);
+#else
+  const double angle = 6.283185307179586 * double(turns);
+  sine = float(sin(angle)), cosine = float(cos(angle));
+#endif
+}
+
+// What is left of position * frequency (in turns a position) without its whole turns. In double: a
+// float's 24 bits would all be spent on the whole turns.
+__device__ __forceinline__ float turns_of(double position, double frequency) {
+  const double turns = position * frequency;
+  return float(turns - rint(turns));
+}
+
+}  // namespace kw
