@@ -49,7 +49,11 @@ def fake(fake_library, monkeypatch):
     if modes.has_gpu():
         pytest.skip("the real driver is here; the GPU's own tests run")
     real = ctypes.CDLL
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: real(str(fake_library)))
+
+    def load(name, *args, **options):  # NVRTC's loader comes this way too
+        return real(str(fake_library) if "libcuda." in str(name) else name, *args, **options)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
     remembered = (driver.library, driver.launchers, driver.context)
     for f in remembered:
         f.cache_clear()

@@ -7,7 +7,7 @@ no kernel language.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from . import inductor
@@ -27,6 +27,7 @@ __all__ = [
     "claim",
     "compile_only",
     "compiling",
+    "describer",
     "inductor",
     "missing",
     "prepare",
@@ -60,6 +61,13 @@ def prepare(backend: str) -> None:
         from . import interpreter
 
         interpreter.activate()
+
+
+def describer() -> Callable[[list[torch.Tensor]], Hashable]:
+    """A function of a list of tensors whose values are equal where every rung sees the same."""
+    from . import lists
+
+    return lists.describer()
 
 
 def bind(

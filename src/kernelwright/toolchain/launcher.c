@@ -3,7 +3,8 @@
 //
 //     launcher(stream, argument, argument, ...)
 //
-// Pointers and integers come as Python ints, floats as Python floats. The driver's functions are
+// Pointers and integers come as Python ints, floats as Python floats, structs as bytes of their
+// size. The driver's functions are
 // given by address (`set_driver`), so this file needs no CUDA header, and tests can stand in for
 // the driver.
 #define PY_SSIZE_T_CLEAN
@@ -54,6 +55,7 @@ typedef union {
   int64_t i64;
   float f32;
   double f64;
+  const char *bytes;
 } Value;
 
 // clang-format off
@@ -65,9 +67,9 @@ typedef struct {
   Config config;
   Attribute attributes[2];
   int count, open;                // all parameters; those that each call gives
-  char kinds[MAX_PARAMETERS];     // p, i, l, f, d
+  char kinds[MAX_PARAMETERS];     // p, i, l, f, d, b
   short slots[MAX_PARAMETERS];    // parameter that the n-th argument of a call fills
-  Value values[MAX_PARAMETERS];   // fixed ones filled in
+  Value values[MAX_PARAMETERS];   // fixed ones filled in; of structs, the size
 } Launcher;
 // clang-format on
 
@@ -101,6 +103,12 @@ static int fill(Value *value, char kind, PyObject *object) {
     case 'd':
       value->f64 = PyFloat_AsDouble(object);
       break;
+    case 'b':  // the caller holds the object until the launch has copied it
+      if (!PyBytes_Check(object) || PyBytes_GET_SIZE(object) != value->i64)
+        PyErr_Format(PyExc_TypeError, "bytes of size %lld are needed", (long long)value->i64);
+      else
+        value->bytes = PyBytes_AS_STRING(object);
+      break;
     default:
       PyErr_Format(PyExc_ValueError, "unknown parameter kind '%c'", kind);
   }
@@ -123,7 +131,8 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
   memcpy(values, l->values, l->count * sizeof(Value));
   for (int i = 0; i < l->open; i++)
     if (fill(&values[l->slots[i]], l->kinds[l->slots[i]], args[i + 1]) < 0) return NULL;
-  for (int i = 0; i < l->count; i++) parameters[i] = &values[i];
+  for (int i = 0; i < l->count; i++)
+    parameters[i] = l->kinds[i] == 'b' ? (void *)values[i].bytes : &values[i];
 
   Result code;
   Py_BEGIN_ALLOW_THREADS;
@@ -184,7 +193,8 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     PyObject *value;
     if (!PyArg_ParseTuple(PyTuple_GET_ITEM(parameters, i), "CO", &kind, &value)) goto fail;
     l->kinds[i] = (char)kind;
-    if (value == Py_None)
+    if (kind == 'b' && fill(&l->values[i], 'l', value) < 0) goto fail;
+    if (value == Py_None || kind == 'b')
       l->slots[l->open++] = (short)i;
     else if (fill(&l->values[i], l->kinds[i], value) < 0)
       goto fail;
@@ -212,7 +222,8 @@ static PyTypeObject launcher_type = {
     .tp_doc =
         "Launcher(name, function, context, grid, block, shared, cluster, parameters)\n\n"
         "parameters: (kind, value) of each kernel parameter; kind is p, i, l, f or d,\n"
-        "value a number, or None for one that each call gives.",
+        "value a number, or None for one that each call gives; or b, a struct that each\n"
+        "call gives, and its size.",
     .tp_basicsize = sizeof(Launcher),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(Launcher, call),

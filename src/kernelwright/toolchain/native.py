@@ -1,4 +1,4 @@
-"""Builds launcher.c with the system's C compiler, once, and loads it."""
+"""Builds the C files of this folder with the system's C compiler, once, and loads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from .errors import CompileError, ToolchainError
 from .progress import waiting
 
 SOURCE = Path(__file__).with_name("launcher.c")
-NAME = "kernelwright_launcher"
 FLAGS = ("-O2", "-fPIC", "-shared", "-std=c11")
 
 
@@ -32,42 +31,43 @@ def compiler() -> list[str] | None:
 
 
 @once
-def module() -> ModuleType:
-    """The extension module, its driver not set yet.
+def module(file: str = "launcher") -> ModuleType:
+    """The extension module kernelwright_<file>, not connected to anything yet.
 
     Raises:
         ToolchainError: no compiler, or no Python.h. CompileError: the compiler refuses.
     """
-    path = _built()
-    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
-    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
+    name, path = f"kernelwright_{file}", _built(file)
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     made = importlib.util.module_from_spec(spec)
     loader.exec_module(made)
     return made
 
 
-def _built() -> Path:
+def _built(file: str = "launcher") -> Path:
     command = compiler()
     if command is None:
         raise ToolchainError("no C compiler: install gcc or clang, or set CC")
     headers = Path(sysconfig.get_path("include"))
     if not (headers / "Python.h").exists():
         raise ToolchainError(f"no Python.h in {headers}: install Python's development headers")
-    source = SOURCE.read_text()
+    path = SOURCE.with_name(f"{file}.c")
+    source = path.read_text()
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
     entry = cache.key([source, version.stdout, " ".join(FLAGS), suffix, str(headers)])
-    name = NAME + suffix
-    if cache.get("launcher", entry) is None:
-        with tempfile.TemporaryDirectory() as folder, waiting("building the launcher"):
+    name = f"kernelwright_{file}{suffix}"
+    if cache.get(file, entry) is None:
+        with tempfile.TemporaryDirectory() as folder, waiting(f"building {path.name}"):
             out = Path(folder) / name
             done = subprocess.run(
-                [*command, *FLAGS, f"-I{headers}", str(SOURCE), "-o", str(out)],
+                [*command, *FLAGS, f"-I{headers}", str(path), "-o", str(out)],
                 capture_output=True,
                 text=True,
             )
             if done.returncode:
-                raise CompileError(f"{command[0]} refused {SOURCE.name}:\n{done.stderr}")
-            cache.put("launcher", entry, {name: out.read_bytes()})
-    return cache.path("launcher", entry) / name
+                raise CompileError(f"{command[0]} refused {path.name}:\n{done.stderr}")
+            cache.put(file, entry, {name: out.read_bytes()})
+    return cache.path(file, entry) / name

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from kernelwright.contract import NumbaKernel, Operator, Plan, Scalar
+from kernelwright.contract import NumbaKernel, Operator, Plan, Pointers, Scalar
 from kernelwright.machine import gpu_of
 
-from . import build, driver, memory
+from . import build, driver, lists, memory
 from .build import Tensors
 from .compiled import hidden_parameters
 from .errors import ToolchainError, refuse_capture
@@ -53,6 +53,11 @@ def bind(
     zero = {n: s for n, s in plan.scratch.items() if s.zero}
     if zero and memory.active is None:
         scope["zeroed"] = ZeroScratch(zero, device)
+    for i, argument in enumerate(_pointers(plan)):
+        scope[f"locate{i}"] = lists.Addresses(tensors[argument].numel(), device)
+    constants = {n: t.to(device) for n, t in plan.constants.items()}
+    scope |= {f"constant_{n}": t.data_ptr() for n, t in constants.items()}
+    scope["kept"] = constants
     scope |= {f"spec_{n}": s for n, s in {**tensors.outputs, **tensors.scratch}.items()}
     scope |= {f"dtype_{n}": s.dtype for n, s in {**tensors.outputs, **tensors.scratch}.items()}
     several = torch.cuda.device_count() > 1
@@ -91,8 +96,13 @@ def source_of(
     body.append(f"stream = current_stream({index})")
     if zero and not guarded:
         body.append(f"{', '.join(f'zero_{n}' for n in zero)}, = zeroed(stream)")
+    names = {p: f"pointers{i}" for i, p in enumerate(_pointers(plan))}
+    for i, p in enumerate(names):
+        body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
+    names |= {n: f"constant_{n}" for n in plan.constants}
+    names |= {n: f"zero_{n}" for n in zero if not guarded}
     for i, step in enumerate(plan.launches):
-        values = [_expression(a, () if guarded else zero) for a in step.args]
+        values = [_expression(a, names) for a in step.args]
         body.append(f"launch{i}({', '.join(['stream', *(v for v in values if v)])})")
     body += [f"given_{n}.copy_({n})" for n in copies if n in operator.mutated]
     if tensors.outputs:
@@ -104,11 +114,18 @@ def source_of(
     return "\n    ".join([f"def run({listed}):", *elsewhere, *body]) + "\n"
 
 
-def _expression(argument: str | Scalar, zero) -> str | None:
-    """What a call passes for a kernel's argument; None where the launcher holds it."""
+def _expression(argument: str | Scalar | Pointers, names: dict) -> str | None:
+    """What a call passes for a kernel's argument; None where the launcher holds it. `names` has
+    the arguments whose addresses are there already."""
     if isinstance(argument, Scalar):
         return argument.value if isinstance(argument.value, str) else None
-    return f"zero_{argument}" if argument in zero else f"{argument}.data_ptr()"
+    return names.get(argument) or f"{argument}.data_ptr()"
+
+
+def _pointers(plan: Plan) -> tuple[Pointers, ...]:
+    """The plan's Pointers arguments, each once."""
+    found = (a for step in plan.launches for a in step.args if isinstance(a, Pointers))
+    return tuple(dict.fromkeys(found))
 
 
 def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
