@@ -1,0 +1,61 @@
+// sigmoid, silu, tanh and their slopes, for results stored as T.
+//
+// All of them take e^-|x|, which never overflows, so that no tail is lost: 1 / (1 + e^-x) is 0
+// from x = -88.8 on, where silu's float32 and bfloat16 results are still normal numbers. 16-bit
+// types take it in one ex2 and divide by one rcp; float32 has the issue slots for expf and a
+// division.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include "kw/math.cuh"
+
+namespace kw {
+
+// e^-|x|. ex2 flushes what is under 2^-126: it computes 2^8 times as much.
+template <typename T> __device__ __forceinline__ float exp_minus_abs(float x) {
+  return 0.00390625f * fast_exp2(fmaf(fabsf(x), -1.4426950f, 8.0f));
+}
+template <> __device__ __forceinline__ float exp_minus_abs<float>(float x) {
+  return expf(-fabsf(x));
+}
+
+// 1 / x for x in [1, 2]
+template <typename T> __device__ __forceinline__ float reciprocal(float x) {
+  if constexpr (sizeof(T) == 4) return 1.0f / x;
+  return fast_reciprocal(x);
+}
+
+template <typename T> __device__ __forceinline__ float sigmoid(float x) {
+  const float e = exp_minus_abs<T>(x);
+  return (x < 0.0f ? e : 1.0f) * reciprocal<T>(1.0f + e);
+}
+
+// x sigmoid(x)
+template <typename T> __device__ __forceinline__ float silu(float x) {
+  const float e = exp_minus_abs<T>(x);
+  return x * (x < 0.0f ? e : 1.0f) * reciprocal<T>(1.0f + e);
+}
+
+// silu(x) and its slope s (1 + x (1 - s)), s = sigmoid(x); 1 - s is sigmoid(-x), which does not
+// cancel.
+struct ValueAndSlope {
+  float value, slope;
+};
+template <typename T> __device__ __forceinline__ ValueAndSlope silu_and_slope(float x) {
+  const float e = exp_minus_abs<T>(x), r = reciprocal<T>(1.0f + e), er = e * r;
+  const float s = x < 0.0f ? er : r, rest = x < 0.0f ? r : er;
+  return {x * s, s * fmaf(x, rest, 1.0f)};
+}
+
+// 1 - 2 / (1 + e^2x) cancels near 0: there x (15 + x^2) / (15 + 6 x^2), of Lambert's continued
+// fraction, is nearer than a 16-bit type resolves.
+template <typename T> __device__ __forceinline__ float tanh(float x) {
+  const float xx = x * x;
+  const float near = x * fmaf(xx, 1.0f, 15.0f) * fast_reciprocal(fmaf(xx, 6.0f, 15.0f));
+  const float e = fast_exp2(2.8853901f * fabsf(x));
+  const float far = copysignf(fmaf(-2.0f, fast_reciprocal(1.0f + e), 1.0f), x);
+  return xx < 0.0625f ? near : far;
+}
+template <> __device__ __forceinline__ float tanh<float>(float x) { return tanhf(x); }
+
+}  // namespace kw

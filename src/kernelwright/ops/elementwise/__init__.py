@@ -1,0 +1,191 @@
+"""Elementwise operators: one template a rung, a line an operator.
+
+`spec.TABLE` lists the operators; each gets the same ladder, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.dispatch import bind
+
+from . import choose, spec, torch_rungs
+
+
+def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+    name = f"{f.name}{backward}"
+    return (
+        Rung(
+            "manual",
+            "torch",
+            f"torch_rungs:manual_{name}",
+            "the formula, a kernel an operator",
+            serves=False,
+        ),
+        Rung("native", "torch", f"torch_rungs:native_{name}", "PyTorch's own operator"),
+        Rung(
+            "compiled",
+            "inductor",
+            f"torch_rungs:manual_{name}",
+            "the formula, fused by torch.compile",
+        ),
+        Rung(
+            "cuda_thread",
+            "cuda",
+            f"cuda:thread_{name}",
+            "one element a thread",
+            supports=choose.fits_flat,
+            configs=choose.THREAD_CONFIGS,
+            sources=("cuda_thread.cu",),
+        ),
+        Rung(
+            "cuda_grid2d",
+            "cuda",
+            f"cuda:grid2d_{name}",
+            "columns by x, rows by y: one row for all needs no division",
+            supports=choose.fits_grid2d,
+            configs=choose.GRID2D_CONFIGS,
+            serves=f.binary and not backward,
+            sources=("cuda_grid2d.cu",),
+        ),
+        Rung(
+            "triton_block",
+            "triton",
+            f"triton_block:plan_{name}",
+            "a block of elements a program, vectorised by the compiler",
+            supports=choose.fits_flat,
+            configs=choose.BLOCK_CONFIGS,
+            heuristic=choose.choose_block,
+        ),
+        Rung(
+            "cuda_vec16",
+            "cuda",
+            f"cuda:vec16_{name}",
+            "16-byte vectors, several in flight",
+            supports=choose.fits_vec16,
+            configs=choose.VEC16_CONFIGS,
+            heuristic=choose.choose_vec16,
+            sources=("cuda_vec16.cu",),
+        ),
+    )
+
+
+def _bound(name: str) -> Callable:
+    """The operator's ladders, bound to PyTorch; torch.compile sees PyTorch's own operator."""
+    f, formula = spec.TABLE[name], torch_rungs.NATIVE[name]
+    forward = Ladder(spec.FORWARD[name], _rungs(f), __name__, choose.order, choose.bucket)
+    if f.gradient is None:
+        return bind(forward, gradient=spec.add_gradient, formula=formula)
+    backward = Ladder(
+        spec.BACKWARD[name], _rungs(f, "_backward"), __name__, choose.order, choose.bucket
+    )
+    return bind(forward, backward, formula=formula)
+
+
+_operators = {name: _bound(name) for name in spec.TABLE}
+_add, _mul = _operators["add"], _operators["mul"]
+
+
+def _unary(name: str, what: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The public function of an operator of one argument."""
+    operator, source = _operators[name], spec.TABLE[name].source
+
+    def function(input: torch.Tensor) -> torch.Tensor:
+        arguments.floating("input", input)
+        return operator(input)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{what}, elementwise.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
+            served by PyTorch.
+
+    Returns:
+        A tensor of the input's shape, dtype and, where it is dense, strides.
+
+    Raises:
+        TypeError: input is not a tensor of floating-point numbers.
+
+    Source: {source}.
+    """
+    return function
+
+
+relu = _unary("relu", "max(x, 0)")
+squared_relu = _unary("squared_relu", "max(x, 0)^2")
+silu = _unary("silu", "x / (1 + exp(-x))")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-x))")
+tanh = _unary("tanh", "The hyperbolic tangent")
+
+
+def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -> torch.Tensor:
+    """input + alpha * other, as torch.add.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs.
+        other: a tensor that broadcasts with the input, or a number. PyTorch serves numbers, 0-d
+            tensors beside others, other dtypes and, where no rung is faster, broadcasts.
+        alpha: PyTorch serves any but 1.
+
+    Returns:
+        A tensor of the broadcast shape and the promoted dtype.
+
+    Raises:
+        TypeError: input is not a tensor.
+        ValueError: the shapes do not broadcast.
+    """
+    arguments.tensor("input", input)
+    if alpha != 1 or not _in_ladder(input, other):
+        return torch.add(input, other, alpha=alpha)
+    return _add(*_aligned(input, other))
+
+
+def mul(input: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
+    """input * other, as torch.mul.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs.
+        other: a tensor that broadcasts with the input, or a number. PyTorch serves numbers, 0-d
+            tensors beside others, other dtypes and, where no rung is faster, broadcasts.
+
+    Returns:
+        A tensor of the broadcast shape and the promoted dtype.
+
+    Raises:
+        TypeError: input is not a tensor.
+        ValueError: the shapes do not broadcast.
+    """
+    arguments.tensor("input", input)
+    if not _in_ladder(input, other):
+        return torch.mul(input, other)
+    return _mul(*_aligned(input, other))
+
+
+def _in_ladder(input, other) -> bool:
+    """Two tensors of floating-point numbers, of which none is 0-d beside the other: like a number,
+    it would leave the other's dtype as it is, and may be on another device."""
+    return (
+        isinstance(other, torch.Tensor)
+        and input.is_floating_point()
+        and other.is_floating_point()
+        and bool(input.ndim) == bool(other.ndim)
+    )
+
+
+def _aligned(input, other):
+    """Both with the same number of dimensions, so that a batch in front stays in front."""
+    if input.shape == other.shape:
+        return input, other
+    extra = input.ndim - other.ndim
+    a, b = input[(None,) * -extra], other[(None,) * extra]
+    if any(m != n and 1 not in (m, n) for m, n in zip(a.shape, b.shape, strict=True)):
+        raise ValueError(
+            f"other: shape {tuple(other.shape)} does not broadcast with input's "
+            f"{tuple(input.shape)}"
+        )
+    return a, b

@@ -1,0 +1,84 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.inputs import FLOATS
+
+THREAD_CONFIGS = ({"block": 256},)
+GRID2D_CONFIGS = ({"x": 32, "y": 8},)
+BLOCK_CONFIGS = ({"block": 2048, "num_warps": 4}, {"block": 512, "num_warps": 4})
+VEC16_CONFIGS = (
+    {"block": 256, "unroll": 2, "stream": False},
+    {"block": 256, "unroll": 2, "stream": True},
+    {"block": 256, "unroll": 1, "stream": True},
+    {"block": 128, "unroll": 1, "stream": False},
+)
+
+
+def fits_dtype(gpu, **tensors):
+    """What every kernel asks."""
+    first, kind = next((n, t.dtype) for n, t in tensors.items())
+    for name, t in tensors.items():
+        if t.dtype not in FLOATS:
+            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
+        if t.dtype != kind:
+            return f"{name}: {t.dtype} is not {first}'s {kind}"
+    return None
+
+
+def fits_flat(gpu, **tensors):
+    first, shape = next((n, t.shape) for n, t in tensors.items())
+    for name, t in tensors.items():
+        if t.shape != shape:
+            return f"{name}: shape {t.shape} is not {first}'s {shape}, and it broadcasts nothing"
+    return fits_dtype(gpu, **tensors)
+
+
+def fits_vec16(gpu, **tensors):
+    for name, t in tensors.items():
+        if t.align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    return fits_flat(gpu, **tensors)
+
+
+def is_row(x, other) -> bool:
+    """One row of x's length for all rows of x."""
+    return other.numel() == other.shape[-1] == x.shape[-1] and x.is_contiguous()
+
+
+def fits_grid2d(gpu, **tensors):
+    x, other = tensors.get("x"), tensors.get("other")
+    if other is None or x.shape == other.shape or "gy" in tensors or not is_row(x, other):
+        return fits_flat(gpu, **tensors)
+    return fits_dtype(gpu, **tensors)
+
+
+def choose_block(gpu, **tensors):
+    """Programs as large as leave each SM several."""
+    n = next(iter(tensors.values())).numel()
+    return BLOCK_CONFIGS[0] if n >= 2048 * 16 * gpu.sms else BLOCK_CONFIGS[1]
+
+
+def choose_vec16(gpu, **tensors):
+    """Small tensors need every SM, large ones bytes in flight; what outgrows the L2 streams."""
+    x, streams = next(iter(tensors.values())), len(tensors)
+    if x.nbytes // 16 < 128 * 8 * gpu.sms:
+        return VEC16_CONFIGS[3]
+    if streams * x.nbytes < gpu.l2_bytes:
+        return VEC16_CONFIGS[0]
+    return VEC16_CONFIGS[1] if streams < 3 else VEC16_CONFIGS[2]
+
+
+def order(gpu, **tensors):
+    """A broadcast is PyTorch's, unless `tune` has found a rung to be faster."""
+    if len({t.shape for t in tensors.values()}) > 1:
+        return ()
+    return ("cuda_vec16", "triton_block", "cuda_thread")
+
+
+def bucket(**tensors):
+    """Key of a call in the tuned table: dtypes, kind of broadcast, log2 of the largest tensor."""
+    kinds = dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in tensors.values())
+    largest = max(t.numel() for t in tensors.values())
+    alike = "same" if len({t.shape for t in tensors.values()}) == 1 else "broadcast"
+    return f"{'+'.join(kinds)}/{alike}/{max(largest, 1).bit_length() - 1}"
