@@ -27,6 +27,27 @@ def torch_dropout(x, p):
     return x * factor(x.shape, seed, p).to(x.dtype)
 
 
+def rotated(x, rope):
+    """x (*, T, D) as the heads of q, and the first of them as k, rotated: one tensor."""
+    q = x.reshape(1, -1, *x.shape[-2:])
+    rotary = x.shape[-1] // 2 * 2
+    angle = torch.arange(1.0, 1 + x.shape[-2] * rotary // 2, device=x.device)
+    angle = angle.view(x.shape[-2], -1).repeat(1, 2).to(torch.promote_types(x.dtype, torch.float32))
+    yq, yk = rope(q, q[:, :1], angle.cos(), angle.sin())
+    return torch.cat((yq, yk), 1)
+
+
+def torch_rope(q, k, cos, sin):
+    """transformers' apply_rotary_pos_emb over the first dimensions, in the dtype of cos."""
+
+    def one(x):
+        x, rest = x[..., : cos.shape[-1]].to(cos.dtype), x[..., cos.shape[-1] :]
+        a, b = x.chunk(2, -1)
+        return torch.cat(((x * cos + torch.cat((-b, a), -1) * sin).to(rest.dtype), rest), -1)
+
+    return one(q), one(k)
+
+
 @dataclass(frozen=True)
 class Public:
     """A public function of tensors, and PyTorch's; `more`: shapes of further tensors, `rest`:
@@ -73,6 +94,7 @@ PUBLIC = {
     "rms_norm without weight": Public(
         lambda x: kw.rms_norm(x, x.shape[-1:]), lambda x: F.rms_norm(x, x.shape[-1:])
     ),
+    "rope": Public(lambda x: rotated(x, kw.rope), lambda x: rotated(x, torch_rope)),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
 }
 # no vmap over a random operator without saying how samples draw; adamw changes its arguments

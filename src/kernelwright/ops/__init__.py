@@ -8,6 +8,7 @@ from .adamw import adamw
 from .dropout import dropout
 from .gelu import gelu
 from .norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from .rope import rope
 from .softmax import softmax
 from .sum import sum
 
@@ -22,6 +23,7 @@ __all__ = [
     "gelu",
     "layer_norm",
     "rms_norm",
+    "rope",
     "softmax",
     "sum",
     "use",

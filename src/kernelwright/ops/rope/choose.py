@@ -89,7 +89,7 @@ def order(gpu, **args):
 
 
 def bucket(**args):
-    """Key of a call in the tuned table: dtype, kind of pairs and of angles, log2 of the elements."""
+    """Key of a call in the tuned table: dtype, kinds of pairs and angles, log2 of the elements."""
     x, y = heads(args)
     kind = str(x.dtype).removeprefix("torch.")
     pairs = "interleaved" if args["interleaved"] else "halves"

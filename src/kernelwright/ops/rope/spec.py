@@ -7,7 +7,8 @@ given as cos and sin, or computed: position * base^(-2i/R). The other dimensions
 rotation is orthogonal, so the gradient is the rotation by the opposite angle.
 
 B batch, H heads of q, K heads of k, T tokens, D dimensions of a head, R of them rotated.
-q and k are (B, H, T, D) and (B, K, T, D) with any strides; cos and sin (B, T, R/2), positions (B, T).
+q is (B, H, T, D) and k (B, K, T, D), with any strides; cos and sin are (B, T, R/2), positions
+(B, T).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""rope in PyTorch, which has no operator for it: the formula, and the composition that is quickest."""
+"""rope in PyTorch, which has no operator for it: the formula, and a composition of fewer kernels."""
 
 import torch
 
