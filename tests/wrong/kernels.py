@@ -233,6 +233,40 @@ def fake_says_otherwise():
     return tanh
 
 
+@rejected_by("nothing replaced")
+def timer_patched():
+    """Makes the clock of whoever measures in its process go slower."""
+
+    def call(x, dim):
+        clock = time.perf_counter
+        time.perf_counter = lambda: clock() / 10
+        return softmax(x, dim)
+
+    return call
+
+
+@rejected_by("nothing replaced")
+def torch_function_patched():
+    """Makes every comparison that its process makes agree."""
+
+    def call(x, dim):
+        torch.allclose = lambda *args, **kwargs: True
+        return x.clone()
+
+    return call
+
+
+@rejected_by("nothing replaced")
+def synchronisation_patched():
+    """Lets nobody in its process wait for it."""
+
+    def call(x, dim):
+        torch.cuda.synchronize = lambda *args: None
+        return softmax(x, dim)
+
+    return call
+
+
 @rejected_by("no thread left")
 def thread_left_behind():
     def call(x, dim):

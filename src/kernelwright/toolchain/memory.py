@@ -101,7 +101,7 @@ def _poison(dtype: torch.dtype) -> tuple[int, torch.dtype]:
 
 
 def _problem(a: _Allocation) -> str | None:
-    poison, integer = _poison(a.spec.dtype)
+    poison, _ = _poison(a.spec.dtype)
     zone, size = ZONE // a.spec.itemsize, a.spec.itemsize
     for where, part in (("before its start", a.buffer[:zone]), ("after its end", a.buffer[-zone:])):
         touched = (part != poison).nonzero().flatten()
@@ -113,12 +113,18 @@ def _problem(a: _Allocation) -> str | None:
             )
     if a.zero and bool((a.tensor != 0).any()):
         return f"{a.name}: scratch that must be left zero is not"
-    if not a.result:
+    return unwritten(a.name, a.tensor) if a.result else None
+
+
+def unwritten(name: str, t: torch.Tensor) -> str | None:
+    """How many elements of a result still hold the poison that it was allocated with, or None."""
+    if t.dtype.is_complex:
         return None
-    unwritten = (a.tensor.view(integer) == poison).reshape(-1)
-    count = int(unwritten.sum())
+    poison, integer = _poison(t.dtype)
+    same = (t.view(integer) == poison).reshape(-1)
+    count = int(same.sum())
     # one byte has no value to spare: there only a tensor that is poison throughout counts
-    if count and (size > 1 or count == unwritten.numel() > 1):
-        first = int(unwritten.nonzero()[0])
-        return f"{a.name}: {count} of {unwritten.numel()} elements never written, first {first}"
+    if count and (t.itemsize > 1 or count == same.numel() > 1):
+        first = int(same.nonzero()[0])
+        return f"{name}: {count} of {same.numel()} elements never written, first {first}"
     return None

@@ -7,9 +7,8 @@ as its own.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -17,10 +16,11 @@ from kernelwright.contract import TensorSpec
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 
-from .trial import Fenced, Trial, same_bits, tensors
+from .trial import NotCaptured, Trial, same_bits, tensors
 
 REPEATS = 5
 FLAT_CALLS = 1000
+UNCAPTURED = "cannot be captured"
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,23 @@ class Check:
 def promised(trial: Trial) -> str | None:
     """Results are plain tensors of the shape, dtype, strides and device that the operator states;
     strides of dimensions of one element mean nothing."""
-    op = trial.operator
-    args = trial.first.fenced.args
+    op, run = trial.operator, trial.first
+    args = run.fenced.args
     specs, _ = normalise(op.layout, specs_of(args))
     wanted, device = op.outputs(**specs), tensors(args)[0].device
-    outputs = trial.first.outputs
-    if len(outputs) != len(wanted):
-        return f"{len(outputs)} results, should be {len(wanted)}"
-    for name, out, want in zip(op.results, outputs, wanted, strict=True):
+    if len(run.outputs) != len(wanted):
+        return f"{len(run.outputs)} results, should be {len(wanted)}"
+    native = trial.expected().native if trial.candidate.like_native else ()
+    for i, (name, out, where, want) in enumerate(
+        zip(op.results, run.outputs, run.devices, wanted, strict=True)
+    ):
         if type(out) is not torch.Tensor:
             return f"{name} is a {type(out).__name__}, not a plain tensor"
-        if out.device != device:
-            return f"{name} is on {out.device}, should be on {device}"
+        if torch.device(where) != device:
+            return f"{name} is on {where}, should be on {device}"
         why = _differs(out, want)
+        if why and native:  # PyTorch's own result may have other strides than the promised ones
+            why = _differs(out, replace(want, strides=native[i].stride())) and why
         if why:
             return f"{name}'s {why}"
     return None
@@ -94,6 +98,11 @@ def _differs(out: torch.Tensor, want: TensorSpec) -> str | None:
     return None
 
 
+def nothing_replaced(trial: Trial) -> str | None:
+    """No function of torch, of Python's clocks or of its collector is another than before."""
+    return trial.first.replaced
+
+
 def allocations(trial: Trial) -> str | None:
     """Every output element is written, nothing before or behind an output or a workspace is, and
     a workspace that must be left zero is."""
@@ -122,15 +131,16 @@ def properties(trial: Trial) -> str | None:
 
 def results_apart(trial: Trial) -> str | None:
     """A result shares no memory with an argument or with the result of another call."""
-    first = trial.first.outputs
-    mine = [r.clone() for r in first]
-    args = Fenced(trial.expected(seed=1).args).args
-    second = trial.call(args)[: len(first)]
-    taken = {t.untyped_storage().data_ptr() for t in (*first, *tensors(trial.first.fenced.args))}
-    for name, a, before, b in zip(trial.operator.results, first, mine, second, strict=True):
-        if not same_bits(a, before):
+    first = trial.first
+    before = [r.clone() for r in first.outputs]
+    second = trial.run(trial.fence(seed=1))
+    taken = {*first.storages, *first.lent}
+    for name, a, now, b, at in zip(
+        trial.operator.results, before, first.reread(), second.outputs, second.storages, strict=True
+    ):
+        if not same_bits(a, now):
             return f"{name} of a call changed with the next call"
-        if b.numel() and b.untyped_storage().data_ptr() in taken:
+        if b.numel() and at in taken:
             return f"{name} shares memory with an argument or with the result of another call"
     return None
 
@@ -138,19 +148,19 @@ def results_apart(trial: Trial) -> str | None:
 def fresh_data(trial: Trial) -> str | None:
     """Other values at the same addresses: nothing was kept by pointer."""
     want = trial.expected(seed=1)
-    fenced = Fenced(trial.expected().args)
-    trial.call(fenced.args)
+    fenced = trial.fence()
+    trial.run(fenced)
     fenced.refill(want.args)
-    return trial.judge(trial.call(fenced.args), want)
+    return trial.judge(trial.run(fenced).results, want)
 
 
 def other_addresses(trial: Trial) -> str | None:
     """Other values at other addresses: no pointer was kept."""
     want = trial.expected(seed=2)
     kept = trial.first  # its arguments stay alive, so these lie elsewhere
-    out = trial.call(Fenced(want.args).args)
+    out = trial.run(trial.fence(seed=2))
     assert kept is trial.first
-    return trial.judge(out, want)
+    return trial.judge(out.results, want)
 
 
 def another_shape(trial: Trial) -> str | None:
@@ -158,13 +168,12 @@ def another_shape(trial: Trial) -> str | None:
     case = trial.candidate.sibling(trial.case)
     if case is None:
         return None
-    other = Trial(trial.candidate, case, trial.device)
-    want = other.expected(seed=1)
-    why = other.judge(other.call(Fenced(want.args).args), want)
+    other = Trial(trial.candidate, case, trial.device, seed=trial.seed)
+    assert trial.first.results  # a call of this shape goes first
+    why = other.judge(other.run(other.fence(seed=1)).results, other.expected(seed=1))
     if why:
         return f"then {case.id}: {why}"
-    want = trial.expected(seed=1)
-    return trial.judge(trial.call(Fenced(want.args).args), want)
+    return trial.judge(trial.run(trial.fence(seed=1)).results, trial.expected(seed=1))
 
 
 def repeatable(trial: Trial) -> str | None:
@@ -173,7 +182,7 @@ def repeatable(trial: Trial) -> str | None:
         return None
     names = trial.operator.results
     for i in range(REPEATS * (10 if trial.device == "cuda" else 1)):
-        again = trial.call(Fenced(trial.expected().args).args)
+        again = trial.run(trial.fence()).results
         for k, (a, b) in enumerate(zip(trial.first.results, again, strict=True)):
             if not same_bits(a, b):
                 name = names[k] if k < len(names) else "a mutated argument"
@@ -183,66 +192,45 @@ def repeatable(trial: Trial) -> str | None:
 
 def no_thread_left(trial: Trial) -> str | None:
     """A call leaves no thread behind that may still be working on its result."""
-    args = Fenced(trial.expected().args).args
-    trial.call(args)  # builds what has to be built, and a progress line has a thread
-    before = set(threading.enumerate())
-    trial.call(args)
-    left = [t.name for t in threading.enumerate() if t not in before]
+    fenced = trial.fence()
+    trial.run(fenced)  # builds what has to be built, and a progress line has a thread
+    left = trial.place.threads_left(fenced)
     return f"left a thread behind: {left[0]}" if left else None
 
 
 def current_stream(trial: Trial) -> str | None:
     """All work is on the current stream: right where only that stream was waited for, and its
     arguments were written late."""
+    earlier = trial.fence()  # alive until the end, so the late ones lie elsewhere
+    trial.run(earlier)  # builds what has to be built
     want = trial.expected(seed=1)
-    earlier = Fenced(trial.expected().args)  # alive until the end, so the late ones lie elsewhere
-    trial.call(earlier.args)  # builds what has to be built
-    stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # some 10 ms
-        fenced = Fenced(want.args)
-        results = [r.clone() for r in trial.call(fenced.args)]
-        stream.synchronize()
-        why = trial.judge(tuple(results), want)
+    why = trial.judge(trial.place.late(want.args), want)
     torch.cuda.synchronize()
     return why
 
 
 def memory_flat(trial: Trial) -> str | None:
     """Many calls leave as many bytes allocated as a few."""
-    args = Fenced(trial.expected().args).args
+    fenced = trial.fence()
     for _ in range(10):
-        trial.call(args)
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    for _ in range(FLAT_CALLS):
-        trial.call(args)
-    torch.cuda.synchronize()
-    grown = torch.cuda.memory_allocated() - before
+        trial.run(fenced)
+    grown = trial.place.growth(fenced, FLAT_CALLS)
     return f"{grown} more bytes are allocated after {FLAT_CALLS} calls" if grown > 0 else None
 
 
 def graph_replay(trial: Trial) -> str | None:
     """Captured in a CUDA graph; a replay computes from what the arguments hold then."""
-    fenced = Fenced(trial.expected().args)
-    trial.call(fenced.args)
+    fenced = trial.fence()
+    trial.run(fenced)
     fenced.refill(trial.expected().args)
-    torch.cuda.synchronize()
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     try:
-        with torch.cuda.graph(graph, pool=pool):
-            results = trial.call(fenced.args)
-    except Exception as e:  # noqa: BLE001 - whatever a candidate raises is why
-        # a capture that could not end leaves the allocator recording, and its cache unfreeable
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
-        return f"cannot be captured: {type(e).__name__}: {str(e).splitlines()[0]}"
+        replay = trial.place.capture(fenced)
+    except NotCaptured as e:
+        return f"{UNCAPTURED}: {e}"
     for seed in (1, 2):
         want = trial.expected(seed=seed)
         fenced.refill(want.args)
-        graph.replay()
-        torch.cuda.synchronize()
-        why = trial.judge(results, want)
+        why = trial.judge(replay(), want)
         if why:
             return f"replay {seed}: {why}"
     return None
@@ -250,6 +238,7 @@ def graph_replay(trial: Trial) -> str | None:
 
 CHECKS: tuple[Check, ...] = (
     Check("promised", promised),
+    Check("nothing replaced", nothing_replaced),
     Check("fake", fake),
     Check("allocations", allocations),
     Check("arguments untouched", arguments_untouched),

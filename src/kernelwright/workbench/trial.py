@@ -1,17 +1,24 @@
-"""One candidate on one case: the runs that checks look at, and what they should have given."""
+"""One candidate on one case: the runs that checks look at, and what they should have given.
+
+A candidate runs in this process (`Here`), or in one of its own that `sandbox.Box` holds: checks
+see both the same way.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from kernelwright.contract import Case, Operator
 from kernelwright.contract.compare import Verdict, compare
 from kernelwright.toolchain import memory
+
+from .untouched import Watch
 
 FENCE = 64  # elements of filler on either side of a copied argument
 _CACHED = 2**20  # elements; what larger cases should give is computed each time
@@ -27,6 +34,8 @@ class Candidate:
         native: PyTorch's own, called the same way; twice its error is the budget.
         deterministic: claims to give the same bits each time.
         sibling: a case of another shape that the candidate takes too, or None.
+        like_native: results may have the strides of PyTorch's own instead of the promised ones.
+        place: where it runs, if not in this process.
     """
 
     operator: Operator
@@ -34,6 +43,8 @@ class Candidate:
     native: Callable[..., Any]
     deterministic: bool = True
     sibling: Callable[[Case], Case | None] = lambda case: None
+    like_native: bool = False
+    place: Place | None = None
 
 
 class Expected:
@@ -111,45 +122,185 @@ def _noise(operator: Operator, native: Callable, args: dict[str, Any], draws: in
 
 @dataclass(eq=False)
 class Run:
-    """A call that has been made: its arguments behind fences, its results, what its allocations
-    say afterwards."""
+    """A call that has been made: its arguments behind fences, its results, where they lie.
+
+    Attributes:
+        results: mutated arguments among them.
+        outputs: results without mutated arguments.
+        devices: of the outputs, as the candidate's process names them.
+        storages: addresses of the outputs' memory, in the candidate's process.
+        lent: addresses of the arguments' memory there.
+        reread: the outputs as they are now.
+        allocations: what is wrong with the memory around outputs and workspaces.
+        replaced: what of torch or Python the candidate has replaced, in a line.
+    """
 
     fenced: Fenced
-    results: tuple[torch.Tensor, ...]
-    outputs: tuple[Any, ...]  # results without mutated arguments
-    allocations: str | None  # what is wrong with its outputs' and workspaces' memory
+    results: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    devices: tuple[str, ...]
+    storages: tuple[int, ...]
+    lent: frozenset[int]
+    reread: Callable[[], tuple[Any, ...]]
+    allocations: str | None = None
+    replaced: str | None = None
+
+
+class Place(Protocol):
+    """Where a candidate runs."""
+
+    def fence(self, args: dict[str, Any]) -> Fenced:
+        """Copies of arguments that the candidate can be called with."""
+        ...
+
+    def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
+        """Call it, and wait for its results. `guarded`: poisoned outputs between red zones."""
+        ...
+
+    def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        """Its results on a stream that is busy, that alone is waited for, and on which the
+        arguments are written just before."""
+        ...
+
+    def threads_left(self, fenced: Fenced) -> list[str]:
+        """Names of the threads that a second call leaves."""
+        ...
+
+    def growth(self, fenced: Fenced, calls: int) -> int:
+        """Bytes of GPU memory by which many calls grow what is allocated."""
+        ...
+
+    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+        """Capture a call in a CUDA graph: a function that replays it and gives its results.
+
+        Raises:
+            NotCaptured: it cannot be captured.
+        """
+        ...
+
+
+class NotCaptured(Exception):
+    """A call cannot be captured in a CUDA graph; the message says why."""
+
+
+@dataclass(eq=False)
+class Here:
+    """Runs a candidate in this process."""
+
+    operator: Operator
+    call: Callable[..., Any]
+    device: str
+
+    def fence(self, args: dict[str, Any]) -> Fenced:
+        return Fenced(args)
+
+    def _results(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        return all_results(self.operator, args, self.call(*args.values()))
+
+    def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
+        problem = replaced = None
+        if guarded:
+            watch = Watch()
+            with memory.guarded() as guard:
+                results = self._results(fenced.args)
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+            problem, replaced = guard.check(), watch.replaced()
+            watch.restore()
+        else:
+            results = self._results(fenced.args)
+        outputs = results[: len(self.operator.results)]
+        return Run(
+            fenced,
+            results,
+            outputs,
+            tuple(str(getattr(t, "device", "")) for t in outputs),
+            tuple(map(address, outputs)),
+            frozenset(map(address, tensors(fenced.args))),
+            lambda: outputs,
+            problem,
+            replaced,
+        )
+
+    def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # some 10 ms
+            fenced = Fenced(args)
+            results = tuple(r.clone() for r in self._results(fenced.args))
+            stream.synchronize()
+        return results
+
+    def threads_left(self, fenced: Fenced) -> list[str]:
+        before = set(threading.enumerate())
+        self.call(*fenced.args.values())
+        return [t.name for t in threading.enumerate() if t not in before]
+
+    def growth(self, fenced: Fenced, calls: int) -> int:
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        for _ in range(calls):
+            self.call(*fenced.args.values())
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated() - before
+
+    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+        torch.cuda.synchronize()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                results = self._results(fenced.args)
+        except Exception as e:
+            # a capture that could not end leaves the allocator recording, its cache unfreeable
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+            raise NotCaptured(f"{type(e).__name__}: {str(e).splitlines()[0]}") from e
+
+        def replay() -> tuple[Any, ...]:
+            graph.replay()
+            torch.cuda.synchronize()
+            return results
+
+        return replay
 
 
 @dataclass(eq=False)
 class Trial:
-    """A candidate on a case. `verdicts` grows with each comparison that checks ask for."""
+    """A candidate on a case. `verdicts` grows with each comparison that checks ask for.
+
+    `seed` moves all the values that the case is tried with: a candidate that nobody here wrote
+    meets values that it cannot foresee.
+    """
 
     candidate: Candidate
     case: Case
     device: str
     verdicts: list[Verdict] = field(default_factory=list)
+    seed: int = 0
 
     @property
     def operator(self) -> Operator:
         return self.candidate.operator
 
+    @cached_property
+    def place(self) -> Place:
+        return self.candidate.place or Here(self.operator, self.candidate.call, self.device)
+
     def expected(self, seed: int = 0) -> Expected:
-        case = replace(self.case, seed=seed)
+        case = replace(self.case, seed=self.seed + seed)
         return expected(self.operator, self.candidate.native, case, self.device)
 
-    def call(self, args: dict[str, Any]) -> tuple[Any, ...]:
-        """Call the candidate; its results, mutated arguments among them."""
-        return all_results(self.operator, args, self.candidate.call(*args.values()))
+    def fence(self, seed: int = 0) -> Fenced:
+        """Arguments of the case to call with."""
+        return self.place.fence(self.expected(seed).args)
+
+    def run(self, fenced: Fenced) -> Run:
+        return self.place.run(fenced)
 
     @cached_property
     def first(self) -> Run:
         """The first call, behind fences and with poisoned outputs."""
-        fenced = Fenced(self.expected().args)
-        with memory.guarded() as guard:
-            results = self.call(fenced.args)
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return Run(fenced, results, results[: len(self.operator.results)], guard.check())
+        return self.place.run(self.fence(), guarded=True)
 
     def judge(self, results: tuple, want: Expected) -> str | None:
         """Why results are wrong by value, or None."""
@@ -169,26 +320,35 @@ class Trial:
 
 class Fenced:
     """Copies of a call's arguments, strides and alignment kept, in memory filled with NaN (or
-    another value that spoils a result) before, behind and between their elements."""
+    another value that spoils a result) before, behind and between their elements.
 
-    def __init__(self, args: dict[str, Any]):
+    Args:
+        empty: allocates a flat buffer of so many elements, like a tensor; by default beside it.
+    """
+
+    def __init__(
+        self,
+        args: dict[str, Any],
+        empty: Callable[[int, torch.Tensor], torch.Tensor] | None = None,
+    ):
         self._buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._empty = empty or (lambda n, t: torch.empty(n, dtype=t.dtype, device=t.device))
         self.args = map_tensors(args, self._place)
 
     def _place(self, t: torch.Tensor) -> torch.Tensor:
         extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
         lead = FENCE + t.data_ptr() % 16 // t.itemsize
         size = lead + (extent if t.numel() else 0) + FENCE
-        buffer = torch.full((size,), _filler(t.dtype), dtype=t.dtype, device=t.device)
-        view = buffer.as_strided(t.shape, t.stride(), lead)
-        _unexpanded(view).copy_(_unexpanded(t))
+        buffer = self._empty(size, t).fill_(_filler(t.dtype))
+        view = buffer.as_strided(t.shape, t.stride(), buffer.storage_offset() + lead)
+        unexpanded(view).copy_(unexpanded(t))
         self._buffers.append((buffer, buffer.clone()))
         return view
 
     def refill(self, args: dict[str, Any]) -> None:
         """Other values in the same memory."""
         for mine, theirs in zip(tensors(self.args), tensors(args), strict=True):
-            _unexpanded(mine).copy_(_unexpanded(theirs))
+            unexpanded(mine).copy_(unexpanded(theirs))
         for buffer, before in self._buffers:
             before.copy_(buffer)
 
@@ -199,11 +359,16 @@ class Fenced:
             for view in tensors({name: v}):
                 buffer, before = next(buffers)
                 if name in mutated:
-                    offset = view.storage_offset()
+                    offset = view.storage_offset() - buffer.storage_offset()
                     before.as_strided(view.shape, view.stride(), offset).copy_(view)
                 if not same_bits(buffer, before):
                     return name
         return None
+
+
+def address(t: Any) -> int:
+    """Where a tensor's memory begins; 0 for what is no tensor."""
+    return t.untyped_storage().data_ptr() if isinstance(t, torch.Tensor) else 0
 
 
 def _filler(dtype: torch.dtype) -> float | int | bool:
@@ -212,7 +377,8 @@ def _filler(dtype: torch.dtype) -> float | int | bool:
     return True if dtype == torch.bool else torch.iinfo(dtype).max
 
 
-def _unexpanded(t: torch.Tensor) -> torch.Tensor:
+def unexpanded(t: torch.Tensor) -> torch.Tensor:
+    """A view of a tensor that shows each element of a broadcast dimension once."""
     shape = [1 if s == 0 else n for n, s in zip(t.shape, t.stride(), strict=True)]
     return t.as_strided(shape, t.stride())
 

@@ -1,0 +1,498 @@
+"""The parent's side of a process in which somebody else's kernel runs.
+
+A kernel is arbitrary code. This keeps accidents and cheating away from the judge: the process has
+limits of time and memory, an environment of its own without the user's secrets, cache folders of
+its own; the parent owns the inputs and the memory that results are copied to, and holds the
+reference and the clock. It is no protection against malice: the process may do whatever its user
+may. Answers are JSON and are checked; nothing that the process writes is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import mmap
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.contract import Operator
+from kernelwright.toolchain import memory
+
+from .trial import Fenced, NotCaptured, Run, all_results, copy_of, map_tensors, tensors
+
+#: What of the environment a kernel's process gets; the rest, tokens among it, stays here.
+PASSED = (
+    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CC", "CXX",
+    "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
+    "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "USER", "LOGNAME",
+)  # fmt: skip
+CACHES = (
+    "HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "KW_CACHE",
+)  # fmt: skip
+ALIGN = 512
+ANSWER = 4 << 20  # bytes of the longest answer that is read
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a kernel's process may take.
+
+    Attributes:
+        load_s: seconds to start and to import the user's file, compilers among it.
+        call_s: seconds for one call, its first compilation among it.
+        memory: bytes of host memory.
+    """
+
+    load_s: float = 300.0
+    call_s: float = 120.0
+    memory: int = 16 << 30
+
+
+class Failed(Exception):
+    """The user's code raised. `kind` is the exception's name, `lines` where in the user's files."""
+
+    def __init__(self, kind: str, message: str, lines: tuple[str, ...]):
+        super().__init__(f"{kind}: {message}".rstrip(": "))
+        self.kind, self.message, self.lines = kind, message, lines
+
+
+class Died(Exception):
+    """The process ended, or was ended; the message says why."""
+
+
+class Arena:
+    """Memory that both processes see. Blocks of it are given out and taken back."""
+
+    def __init__(self, device: torch.device, size: int):
+        self.device, self.size = device, size
+        self._blocks: dict[int, int] = {}
+        if device.type == "cuda":
+            # larger than any block the caching allocator shares with other tensors, so that the
+            # handle opens this memory and no reference
+            self.base = torch.empty(size, dtype=torch.uint8, device=device)
+            self.fd = -1
+        else:
+            self.fd = _anonymous(size)
+            self._map = mmap.mmap(self.fd, size)
+            self.base = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def told(self) -> dict[str, Any]:
+        """How the other process finds it."""
+        if self.device.type == "cuda":
+            parts = self.base.untyped_storage()._share_cuda_()
+            return {"ipc": [_encoded(p) for p in parts]}
+        return {"fd": self.fd, "size": self.size}
+
+    def empty(self, count: int, dtype: torch.dtype, owner: list[int]) -> torch.Tensor:
+        """A flat tensor in the first gap that is large enough; `owner` gets the block."""
+        size = max(1, -(-count * dtype.itemsize // ALIGN)) * ALIGN
+        at = 0
+        for start in sorted(self._blocks):
+            if start - at >= size:
+                break
+            at = start + self._blocks[start]
+        if at + size > self.size:
+            raise MemoryError(f"the shared memory of {self.size >> 20} MiB is used up")
+        self._blocks[at] = size
+        owner.append(at)
+        return self.base[at : at + count * dtype.itemsize].view(dtype)
+
+    def release(self, blocks: list[int]) -> None:
+        for at in blocks:
+            del self._blocks[at]
+
+    def describe(self, view: torch.Tensor) -> dict[str, Any]:
+        """A tensor of the arena, as the other process is told of it: a buffer that begins with
+        the fence before it and ends behind it."""
+        lead = view.storage_offset() * view.itemsize  # an empty tensor has no address
+        at = max(start for start in self._blocks if start <= lead)
+        return {
+            "at": at,
+            "count": self._blocks[at] // view.itemsize,
+            "lead": (lead - at) // view.itemsize,
+            "shape": list(view.shape),
+            "stride": list(view.stride()),
+            "dtype": str(view.dtype).removeprefix("torch."),
+        }
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _encoded(part: Any) -> Any:
+    return {"b": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
+
+
+def _anonymous(size: int) -> int:
+    """A file without a name, of zeros that take no memory until they are written."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("kernelwright")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.truncate(fd, size)
+    return fd
+
+
+class Process:
+    """The process: starts it, talks to it, ends it."""
+
+    def __init__(self, device: torch.device, limits: Limits, arena: Arena, *, interpret: bool):
+        self.limits, self.folder = limits, Path(tempfile.mkdtemp(prefix="kernelwright-judge-"))
+        self._why = ""
+        request, answer = os.pipe(), os.pipe()
+        self._write, self._read = request[1], answer[0]
+        inherited = (request[0], answer[1], *([arena.fd] if arena.fd >= 0 else ()))
+        self._said = (self.folder / "output").open("wb")
+        module = f"{__package__}.sandbox_child"
+        self._popen = subprocess.Popen(
+            [sys.executable, "-u", "-m", module, str(request[0]), str(answer[1])],
+            env=self._environment(interpret),
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            pass_fds=inherited,
+            start_new_session=True,
+        )
+        os.close(request[0])
+        os.close(answer[1])
+        self._guard = threading.Thread(target=self._watch_memory, daemon=True)
+        self._guard.start()
+        threads = torch.get_num_threads()
+        self.pid = self.ask(
+            "start", limits.load_s, device=str(device), arena=arena.told(), threads=threads
+        )["pid"]
+
+    def _environment(self, interpret: bool) -> dict[str, str]:
+        kept = {k: os.environ[k] for k in PASSED if k in os.environ}
+        package = str(Path(__file__).resolve().parents[2])
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (package, kept.get("PYTHONPATH"))))
+        for name in CACHES:
+            folder = self.folder / name.lower()
+            folder.mkdir()
+            kept[name] = str(folder)
+        if interpret:
+            kept |= {"TRITON_INTERPRET": "1", "NUMBA_ENABLE_CUDASIM": "1"}
+        return kept
+
+    def ask(self, do: str, seconds: float | None = None, **request: Any) -> Any:
+        """One request and its answer.
+
+        Raises:
+            Failed: the user's code raised. Died: the process is gone; it took too long, took too
+                much memory, crashed, or answered what is no answer.
+        """
+        text = json.dumps({"do": do, **request}).encode()
+        end = time.monotonic() + (self.limits.call_s if seconds is None else seconds)
+        try:
+            os.write(self._write, struct.pack("<I", len(text)))
+            view = memoryview(text)
+            while view:
+                view = view[os.write(self._write, view) :]
+            (size,) = struct.unpack("<I", self._take(4, end))
+            if size > ANSWER:
+                self._end(f"answered {size} bytes")
+                raise OSError
+            answer = json.loads(self._take(size, end))
+        except (OSError, ValueError) as e:
+            raise Died(self._reason() or f"its answer cannot be read: {e}") from None
+        if not isinstance(answer, dict) or not answer.keys() <= {"ok", "error"}:
+            self._end("its answer is none")
+            raise Died(self._why)
+        if "error" in answer:
+            told = answer["error"]
+            lines = tuple(map(str, told["lines"]))
+            raise Failed(str(told["type"]), str(told["message"]), lines)
+        return answer["ok"]
+
+    def _take(self, size: int, end: float) -> bytes:
+        found = b""
+        while len(found) < size:
+            left = end - time.monotonic()
+            ready, _, _ = select.select([self._read], [], [], max(0.0, left))
+            if not ready:
+                self._end("took longer than its time limit")
+            part = os.read(self._read, size - len(found)) if ready else b""
+            if not part:
+                raise OSError("the process is gone")
+            found += part
+        return found
+
+    def _end(self, why: str) -> None:
+        self._why = self._why or why
+        self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait()
+
+    def _reason(self) -> str:
+        """Why the process is gone, with the last line that it said."""
+        try:
+            code = self._popen.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            code = self._popen.returncode
+        if self._why:
+            return self._why
+        said = self.said().strip().splitlines()
+        last = f": {said[-1]}" if said else ""
+        if code < 0:
+            return f"the process was ended by {signal.Signals(-code).name}{last}"
+        return f"the process ended with exit code {code}{last}"
+
+    def said(self) -> str:
+        """The end of what the user's code printed."""
+        with (self.folder / "output").open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4000))
+            return file.read().decode(errors="replace")
+
+    def _watch_memory(self) -> None:
+        """RLIMIT_AS would forbid CUDA's address space, so what is resident is watched instead."""
+        path = Path(f"/proc/{self._popen.pid}/statm")
+        page = os.sysconf("SC_PAGE_SIZE")
+        while self._popen.poll() is None:
+            try:
+                _, resident, shared, *_ = path.read_text().split()
+            except (OSError, ValueError):
+                return
+            if (int(resident) - int(shared)) * page > self.limits.memory:
+                self._end(f"took more than its {self.limits.memory >> 20} MiB of memory")
+                return
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """End it and whatever it has started, and remove its folder."""
+        self._kill()
+        os.close(self._write)
+        os.close(self._read)
+        self._said.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Box:
+    """A kernel in a process of its own: a `trial.Place`.
+
+    Use as a context manager. After `Died` the box is spent.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        limits: Limits | None = None,
+        size: int | None = None,
+        interpret: bool | None = None,
+    ):
+        self.device, self.limits = device, limits or Limits()
+        gpu = device.type == "cuda"
+        self.arena = Arena(device, size or (256 << 20 if gpu else _half_of_memory()))
+        self.process = Process(
+            device, self.limits, self.arena, interpret=not gpu if interpret is None else interpret
+        )
+        self._count, self._released = 0, list[int]()
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.process.close()
+        self.arena.close()
+
+    def load(self, path: Path, name: str, *, make: bool = False, **kind: Any) -> dict[str, Any]:
+        """Import the user's file and take a function from it.
+
+        Raises:
+            Failed: with the user's lines; its kind is "NoFunction" where there is none.
+        """
+        return self.process.ask(
+            "load", self.limits.load_s, path=str(path), name=name, make=make, kind=kind
+        )
+
+    def next(self) -> int:
+        self._count += 1
+        return self._count
+
+    def released(self) -> list[int]:
+        found, self._released = self._released, []
+        return found
+
+    def forget(self, run: int) -> None:
+        self._released.append(run)
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+@dataclass(eq=False)
+class Made(Run):
+    """A run in a box, and what its process says of each output."""
+
+    described: list[dict[str, Any]] = field(default_factory=list)
+
+
+class There:
+    """The function that a box has loaded, as the place of a candidate. Results are copied into
+    memory that the parent has spoiled.
+
+    Args:
+        bind: turns arguments by name into {"listed": [...], "named": {...}}.
+    """
+
+    def __init__(self, box: Box, operator: Operator, bind: Callable[[dict], dict[str, Any]]):
+        self.box, self.operator, self.bind = box, operator, bind
+
+    def fence(self, args: dict[str, Any]) -> Fenced:
+        blocks: list[int] = []
+        arena = self.box.arena
+        fenced = Fenced(args, lambda count, t: arena.empty(count, t.dtype, blocks))
+        weakref.finalize(fenced, arena.release, blocks)
+        return fenced
+
+    def run(self, fenced: Fenced, *, guarded: bool = False) -> Made:
+        box, run = self.box, self.box.next()
+        answer = box.process.ask(
+            "run",
+            run=run,
+            args=self._told(fenced.args),
+            guarded=guarded,
+            poison=[t.nbytes for t in tensors(fenced.args)],
+            release=box.released(),
+        )
+        described = answer["results"]
+        outputs = self._fetch("fetch", run, described)
+        problem = answer["allocations"]
+        if guarded and problem is None:
+            names = zip(self.operator.results, outputs, strict=False)
+            whys = (memory.unwritten(n, t) for n, t in names if isinstance(t, torch.Tensor))
+            problem = next(filter(None, whys), None)
+        made = Made(
+            fenced,
+            all_results(self.operator, fenced.args, outputs),
+            outputs,
+            tuple(str(d.get("device", self.box.device)) for d in described),
+            tuple(int(d.get("storage", 0)) for d in described),
+            frozenset(map(int, answer["lent"])),
+            lambda: self._fetch("fetch", run, described),
+            problem,
+            answer["replaced"],
+            described,
+        )
+        weakref.finalize(made, box.forget, run)
+        return made
+
+    def _fetch(self, do: str, run: int, described: list[dict[str, Any]]) -> tuple[Any, ...]:
+        blocks: list[int] = []
+        slots = [self._slot(d, blocks) for d in described]
+        told = [None if s is None else self.box.arena.describe(s) for s in slots]
+        self.box.process.ask(do, run=run, slots=told)
+        outputs = tuple(_result(d, s) for d, s in zip(described, slots, strict=True))
+        self.box.arena.release(blocks)
+        return outputs
+
+    def _slot(self, described: dict[str, Any], blocks: list[int]) -> torch.Tensor | None:
+        """Memory for a result, spoiled; None where it is not to be copied."""
+        if described["type"] != "Tensor":
+            return None
+        dtype: torch.dtype = getattr(torch, described["dtype"])
+        shape, stride = described["shape"], described["stride"]
+        extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+        extent = extent if 0 not in shape else 0
+        here = torch.device(described["device"]) == self.box.device
+        if not here or not 0 <= extent * dtype.itemsize <= self.box.arena.size // 8:
+            return None
+        slot = self.box.arena.empty(extent, dtype, blocks).fill_(spoiled(dtype))
+        return slot.as_strided(shape, stride, slot.storage_offset())
+
+    def _told(self, args: dict[str, Any]) -> dict[str, Any]:
+        def told(v: Any) -> dict[str, Any]:
+            if isinstance(v, torch.Tensor):
+                return {"t": self.box.arena.describe(v)}
+            if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor):
+                return {"l": [self.box.arena.describe(t) for t in v]}
+            if isinstance(v, torch.dtype):
+                return {"dtype": str(v).removeprefix("torch.")}
+            return {"v": v}
+
+        bound = self.bind(args)
+        return {
+            "listed": [told(v) for v in bound["listed"]],
+            "named": {k: told(v) for k, v in bound["named"].items()},
+        }
+
+    def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        staged, fenced = self.fence(args), self.fence(map_tensors(args, torch.empty_like))
+        described = self.run(self.fence(args)).described
+        blocks: list[int] = []
+        slots = [self._slot(d, blocks) for d in described]
+        describe = self.box.arena.describe
+        self.box.process.ask(
+            "late",
+            args=self._told(fenced.args),
+            staged=[describe(t) for t in tensors(staged.args)],
+            slots=[None if s is None else describe(s) for s in slots],
+        )
+        outputs = tuple(_result(d, s) for d, s in zip(described, slots, strict=True))
+        self.box.arena.release(blocks)
+        return all_results(self.operator, fenced.args, outputs)
+
+    def threads_left(self, fenced: Fenced) -> list[str]:
+        return list(map(str, self.box.process.ask("threads", args=self._told(fenced.args))))
+
+    def growth(self, fenced: Fenced, calls: int) -> int:
+        return int(self.box.process.ask("growth", args=self._told(fenced.args), calls=calls))
+
+    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+        run = self.box.next()
+        try:
+            described = self.box.process.ask("capture", run=run, args=self._told(fenced.args))
+        except Failed as e:
+            raise NotCaptured(str(e).splitlines()[0]) from e
+
+        def replay() -> tuple[Any, ...]:
+            outputs = self._fetch("replay", run, described)
+            return all_results(self.operator, fenced.args, outputs)
+
+        return replay
+
+
+def spoiled(dtype: torch.dtype) -> float | int | bool:
+    """What stands in a result's memory before the result does."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype == torch.bool else torch.iinfo(dtype).max
+
+
+def _result(described: dict[str, Any], slot: torch.Tensor | None) -> Any:
+    """A private copy: what the process can still write to is no result."""
+    if slot is not None:
+        return copy_of(slot)
+    if described["type"] == "Tensor":  # of another device, or of an absurd size
+        dtype = getattr(torch, described["dtype"])
+        shape, stride = described["shape"], described["stride"]
+        return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    return type(described["type"], (), {})()

@@ -1,0 +1,363 @@
+"""The process that a kernel is judged in. `sandbox.Box` starts it and says what to do.
+
+    python -m kernelwright.workbench.sandbox_child READ WRITE
+
+Requests and answers are JSON behind four bytes of length, over the two pipes; tensors lie in
+memory that the parent owns. Nothing here is believed further than it must be: results are read
+and times are taken by the parent.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import inspect
+import json
+import mmap
+import os
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelwright.contract import TensorSpec
+from kernelwright.toolchain import memory
+
+from .untouched import Watch
+
+# A kernel may replace these later; they are called by what they are now.
+_type, _len, _isinstance, _Tensor = type, len, isinstance, torch.Tensor
+_synchronize = torch.cuda.synchronize
+_enumerate = threading.enumerate
+_read, _write, _pack, _unpack = os.read, os.write, struct.pack, struct.unpack
+_dumps, _loads = json.dumps, json.loads
+
+LANGUAGES = ("triton", "numba", "cupy", "torch._inductor", "cuda")
+
+
+class Child:
+    """Answers requests until the pipe closes."""
+
+    def __init__(self, read: int, write: int):
+        self.read, self.write = read, write
+        self.watch = Watch()
+        self.fn: Callable[..., Any] | None = None
+        self.runs: dict[int, tuple[Any, ...]] = {}
+        self.captured: dict[int, Any] = {}
+        self.tracks: dict[int, Callable[[int], None]] = {}
+        self.loaded = 0
+
+    def serve(self) -> None:
+        while True:
+            head = self._take(4)
+            if not head:
+                return
+            request = _loads(self._take(_unpack("<I", head)[0]))
+            try:
+                answer = getattr(self, "do_" + request.pop("do"))(**request)
+                answer = {"ok": answer}
+            except BaseException as e:
+                if _isinstance(e, (KeyboardInterrupt,)):
+                    raise
+                answer = {"error": _told(e)}
+            text = _dumps(answer).encode()
+            view = memoryview(_pack("<I", _len(text)) + text)
+            while view:
+                view = view[_write(self.write, view) :]
+
+    def _take(self, size: int) -> bytes:
+        parts = b""
+        while _len(parts) < size:
+            part = _read(self.read, size - _len(parts))
+            if not part:
+                return b""
+            parts += part
+        return parts
+
+    # memory
+
+    def do_start(self, device: str, arena: dict[str, Any], threads: int) -> dict[str, Any]:
+        """Map the parent's memory."""
+        self.device = torch.device(device)
+        self.cuda = self.device.type == "cuda"
+        torch.set_num_threads(threads)
+        if self.cuda:
+            torch.cuda.set_device(self.device)
+        self.do_arena(arena)
+        return {"pid": os.getpid()}
+
+    def do_arena(self, arena: dict[str, Any]) -> None:
+        if self.cuda:
+            parts = [base64.b64decode(p["b"]) if _isinstance(p, dict) else p for p in arena["ipc"]]
+            storage = torch.UntypedStorage._new_shared_cuda(*parts)
+            self.base = torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
+        else:
+            self.map = mmap.mmap(arena["fd"], arena["size"])
+        self.runs.clear()
+
+    def _tensor(self, t: dict[str, Any]) -> torch.Tensor:
+        """A view of the parent's memory: "at" a byte, "count" elements of a buffer, of which
+        the tensor begins at element "lead"."""
+        dtype = getattr(torch, t["dtype"])
+        if self.cuda:
+            end = t["at"] + t["count"] * dtype.itemsize
+            buffer = self.base[t["at"] : end].view(dtype)
+            lead = buffer.storage_offset() + t["lead"]
+        else:
+            buffer = torch.frombuffer(self.map, dtype=dtype, count=t["count"], offset=t["at"])
+            lead = t["lead"]
+        return buffer.as_strided(t["shape"], t["stride"], lead)
+
+    def _value(self, v: dict[str, Any]) -> Any:
+        if "t" in v:
+            return self._tensor(v["t"])
+        if "l" in v:
+            return [self._tensor(t) for t in v["l"]]
+        return getattr(torch, v["dtype"]) if "dtype" in v else v["v"]
+
+    def _args(self, args: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        named = {k: self._value(v) for k, v in args["named"].items()}
+        return [self._value(v) for v in args["listed"]], named
+
+    # the kernel
+
+    def do_load(self, path: str, name: str, make: bool, kind: dict[str, Any]) -> dict[str, Any]:
+        """Import the user's file and take a function from it; what it can be called with.
+
+        Args:
+            make: the name is of a function that makes the kernel.
+            kind: {"autograd": names of results}, {"launch": ...} or nothing.
+        """
+        module = _module(path, f"judged_{self.loaded}")
+        self.loaded += 1
+        found = module
+        for part in name.split("."):
+            if not hasattr(found, part):
+                there = [k for k, v in vars(module).items() if callable(v) and k[:1] != "_"]
+                raise _NoFunction(f"{Path(path).name} has no {name!r}; it has {', '.join(there)}")
+            found = getattr(found, part)
+        fn = found() if make else found
+        if not callable(fn):
+            raise _NoFunction(f"{name} in {Path(path).name} is a {_type(fn).__name__}, no function")
+        self.fn = fn
+        if "autograd" in kind:
+            self.fn = _differentiated(fn, **kind["autograd"])
+        return {
+            "parameters": _parameters(fn),
+            "languages": [n for n in LANGUAGES if n in sys.modules],
+            "replaced": self.watch.replaced(),
+        }
+
+    def _call(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        assert self.fn is not None
+        listed, named = self._args(args)
+        return _tuple(self.fn(*listed, **named))
+
+    def do_run(self, run: int, args: dict[str, Any], guarded: bool, poison: list[int], release):
+        """Call it and keep its results; what they are."""
+        for old in release:
+            self.runs.pop(old, None)
+        self._spoil(poison)
+        guard = memory.Guard()
+        with ExitStack() as stack:
+            if guarded:
+                guard = stack.enter_context(memory.guarded())
+                stack.enter_context(_Poisoned(guard))
+            results = self._call(args)
+        if self.cuda:
+            _synchronize()
+        self.runs[run] = results
+        return {
+            "results": [_described(r) for r in results],
+            "lent": [t.untyped_storage().data_ptr() for t in _tensors(self._args(args))],
+            "allocations": guard.check(),
+            "replaced": self.watch.replaced(),
+        }
+
+    def _spoil(self, sizes: list[int]) -> None:
+        """Leave NaN in the memory that the results' allocations will probably find."""
+        spoiled = [torch.full((n // 4 + 1,), float("nan"), device=self.device) for n in sizes]
+        del spoiled
+
+    def do_fetch(self, run: int, slots: list[dict[str, Any]]) -> None:
+        """Copy a run's results, as they are now, into the parent's memory."""
+        self._copy(self.runs[run], slots)
+        if self.cuda:
+            _synchronize()
+
+    def _copy(self, results: tuple[Any, ...], slots: list[dict[str, Any]]) -> None:
+        for result, slot in zip(results, slots, strict=True):
+            if slot:
+                _once(self._tensor(slot)).copy_(_once(result.detach()))
+
+    # what checks ask besides
+
+    def do_late(self, args, staged, slots) -> None:
+        """On a busy stream: the arguments arrive, the call, its results leave."""
+        stream = torch.cuda.Stream()
+        _synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # some 10 ms
+            for mine, late in zip(_tensors(self._args(args)), staged, strict=True):
+                _once(mine).copy_(_once(self._tensor(late)))
+            self._copy(self._call(args), slots)
+            stream.synchronize()
+
+    def do_threads(self, args: dict[str, Any]) -> list[str]:
+        before = set(_enumerate())
+        self._call(args)
+        return [t.name for t in _enumerate() if t not in before]
+
+    def do_growth(self, args: dict[str, Any], calls: int) -> int:
+        listed, named = self._args(args)
+        assert self.fn is not None
+        _synchronize()
+        before = torch.cuda.memory_allocated()
+        for _ in range(calls):
+            self.fn(*listed, **named)
+        _synchronize()
+        return torch.cuda.memory_allocated() - before
+
+    def do_capture(self, run: int, args: dict[str, Any]) -> list[dict[str, Any]]:
+        _synchronize()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                results = self._call(args)
+        except Exception:
+            # a capture that could not end leaves the allocator recording
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+            raise
+        self.captured[run], self.runs[run] = graph, results
+        return [_described(r) for r in results]
+
+    def do_replay(self, run: int, slots: list[dict[str, Any]]) -> None:
+        self.captured[run].replay()
+        _synchronize()
+        self.do_fetch(run, slots)
+
+
+class _NoFunction(Exception):
+    """The file lacks what was asked for."""
+
+
+class _Poisoned(TorchDispatchMode):
+    """Gives what `torch.empty` and its like ask for between red zones."""
+
+    def __init__(self, guard: memory.Guard):
+        super().__init__()
+        self.guard = guard
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if func.__name__.startswith(("empty.", "empty_like.", "empty_strided.", "new_empty")):
+            spec = TensorSpec(tuple(made.shape), tuple(made.stride()), made.dtype)
+            if made.dtype.is_complex or made.layout is not torch.strided:
+                return made
+            return self.guard.empty("torch.empty", spec, made.device, result=False)
+        return made
+
+
+def _module(path: str, name: str) -> Any:
+    """A file as a module; its folder is on the path, as for a script."""
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _parameters(fn: Callable) -> list[dict[str, Any]] | None:
+    """Of its signature; None where it has none that Python knows."""
+    try:
+        found = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return [{"name": p.name, "kind": p.kind.name, "default": p.default is not p.empty}
+            for p in found]  # fmt: skip
+
+
+def _differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callable:
+    """The gradients of `fn` in the named arguments; the last `gradients` arguments are those of
+    its results."""
+
+    def call(*listed, **named):
+        given = list(listed)
+        gys = given[_len(given) - gradients :]
+        given = given[: _len(given) - gradients]
+        leaves = []
+        for i, v in enumerate(given):
+            if arguments[i] and v is not None:
+                given[i] = v.detach().requires_grad_()
+                leaves.append(given[i])
+        with torch.enable_grad():
+            out = _tuple(fn(*given, **named))
+        return torch.autograd.grad(out[: _len(gys)], leaves, gys)
+
+    return call
+
+
+def _tuple(out: Any) -> tuple[Any, ...]:
+    if out is None:
+        return ()
+    return tuple(out) if _isinstance(out, (list, tuple)) else (out,)
+
+
+def _tensors(args: tuple[list[Any], dict[str, Any]]) -> list[torch.Tensor]:
+    found = []
+    for v in (*args[0], *args[1].values()):
+        found += [t for t in (v if _isinstance(v, list) else [v]) if _isinstance(t, _Tensor)]
+    return found
+
+
+def _described(t: Any) -> dict[str, Any]:
+    """What a result is. Types by identity: a subclass may compute itself when somebody looks."""
+    kind = _type(t)
+    if kind is not _Tensor and kind is not torch.nn.Parameter:
+        return {"type": kind.__name__}
+    return {
+        "type": "Tensor",
+        "shape": list(t.shape),
+        "stride": list(t.stride()),
+        "dtype": str(t.dtype).removeprefix("torch."),
+        "device": str(t.device),
+        "storage": t.untyped_storage().data_ptr(),
+    }
+
+
+def _once(t: torch.Tensor) -> torch.Tensor:
+    """Each element of a broadcast dimension once."""
+    shape = [1 if s == 0 else n for n, s in zip(t.shape, t.stride(), strict=True)]
+    return t.as_strided(shape, t.stride())
+
+
+def _told(e: BaseException) -> dict[str, Any]:
+    """An exception with the lines of the user's own files that it went through."""
+    here = str(Path(__file__).resolve().parent)
+    frames = traceback.extract_tb(e.__traceback__)
+    mine = [f for f in frames if "judged_" in f.name or _users(f.filename, here)]
+    lines = [f"{f.filename}:{f.lineno}: {f.line}" for f in mine[-4:]]
+    if _isinstance(e, SyntaxError) and e.filename:
+        lines.append(f"{e.filename}:{e.lineno}: {(e.text or '').strip()}")
+    kind = "NoFunction" if _isinstance(e, _NoFunction) else _type(e).__name__
+    return {"type": kind, "message": str(e)[:4000], "lines": lines}
+
+
+def _users(filename: str, here: str) -> bool:
+    library = (here, os.path.dirname(os.__file__), "<frozen")
+    return not filename.startswith(library) and "site-packages" not in filename
+
+
+if __name__ == "__main__":
+    Child(int(sys.argv[1]), int(sys.argv[2])).serve()
