@@ -380,6 +380,70 @@ def compare(
 
 
 @app.command()
+def exercise(
+    rung: Annotated[
+        str | None,
+        typer.Argument(metavar="[OP.RUNG]", help="None: list them.", show_default=False),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Judge the file you have edited.")] = False,
+    solution: Annotated[
+        bool, typer.Option("--solution", help="The difference between your file and the rung.")
+    ] = False,
+    into: Annotated[Path, typer.Option(help="The folder of your files.")] = Path(),
+    list_: Annotated[
+        bool, typer.Option("--list", help="The exercises, and where you stand.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Learn by writing: a rung with its body taken out, and judged as the rung itself is.
+
+    Without a GPU too: Triton is interpreted, Numba simulated and CUDA C++ run as `verify` does.
+    Your file is run as it is, in a process of its own.
+
+    Exit codes of --check: 0 right, 1 not done yet or wrong, 2 wrong usage, 3 it compiles, and can
+    not be run here.
+
+    \b
+    Examples:
+      kernelwright exercise
+      kernelwright exercise sum.cuda_sequential
+      kernelwright exercise sum.cuda_sequential --check
+      kernelwright exercise sum.cuda_sequential --solution
+      kernelwright exercise --json | jq '.[].state'
+    """
+    if rung is None and (check or solution):
+        raise _mistake("OP.RUNG: name the exercise (kernelwright exercise lists them)")
+    if check and solution:
+        raise _mistake("--check, --solution: one of them at a time")
+    with _output(as_json) as out:
+        with _waiting("reading the exercises", out) as say:
+            from kernelwright.workbench import exercise as module
+            from kernelwright.workbench import show_exercise as show
+
+            chosen = None if rung is None or list_ else module.named(rung)
+            if chosen is None:
+                document: Any = module.standings(into)
+                shown: Any = show.listing(document, into)
+                code = GOOD
+            elif check:
+                document = module.check(chosen, into, on_case=lambda case: say(f"checking {case}"))
+                path = into / module.files.source(chosen).file_name
+                shown = show.checked(chosen, path, document, module.following(into))
+                code = module.EXITS[document["outcome"]]
+            elif solution:
+                document = module.solution(chosen, into)
+                shown, code = show.solution(document, chosen), GOOD
+            else:
+                path = module.write(chosen, into)
+                document, shown, code = {"file": str(path)}, show.written(chosen, path), GOOD
+        if as_json:
+            out.emit(document)
+        else:
+            out.print(shown)
+    return code
+
+
+@app.command()
 def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path(
         "report.html"
