@@ -42,8 +42,8 @@ def tanh(x):
 NATIVE = {SOFTMAX: softmax, GELU: gelu_reference, TANH: tanh, LYING_FAKE: tanh}
 
 
-def rejected_by(check, operator=SOFTMAX, shape=(5, 33), gpu=False, **how):
-    """Put the kernel that a function makes into WRONG."""
+def rejected_by(check, operator=SOFTMAX, shape=(5, 33), gpu=False, into=WRONG, **how):
+    """Put the kernel that a function makes into WRONG, or into another list."""
     dtype = how.pop("dtype", torch.float32)
     if operator is SOFTMAX:
         how["dim"] = -1
@@ -51,7 +51,7 @@ def rejected_by(check, operator=SOFTMAX, shape=(5, 33), gpu=False, **how):
 
     def enter(make):
         wrong = Wrong(make.__name__, make, check, operator, NATIVE[operator], found, gpu)
-        WRONG.append(wrong)
+        into.append(wrong)
         return make
 
     return enter

@@ -57,7 +57,7 @@ class Target:
 
 def judge(
     target: str,
-    what: str | Path | Ladder,
+    what: str | Path | Ladder | Subject,
     *,
     backward: bool = False,
     autograd: bool = False,
@@ -75,7 +75,7 @@ def judge(
         target: "my_kernel.py:fn"; it is called with the operator's arguments, by name where its
             parameters are named alike, by position otherwise.
         what: what it claims to be: an operator's name ("softmax", "softmax.backward"), the path
-            of a spec (see `subject`), or a ladder.
+            of a spec (see `subject`), a ladder, or a `Subject`.
         backward: it claims to be the backward of `what`.
         autograd: the gradients that autograd finds through it are judged instead of its results.
         make: `fn()` makes the kernel; it is not the kernel.
@@ -91,7 +91,8 @@ def judge(
         Mistake: the file, the function or the spec is none, or the arguments do not fit; in words
             for the user. UnknownOperator: naming what there is.
     """
-    asked, subject = Target.of(target), subject_of(what)
+    asked = Target.of(target)
+    subject = what if isinstance(what, Subject) else subject_of(what)
     if backward:
         subject = backward_of(subject)
     if autograd:
@@ -105,7 +106,7 @@ def judge(
 
 def command(target: str, what: Any, backward: bool, autograd: bool) -> str:
     """What to type to judge it again."""
-    name = what.name if isinstance(what, Ladder) else str(what)
+    name = what.name if isinstance(what, (Ladder, Subject)) else str(what)
     flags = " --autograd" if autograd else ""
     flags += " --backward" if backward else ""
     return f"kernelwright judge {target} --as {name}{flags}"

@@ -47,6 +47,7 @@ CACHES = (
     "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "KW_CACHE",
 )  # fmt: skip
 ALIGN = 512
+SHARED = 256 << 20  # bytes of memory that both processes see
 ANSWER = 4 << 20  # bytes of the longest answer that is read
 
 
@@ -83,6 +84,7 @@ class Arena:
     def __init__(self, device: torch.device, size: int):
         self.device, self.size = device, size
         self._blocks: dict[int, int] = {}
+        self._next = 0
         if device.type == "cuda":
             # larger than any block the caching allocator shares with other tensors, so that the
             # handle opens this memory and no reference
@@ -101,18 +103,23 @@ class Arena:
         return {"fd": self.fd, "size": self.size}
 
     def empty(self, count: int, dtype: torch.dtype, owner: list[int]) -> torch.Tensor:
-        """A flat tensor in the first gap that is large enough; `owner` gets the block."""
+        """A flat tensor in the next gap that is large enough, behind the one that was given last:
+        an address that a kernel has kept is not at once another's. `owner` gets the block."""
         size = max(1, -(-count * dtype.itemsize // ALIGN)) * ALIGN
-        at = 0
-        for start in sorted(self._blocks):
-            if start - at >= size:
-                break
-            at = start + self._blocks[start]
-        if at + size > self.size:
+        at = self._gap(self._next, size)
+        at = self._gap(0, size) if at is None else at
+        if at is None:
             raise MemoryError(f"the shared memory of {self.size >> 20} MiB is used up")
-        self._blocks[at] = size
+        self._blocks[at], self._next = size, at + size
         owner.append(at)
         return self.base[at : at + count * dtype.itemsize].view(dtype)
+
+    def _gap(self, at: int, size: int) -> int | None:
+        for start, taken in sorted(self._blocks.items()):
+            if start - at >= size:
+                break
+            at = max(at, start + taken)
+        return at if at + size <= self.size else None
 
     def release(self, blocks: list[int]) -> None:
         for at in blocks:
@@ -305,10 +312,10 @@ class Box:
         interpret: bool | None = None,
     ):
         self.device, self.limits = device, limits or Limits()
-        gpu = device.type == "cuda"
-        self.arena = Arena(device, size or (256 << 20 if gpu else _half_of_memory()))
+        self.arena = Arena(device, size or SHARED)
+        cpu = device.type == "cpu"
         self.process = Process(
-            device, self.limits, self.arena, interpret=not gpu if interpret is None else interpret
+            device, self.limits, self.arena, interpret=cpu if interpret is None else interpret
         )
         self._count, self._released = 0, list[int]()
 
@@ -342,10 +349,6 @@ class Box:
 
     def forget(self, run: int) -> None:
         self._released.append(run)
-
-
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 @dataclass(eq=False)

@@ -135,6 +135,7 @@ class Child:
             make: the name is of a function that makes the kernel.
             kind: {"autograd": names of results}, {"launch": ...} or nothing.
         """
+        self.watch.restore()
         module = _module(path, f"judged_{self.loaded}")
         self.loaded += 1
         found = module
@@ -266,10 +267,17 @@ class _Poisoned(TorchDispatchMode):
 
 
 def _module(path: str, name: str) -> Any:
-    """A file as a module; its folder is on the path, as for a script."""
-    folder = str(Path(path).resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    """A file as a module; its folder is on the path, as for a script. A file of a package is
+    imported as that, so that its relative imports work."""
+    file, parts = Path(path).resolve(), [Path(path).stem]
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    if _len(parts) > 1:
+        return importlib.import_module(".".join(parts))
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader, path
     module = importlib.util.module_from_spec(spec)
