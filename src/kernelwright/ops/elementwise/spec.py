@@ -14,6 +14,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case, is_dense
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+from kernelwright.ops._activations import silu, silu_slope, silu_slope_noise
 
 
 @dataclass(frozen=True)
@@ -48,19 +49,6 @@ class Formula:
         return tuple(f"g{n}" for n in self.inputs)
 
 
-def _silu_slope(x):
-    s = torch.sigmoid(x)
-    return s * (1 + x * torch.sigmoid(-x))
-
-
-def _silu_noise(gy, x):
-    """s (1 + x (1 - s)) is zero at x = -1.278. Of float32's roundoff, exp, the sum and the quotient
-    bring 3 into each s and x (1 - s), which come in times the terms they stand in; then the sum."""
-    x, s, rest = x.double(), torch.sigmoid(x.double()), torch.sigmoid(-x.double())
-    term = x.abs() * rest
-    return (2.0**-24 * gy.double().abs() * s * (3 * (1 + term) + term + 1),)
-
-
 TABLE = {
     f.name: f
     for f in (
@@ -72,8 +60,9 @@ TABLE = {
         Formula("squared_relu", ("x",), lambda x: x.clamp_min(0) ** 2,
                 "So et al., Primer, arXiv:2109.08668",
                 ("x",), lambda gy, x: (gy * (2 * x.clamp_min(0)),)),
-        Formula("silu", ("x",), lambda x: x * torch.sigmoid(x), "torch.nn.functional.silu",
-                ("x",), lambda gy, x: (gy * _silu_slope(x),), _silu_noise),
+        Formula("silu", ("x",), silu, "torch.nn.functional.silu",
+                ("x",), lambda gy, x: (gy * silu_slope(x),),
+                lambda gy, x: (silu_slope_noise(x) * gy.double().abs(),)),
         Formula("sigmoid", ("x",), torch.sigmoid, "torch.sigmoid",
                 ("y",), lambda gy, y: (gy * ((1 - y) * y),)),
         Formula("tanh", ("x",), torch.tanh, "torch.tanh",

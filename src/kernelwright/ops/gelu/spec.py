@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+from kernelwright.ops._activations import gelu, gelu_noise, gelu_slope, gelu_slope_noise
 
 # every size that the targets speak of, then the widest activations of two models
 SIZES = {"none": (16, 18, 20, 22, 24, 28), "tanh": (20, 24, 28)}
@@ -44,51 +43,19 @@ CASES = (
 
 
 def reference(x, approximate):
-    """Without 1 + erf and 1 + tanh, which cancel in the negative tail, in float64 too."""
-    if approximate == "tanh":
-        return x * torch.sigmoid(_two_u(x))
-    return 0.5 * x * torch.erfc(-x * math.sqrt(0.5))
+    return gelu(x, approximate)
 
 
 def backward_reference(gy, x, approximate):
-    if approximate == "tanh":
-        s, rest = torch.sigmoid(_two_u(x)), torch.sigmoid(-_two_u(x))
-        slope = s + x * s * rest * math.sqrt(8 / math.pi) * (1 + 3 * 0.044715 * x * x)
-    else:
-        density = torch.exp(-0.5 * x * x) * math.sqrt(0.5 / math.pi)
-        slope = 0.5 * torch.erfc(-x * math.sqrt(0.5)) + x * density
-    return gy * slope
-
-
-def _two_u(x):
-    return math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)
-
-
-# The formulas add 1 to an erf or tanh near -1, and the slope is zero at x = -0.75: there an error
-# in ulp of the result says nothing. What float32 makes of the formulas, in units of its roundoff:
-ROUNDOFF = 2.0**-24
+    return gy * gelu_slope(x, approximate)
 
 
 def noise(x, approximate):
-    """x/2 (1 + erf z): erf is within 1 ulp, the roundings of z come in times z erf'(z) < 0.5;
-    tanh within 2 ulp, three roundings of u times u tanh'(u) < 0.45. Rounding 1 + erf is part of it
-    until erf nears -1, where the sum is exact."""
-    units = 4.0 if approximate == "tanh" else 2.0
-    return (0.5 * units * ROUNDOFF * x.double().abs(),)
+    return (gelu_noise(x, approximate),)
 
 
 def backward_noise(gy, x, approximate):
-    """The first term as above. The second is x phi(x), whose exponent's roundings come in times
-    x^2 and which five more follow; or x/2 (1 - tanh^2) inner, whose bracket is off by a unit
-    until tanh is +-1, from |u| = 9 or |x| = 6 on."""
-    x, gy = x.double(), gy.double()
-    if approximate == "tanh":
-        inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
-        units = 2.0 + torch.where(x.abs() < 6, x.abs() * inner, 0.0)
-    else:
-        density = torch.exp(-0.5 * x * x) * math.sqrt(0.5 / math.pi)
-        units = 1.0 + x.abs() * density * (x * x + 5)
-    return (units * ROUNDOFF * gy.abs(),)
+    return (gelu_slope_noise(x, approximate) * gy.double().abs(),)
 
 
 def inputs(c, device):

@@ -1,0 +1,78 @@
+"""silu and gelu in float64, their slopes, and the rounding error that float32 makes of them.
+
+Subjects that contain one of them (gelu, glu, bias_gelu, elementwise) state their references and
+noise with these. The formulas do not cancel where float64 would lose digits; those that PyTorch
+computes in float32 do, and there an error in ulp of the result says nothing. Errors are in units
+of float32's roundoff, from an analysis of each formula.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+ROUNDOFF = 2.0**-24
+
+
+def silu(x):
+    return x * torch.sigmoid(x)
+
+
+def silu_slope(x):
+    """s (1 + x (1 - s)); 1 - s is sigmoid(-x), which does not cancel."""
+    return torch.sigmoid(x) * (1 + x * torch.sigmoid(-x))
+
+
+def silu_noise(x):
+    """exp, the sum, the quotient and the product are relative: nothing but an ulp or two."""
+    return 2 * ROUNDOFF * silu(x.double()).abs()
+
+
+def silu_slope_noise(x):
+    """Zero at x = -1.278. exp, the sum and the quotient bring 3 roundings into each s and
+    x (1 - s), which come in times the terms they stand in; then the sum."""
+    x = x.double()
+    term = x.abs() * torch.sigmoid(-x)
+    return ROUNDOFF * torch.sigmoid(x) * (3 * (1 + term) + term + 1)
+
+
+def gelu(x, approximate):
+    """Without 1 + erf and 1 + tanh, which cancel in the negative tail."""
+    if approximate == "tanh":
+        return x * torch.sigmoid(_two_u(x))
+    return 0.5 * x * torch.erfc(-x * math.sqrt(0.5))
+
+
+def gelu_slope(x, approximate):
+    if approximate == "tanh":
+        s, rest = torch.sigmoid(_two_u(x)), torch.sigmoid(-_two_u(x))
+        return s + x * s * rest * math.sqrt(8 / math.pi) * (1 + 3 * 0.044715 * x * x)
+    density = torch.exp(-0.5 * x * x) * math.sqrt(0.5 / math.pi)
+    return 0.5 * torch.erfc(-x * math.sqrt(0.5)) + x * density
+
+
+def gelu_noise(x, approximate):
+    """x/2 (1 + erf z): erf is within 1 ulp, the roundings of z come in times z erf'(z) < 0.5;
+    tanh within 2 ulp, three roundings of u times u tanh'(u) < 0.45. Rounding 1 + erf is part of it
+    until erf nears -1, where the sum is exact."""
+    units = 4.0 if approximate == "tanh" else 2.0
+    return 0.5 * units * ROUNDOFF * x.double().abs()
+
+
+def gelu_slope_noise(x, approximate):
+    """The slope is zero at x = -0.75. The first term as above. The second is x phi(x), whose
+    exponent's roundings come in times x^2 and which five more follow; or x/2 (1 - tanh^2) inner,
+    whose bracket is off by a unit until tanh is +-1, from |u| = 9 or |x| = 6 on."""
+    x = x.double()
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+        units = 2.0 + torch.where(x.abs() < 6, x.abs() * inner, 0.0)
+    else:
+        density = torch.exp(-0.5 * x * x) * math.sqrt(0.5 / math.pi)
+        units = 1.0 + x.abs() * density * (x * x + 5)
+    return units * ROUNDOFF
+
+
+def _two_u(x):
+    return math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)

@@ -1,0 +1,20 @@
+// 16-byte vectors, several in flight, over tensors that lie alike.
+//
+// Idea: contiguous gate, up and result are one long row, so that an element's index is the same in
+// all of them; each thread loads its vectors of both before it uses the first.
+// Traffic: gate and up read once, y written once; backward gy, gate, up read, two gradients
+// written. The activation stays in registers, and the backward computes it again.
+// Over `triton_rows`: full vectors at any size, and loads in flight that nobody reorders.
+// Limit: DRAM; and gate and up that are halves of one tensor do not lie alike.
+#include "kw/glu.cuh"
+
+template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM>
+__global__ void __launch_bounds__(BLOCK) glu_fwd_vec16(T *gate, T *up, T *y, long long n) {
+  kw::map_flat<F, T, BLOCK, UNROLL, STREAM>({gate, up, y}, n);
+}
+
+template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM>
+__global__ void __launch_bounds__(BLOCK)
+    glu_bwd_vec16(T *gy, T *gate, T *up, T *ggate, T *gup, long long n) {
+  kw::map_flat<F, T, BLOCK, UNROLL, STREAM>({gy, gate, up, ggate, gup}, n);
+}
