@@ -1,8 +1,8 @@
 """From source to something that runs: the only way from a plan to a launch.
 
 On a GPU: NVRTC and Triton build cubins, a small C launcher runs them. Without one: Triton's
-interpreter and Numba's simulator run the same plans on CPU tensors. Importing this package loads
-no kernel language.
+interpreter, Numba's simulator and an emulator of CUDA C++ run the same plans on CPU tensors.
+Importing this package loads no kernel language.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import shutil
 import sys
 from functools import cache
 
-from . import modes
+from . import emulator, modes
 from .errors import ToolchainError
 
 TRITON = (3, 6)  # the oldest whose compiler interface and interpreter are tested
@@ -55,7 +55,7 @@ def _triton(gpu: bool) -> str | None:
 
 def _cuda(gpu: bool) -> str | None:
     if not gpu:
-        return "CUDA C++ runs on GPUs only; on a CPU it is compiled, not run"
+        return emulator.missing()
     from . import driver, nvrtc
 
     nvrtc.include_folders()

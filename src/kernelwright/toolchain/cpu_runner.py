@@ -1,4 +1,4 @@
-"""Runs a plan on CPU tensors, a launch after the other, in an interpreter."""
+"""Runs a plan on CPU tensors, a launch after the other: interpreted, simulated or emulated."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from kernelwright.contract import (
     TritonKernel,
 )
 
-from . import interpreter, memory
-from .errors import ToolchainError
+from . import emulator, interpreter, memory
 
 
 def bind(
@@ -29,7 +28,7 @@ def bind(
     """The function that runs `plan` on CPU tensors; it takes the operator's arguments in order."""
     names = [a.name for a in operator.args]
     outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
-    launchers = [_launcher(step.kernel) for step in plan.launches]
+    launchers = [_launcher(step) for step in plan.launches]
 
     empty = memory.allocator() if memory.active else _plain
 
@@ -58,14 +57,15 @@ def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False)
     return t.zero_() if zero else t
 
 
-def _launcher(kernel) -> Callable:
-    if isinstance(kernel, TritonKernel):
+def _launcher(step: Launch) -> Callable:
+    """`run(kernel, step, values)` for a launch, in the language of its kernel."""
+    if isinstance(step.kernel, TritonKernel):
         return interpreter.launch
-    if isinstance(kernel, NumbaKernel):
+    if isinstance(step.kernel, NumbaKernel):
         from . import numba_rt
 
         return numba_rt.simulate
-    raise ToolchainError(f"{kernel.name}: CUDA C++ runs on GPUs only; on a CPU it is compiled")
+    return emulator.bind(step)
 
 
 def _value(arg: str | Scalar | Pointers, everything: dict[str, Any]):

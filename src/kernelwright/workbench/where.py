@@ -11,8 +11,8 @@ from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
 
 #: Elements of the largest case that a backend takes without a GPU. The interpreter runs 1e6
-#: elements/s, the simulator 434 threads/s where they meet at barriers.
-LIMIT = {"torch": 2**18, "inductor": 2**13, "triton": 2**14, "numba": 200}
+#: elements/s, the emulator 4e6 threads/s and the simulator 434 where they meet at barriers.
+LIMIT = {"torch": 2**18, "inductor": 2**13, "triton": 2**14, "cuda": 2**16, "numba": 200}
 
 
 def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> str | None:

@@ -1,0 +1,106 @@
+"""CUDA C++ on the CPU: a rung's unmodified .cu file, compiled by g++ or clang++ and run on CPU
+tensors through the same plan that a GPU launches.
+
+Each CUDA thread is a fiber on its block's OS thread. It runs until it must wait (a barrier, a
+shuffle, an exit) and hands over to the next; blocks are spread over OS threads in the order of
+their numbers. Files, in the order to read them:
+
+    runtime.h      what a rung's code, the runtime and observers know of each other
+    include/       what a .cu file finds: kw_emulator.h is there without being included, a chapter
+                   a header in include/emulator/; cuda_fp16.h and others stand for NVIDIA's
+    switch.h       the context switch, by hand, for x86-64 and aarch64
+    runtime.cpp    fibers, barriers, warp operations, deadlocks, faults, the clock
+    watch.cpp      what builds whose every access is seen call instead of libtsan
+    compiler.py    the compiler and its options for each kind of build
+    build.py       libraries of kernels, by content, several instantiations at a time
+    launch.py      loads and runs them
+    messages.py    a compiler's or the runtime's complaint, with the rung's line
+
+Kinds of build: "fast" (-O2), "watched" (-O1, every access to memory is told to an observer) and
+"debug" (-O0 -g3, for gdb; with one worker and no patience nothing interrupts it).
+
+To look on, write a C++ file that fills an `Observer` (runtime.h), build it as a shared library and
+hand its address to a mode; everything bound inside the block uses it:
+
+    with emulator.mode(kind="watched", schedule=Schedule(seed=7, workers=1), observer=address):
+        run = dispatch.launcher(ladder, args, "cuda_warp")
+    run(*args.values())
+
+An observer's calls get the Thread (its index, block, warp, lane, barriers and warp operations
+passed: `epoch`, `warp_epoch`) and, for an access, its return address. `messages.frames_of(address)`
+turns that into functions, files and lines, innermost first; `messages.line_of` into text. A
+Thread and a Block have a `data` pointer for the observer's own. Blocks of several workers call an
+observer at once: ask for one worker where that does not suit. `Block.shared` to `shared_bytes` are
+the static __shared__ variables of *all* kernels of the library, `dynamic` to `dynamic_bytes` the
+extern ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kernelwright.contract import CudaKernel, Launch
+
+from .launch import EmulationError, Schedule
+
+__all__ = ["EmulationError", "Mode", "Schedule", "bind", "ensure", "missing", "mode"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How kernels bound now are built and run."""
+
+    kind: str = "fast"
+    schedule: Schedule = Schedule()
+    observer: int | None = None
+
+
+_active = Mode()
+
+
+@contextmanager
+def mode(kind: str = "fast", schedule: Schedule | None = None, observer: int | None = None):
+    """Launches bound inside the block are built and run in this way."""
+    global _active
+    before, _active = _active, Mode(kind, schedule or Schedule(), observer)
+    try:
+        yield
+    finally:
+        _active = before
+
+
+def missing() -> str | None:
+    """Why CUDA C++ cannot be emulated here, or None."""
+    from . import compiler
+
+    return compiler.missing()
+
+
+def ensure(kernels: Iterable[CudaKernel]) -> None:
+    """Build kernels ahead of their binding: many together cost less than one by one.
+
+    Raises:
+        CompileError, ToolchainError: as `build.ensure`.
+    """
+    from . import build
+
+    build.ensure((k for k in kernels if k.cluster == 1), _active.kind)
+
+
+def bind(step: Launch) -> Callable[..., None]:
+    """`run(kernel, step, values)` for one launch of a plan.
+
+    Raises:
+        CompileError, ToolchainError: as `launch.bound`.
+    """
+    from . import launch
+
+    how = _active
+    kernel = launch.bound(step, how.kind)
+
+    def run(_, step: Launch, values: list) -> None:
+        launch.run(kernel, step, values, how.schedule, how.observer)
+
+    return run

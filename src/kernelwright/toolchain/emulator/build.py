@@ -1,0 +1,159 @@
+"""Shared libraries of kernels for this CPU: several instantiations of one source in each.
+
+Compiling a translation unit costs a third of a second before its first kernel, so what is known to
+be needed together is built together: `ensure` takes all kernels of a rung. A library is found by
+the content that it was made from; beside it lies a note for each kernel that says where it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache as once
+from pathlib import Path
+
+from kernelwright.contract import CudaKernel
+
+from .. import cache, nvrtc
+from ..errors import CompileError
+from ..progress import waiting
+from . import compiler, messages
+
+BATCH = 12  # kernels of a library: two cores have work, and a header's cost is shared
+MOST_SHARED = 232_448  # bytes a block may have on an H200
+LIBRARY = "kernels.so"
+
+
+def find(kernel: CudaKernel, kind: str) -> tuple[Path, int]:
+    """The library that holds a kernel, built now where there is none, and its number in it.
+
+    Raises:
+        CompileError: as `ensure`.
+    """
+    found = _note(kernel, kind)
+    if found is None:
+        ensure([kernel], kind)
+        found = _note(kernel, kind)
+        assert found is not None, kernel
+    return found
+
+
+def ensure(kernels: Iterable[CudaKernel], kind: str = "fast") -> None:
+    """Build what is missing of `kernels`, each source's together.
+
+    Raises:
+        CompileError: naming the construct that the emulator does not know and its line, or with
+            the compiler's words. ToolchainError: there is no compiler.
+    """
+    by_source: dict[Path, list[CudaKernel]] = defaultdict(list)
+    for kernel in sorted(set(kernels), key=lambda k: k.name):
+        by_source[kernel.source].append(kernel)
+    for source, wanted in by_source.items():
+        if all(_note(k, kind) for k in wanted):
+            continue
+        with _alone(source, kind):
+            absent = [k.name for k in wanted if _note(k, kind) is None]
+            batches = [tuple(absent[i : i + BATCH]) for i in range(0, len(absent), BATCH)]
+            if not batches:
+                continue
+            with waiting(f"building {source.name} for the CPU"):
+                runtime()
+                with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                    list(pool.map(lambda names: _build(source, names, kind), batches))
+
+
+@once
+def runtime() -> Path:
+    """The runtime's library, shared by all kernels of the process."""
+    entry = cache.key(["runtime", _emulator(), compiler.version(), *_runtime_flags()])
+    path = cache.path("emulated", entry) / "runtime.so"
+    if not path.exists():
+        sources = [str(compiler.HERE / name) for name in compiler.RUNTIME]
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "runtime.so"
+            done = _call([*_runtime_flags(), "-shared", *sources, "-o", str(out)])
+            if done.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused the runtime:\n{done.stderr}")
+            cache.put("emulated", entry, {"runtime.so": out.read_bytes()})
+    return path
+
+
+def _runtime_flags() -> tuple[str, ...]:
+    return (*compiler.LANGUAGE, "-O2", "-g1", "-fno-exceptions")
+
+
+def _build(source: Path, names: tuple[str, ...], kind: str) -> None:
+    entry = cache.key([*_basis(source, kind), *names])
+    with tempfile.TemporaryDirectory() as folder:
+        unit, out = Path(folder) / "unit.cpp", Path(folder) / LIBRARY
+        unit.write_text(unit_of(source, names))
+        includes = (compiler.HERE / "include", compiler.HERE, nvrtc.INCLUDE, source.parent)
+        done = _call([
+            *compiler.flags(kind), *(f"-I{p}" for p in includes), "-include", "kw_emulator.h",
+            "-shared", str(unit), "-o", str(out), str(runtime()), "-Wl,--no-undefined", "-lm",
+        ])  # fmt: skip
+        if done.returncode:
+            raise CompileError(messages.explain(done.stderr, source, unit))
+        cache.put("emulated", entry, {LIBRARY: out.read_bytes()})
+    for number, name in enumerate(names):
+        note = {"at": f"{entry} {number}".encode()}
+        cache.put("emulated-note", _note_key(CudaKernel(source, name), kind), note)
+
+
+def unit_of(source: Path, names: Iterable[str]) -> str:
+    """The translation unit: the source as it is, and an entry for each kernel."""
+    text = "\n".join(nvrtc._sources(source))
+    dynamic = sorted(set(re.findall(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;", text)))
+    labels = "".join(f" KW_LABEL({n})" for n in ("kw_dynamic", *dynamic))
+    shared = f"KW_DYNAMIC_SHARED({MOST_SHARED},{labels})" if dynamic else "KW_NO_DYNAMIC_SHARED"
+    entries = [f"KW_ENTRY({i}, {name})" for i, name in enumerate(names)]
+    return "\n".join([f'#include "{source.resolve()}"', *entries, shared, ""])
+
+
+def _call(arguments: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    command = [*compiler.command(), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
+    )
+
+
+def _note(kernel: CudaKernel, kind: str) -> tuple[Path, int] | None:
+    found = cache.get("emulated-note", _note_key(kernel, kind))
+    if found is None:
+        return None
+    entry, number = found["at"].decode().split()
+    path = cache.path("emulated", entry) / LIBRARY
+    return (path, int(number)) if path.exists() else None
+
+
+def _note_key(kernel: CudaKernel, kind: str) -> str:
+    return cache.key([*_basis(kernel.source, kind), kernel.name])
+
+
+def _basis(source: Path, kind: str) -> list[str]:
+    """What every library of a source is made from. Its place is in its line numbers' file names."""
+    texts = nvrtc._sources(source)
+    return [str(source.resolve()), *texts, _emulator(), compiler.version(), *compiler.flags(kind)]
+
+
+@once
+def _emulator() -> str:
+    files = sorted(p for p in compiler.HERE.rglob("*") if p.suffix in (".h", ".cpp"))
+    return cache.key([p.read_bytes() for p in files])
+
+
+@contextmanager
+def _alone(source: Path, kind: str):
+    """One process at a time builds a source: another that needs the same then finds it."""
+    folder = cache.root() / "emulated-lock"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with open(folder / cache.key([str(source.resolve()), kind])[:32], "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,92 @@
+"""The C++ compiler of this machine, and how each kind of build calls it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from ..errors import ToolchainError
+
+HERE = Path(__file__).resolve().parent
+RUNTIME = ("runtime.cpp", "watch.cpp")
+LANGUAGE = ("-std=c++17", "-fPIC", "-pthread", "-w")
+#: What CUDA C++ takes for granted: types that share bytes, integers that wrap, one rounding an
+#: operation; and no name of one kernel's library may be found for another's.
+DIALECT = (
+    "-fno-strict-aliasing",
+    "-fwrapv",
+    "-fsigned-char",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-exceptions",
+    "-fvisibility=hidden",
+)
+GNU_ONLY = ("-fno-gnu-unique", "-fno-extern-tls-init")
+KINDS = {
+    "fast": ("-O2", "-g1"),
+    "watched": ("-O1", "-g", "-fsanitize=thread", "-DKW_WATCHED"),
+    "debug": ("-O0", "-g3", "-fno-inline"),
+}
+
+
+def missing() -> str | None:
+    """Why kernels cannot be emulated here, or None."""
+    if sys.platform != "linux":
+        return f"CUDA C++ is emulated on Linux; this is {sys.platform}"
+    if platform.machine() not in ("x86_64", "aarch64"):
+        return f"CUDA C++ is emulated on x86-64 and aarch64; this is {platform.machine()}"
+    try:
+        command()
+    except ToolchainError as e:
+        return str(e)
+    return None
+
+
+@cache
+def command() -> tuple[str, ...]:
+    """CXX, or g++, clang++ or c++ from PATH.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    named = shlex.split(os.environ.get("CXX", ""))
+    if named:
+        if not shutil.which(named[0]):
+            raise ToolchainError(f"CXX is {named[0]}, and there is no such program")
+        return tuple(named)
+    found = next((c for c in ("g++", "clang++", "c++") if shutil.which(c)), None)
+    if found is None:
+        raise ToolchainError(
+            "CUDA C++ rungs run on a CPU through a C++ compiler: install g++ or set CXX"
+        )
+    return (found,)
+
+
+@cache
+def version() -> str:
+    """What the compiler says of itself."""
+    done = subprocess.run([*command(), "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0]
+
+
+@cache
+def flags(kind: str) -> tuple[str, ...]:
+    """The options of a kind of build, for kernels."""
+    gnu = () if "clang" in version() else GNU_ONLY
+    watched = () if kind != "watched" or not gnu else ("--param", "tsan-distinguish-volatile=1")
+    return (*LANGUAGE, *DIALECT, *gnu, *_processor(), *KINDS[kind], *watched)
+
+
+def _processor() -> tuple[str, ...]:
+    """Fused multiply-add and 16-bit conversions as instructions, where this processor has them."""
+    if platform.machine() != "x86_64":
+        return ()
+    has = set(Path("/proc/cpuinfo").read_text().split())
+    return ("-mfma", "-mf16c", "-mavx2") if {"fma", "f16c", "avx2"} <= has else ()

@@ -1,0 +1,8 @@
+// Stands for NVIDIA's header of the same name.
+#pragma once
+#include "emulator/sixteen_bits.h"
+
+KW_SIXTEEN_BITS(__half, __half2, half)
+KW_CONVERSIONS(__half, __half2, half, half2)
+using half = __half;
+using half2 = __half2;

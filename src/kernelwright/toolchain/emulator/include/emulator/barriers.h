@@ -1,0 +1,34 @@
+// Barriers of a block and fences. Each is inlined into the rung, so that the runtime sees the
+// rung's line as the place that it was called from.
+#pragma once
+
+#define KW_BUILT_IN static inline __attribute__((always_inline))
+// Variables in shared memory may have changed: the compiler must not keep them in registers.
+#define KW_OTHERS_RAN __asm__ volatile("" ::: "memory")
+
+KW_BUILT_IN void __syncthreads() {
+  KW_OTHERS_RAN;
+  kw_block_wait(kw::emulator::kBarrier, 0);
+  KW_OTHERS_RAN;
+}
+KW_BUILT_IN int __syncthreads_count(int predicate) {
+  KW_OTHERS_RAN;
+  const int n = static_cast<int>(kw_block_wait(kw::emulator::kBarrierCount, predicate != 0));
+  KW_OTHERS_RAN;
+  return n;
+}
+KW_BUILT_IN int __syncthreads_and(int predicate) {
+  KW_OTHERS_RAN;
+  const int all = static_cast<int>(kw_block_wait(kw::emulator::kBarrierAnd, predicate != 0));
+  KW_OTHERS_RAN;
+  return all;
+}
+KW_BUILT_IN int __syncthreads_or(int predicate) {
+  KW_OTHERS_RAN;
+  const int any = static_cast<int>(kw_block_wait(kw::emulator::kBarrierOr, predicate != 0));
+  KW_OTHERS_RAN;
+  return any;
+}
+KW_BUILT_IN void __threadfence_block() { kw_fence(kw::emulator::kBlockScope); }
+KW_BUILT_IN void __threadfence() { kw_fence(kw::emulator::kDeviceScope); }
+KW_BUILT_IN void __threadfence_system() { kw_fence(kw::emulator::kSystemScope); }

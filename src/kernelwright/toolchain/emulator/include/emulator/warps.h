@@ -1,0 +1,94 @@
+// Operations of the lanes of a warp that a mask names: all of them that have not ended must come.
+#pragma once
+
+namespace kw::emulator {
+
+KW_BUILT_IN std::uint64_t together(Wait what, unsigned mask, std::uint64_t value = 0,
+                                   unsigned source = 0) {
+  KW_OTHERS_RAN;
+  const std::uint64_t got = kw_warp_wait(what, mask, value, source);
+  KW_OTHERS_RAN;
+  return got;
+}
+
+KW_BUILT_IN unsigned lane() {
+#ifdef KW_WATCHED
+  return kw_lane();
+#else
+  return kw_current->number % 32;
+#endif
+}
+
+template <typename T> KW_BUILT_IN T shuffle(unsigned mask, T value, unsigned from) {
+  static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
+  return lower_bits_as<T>(together(kShuffle, mask, bits_as<std::uint64_t>(value), from));
+}
+
+}  // namespace kw::emulator
+
+KW_BUILT_IN void __syncwarp(unsigned mask = 0xffffffffu) {
+  kw::emulator::together(kw::emulator::kSyncwarp, mask);
+}
+KW_BUILT_IN unsigned __activemask() {
+  return static_cast<unsigned>(kw::emulator::together(kw::emulator::kActivemask, 0));
+}
+
+// A lane reads within its segment of `width` lanes; past the segment's end it reads itself.
+template <typename T> KW_BUILT_IN T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+  const unsigned segment = kw::emulator::lane() & ~(width - 1u);
+  return kw::emulator::shuffle(mask, value, segment | (source & (width - 1u)));
+}
+template <typename T>
+KW_BUILT_IN T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const unsigned lane = kw::emulator::lane(), inside = lane & (width - 1u);
+  return kw::emulator::shuffle(mask, value, inside >= delta ? lane - delta : lane);
+}
+template <typename T>
+KW_BUILT_IN T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const unsigned lane = kw::emulator::lane(), inside = lane & (width - 1u);
+  return kw::emulator::shuffle(mask, value, inside + delta < unsigned(width) ? lane + delta : lane);
+}
+template <typename T>
+KW_BUILT_IN T __shfl_xor_sync(unsigned mask, T value, int other, int width = 32) {
+  const unsigned lane = kw::emulator::lane(), from = (lane ^ other) & 31;
+  return kw::emulator::shuffle(mask, value, from <= (lane | (width - 1u)) ? from : lane);
+}
+
+KW_BUILT_IN unsigned __ballot_sync(unsigned mask, int predicate) {
+  return unsigned(kw::emulator::together(kw::emulator::kBallot, mask, predicate != 0));
+}
+KW_BUILT_IN int __any_sync(unsigned mask, int predicate) {
+  return int(kw::emulator::together(kw::emulator::kAny, mask, predicate != 0));
+}
+KW_BUILT_IN int __all_sync(unsigned mask, int predicate) {
+  return int(kw::emulator::together(kw::emulator::kAll, mask, predicate != 0));
+}
+KW_BUILT_IN int __uni_sync(unsigned mask, int predicate) {
+  return int(kw::emulator::together(kw::emulator::kUni, mask, predicate != 0));
+}
+
+template <typename T> KW_BUILT_IN unsigned __match_any_sync(unsigned mask, T value) {
+  const auto bits = kw::emulator::bits_as<std::uint64_t>(value);
+  return unsigned(kw::emulator::together(kw::emulator::kMatchAny, mask, bits));
+}
+template <typename T> KW_BUILT_IN unsigned __match_all_sync(unsigned mask, T value, int *same) {
+  const auto bits = kw::emulator::bits_as<std::uint64_t>(value);
+  const unsigned lanes = unsigned(kw::emulator::together(kw::emulator::kMatchAll, mask, bits));
+  *same = lanes != 0;
+  return lanes;
+}
+
+#define KW_REDUCE(name, T, what)                                                               \
+  KW_BUILT_IN T __reduce_##name##_sync(unsigned mask, T value) {                               \
+    return T(kw::emulator::together(kw::emulator::what, mask, unsigned(value)));               \
+  }
+KW_REDUCE(add, unsigned, kReduceAdd)
+KW_REDUCE(add, int, kReduceAdd)
+KW_REDUCE(min, unsigned, kReduceMin)
+KW_REDUCE(min, int, kReduceMinSigned)
+KW_REDUCE(max, unsigned, kReduceMax)
+KW_REDUCE(max, int, kReduceMaxSigned)
+KW_REDUCE(and, unsigned, kReduceAnd)
+KW_REDUCE(or, unsigned, kReduceOr)
+KW_REDUCE(xor, unsigned, kReduceXor)
+#undef KW_REDUCE

@@ -1,0 +1,148 @@
+// What a rung's code, the runtime and observers know of each other.
+//
+// A block runs on one OS thread, each of its CUDA threads as a fiber with a stack of its own. A
+// fiber runs until it has to wait for others (a barrier, a shuffle) and then hands over directly to
+// the next one that may run.
+#pragma once
+#include <cstdint>
+
+namespace kw::emulator {
+
+struct Index {
+  unsigned x, y, z;
+};
+
+// What a thread waits for. Warp operations meet only with the same operation under the same mask.
+enum Wait : unsigned {
+  kNothing,
+  kBarrier,
+  kBarrierCount,
+  kBarrierAnd,
+  kBarrierOr,
+  kSyncwarp,
+  kShuffle,
+  kBallot,
+  kAny,
+  kAll,
+  kUni,
+  kMatchAny,
+  kMatchAll,
+  kReduceAdd,
+  kReduceMin,
+  kReduceMinSigned,
+  kReduceMax,
+  kReduceMaxSigned,
+  kReduceAnd,
+  kReduceOr,
+  kReduceXor,
+  kActivemask,
+};
+
+struct Block;
+
+// One CUDA thread.
+struct Thread {
+  void *stack_pointer;    // where it was left; null before its first instruction
+  Index index;            // threadIdx
+  unsigned number;        // x + y * blockDim.x + z * blockDim.x * blockDim.y
+  Block *block;
+  unsigned epoch;         // block barriers that it has passed
+  unsigned warp_epoch;    // warp operations that it has passed
+  Wait wait;
+  unsigned mask;          // lanes that a warp operation names
+  unsigned source;        // lane that a shuffle reads
+  const void *where;      // the instruction that waits
+  std::uint64_t in, out;  // what it brings to an operation, and gets
+  void *stack;            // lowest address
+  void *data;             // the observer's own
+
+  unsigned warp() const { return number / 32; }
+  unsigned lane() const { return number % 32; }
+};
+
+// The block that an OS thread runs now.
+struct Block {
+  Index index, size, grid;  // blockIdx, blockDim, gridDim
+  Thread *threads;
+  unsigned count;                    // of its threads
+  unsigned char *shared;             // its __shared__ variables
+  unsigned long long shared_bytes;   // without extern ones
+  unsigned char *dynamic;            // where extern ones start
+  unsigned long long dynamic_bytes;  // that the launch has there
+  unsigned worker;                   // number of the OS thread, from 0
+  const struct Launch *launch;
+  void *data;  // the observer's own
+};
+
+// Kinds of memory access that an observer sees; bits.
+enum Access : unsigned { kRead = 0, kWrite = 1, kVolatile = 2, kAtomic = 4 };
+enum Scope : unsigned { kBlockScope, kDeviceScope, kSystemScope };
+
+struct Launch;
+
+// Looks on while a kernel runs. Every member may be null. Calls come from the OS thread of the
+// block; blocks of several OS threads call at once unless the launch has one worker. `access` is
+// called before the access, and only by watched builds.
+struct Observer {
+  void (*launch_begin)(const Launch &);
+  void (*launch_end)(const Launch &);
+  void (*block_begin)(Block &);
+  void (*block_end)(Block &);
+  void (*thread_begin)(Thread &);
+  void (*thread_exit)(Thread &);
+  // All live threads of the block have arrived; each still has `wait`, `where` and `epoch`.
+  void (*barrier)(Block &);
+  // The lanes have arrived at one warp operation, `first` among them: see its `wait` and `mask`.
+  void (*warp)(Thread &first, unsigned lanes);
+  void (*access)(Thread &, const void *address, unsigned bytes, unsigned kind, const void *where);
+  void (*fence)(Thread &, unsigned scope, const void *where);
+};
+
+// The shared memory of a kernel's library: thread-local variables, since a block has an OS thread
+// for itself. Static ones first; what is declared extern __shared__ starts at `dynamic`.
+struct Library {
+  unsigned long long module, bytes, dynamic;
+};
+
+struct Launch {
+  void (*entry)(void *const *arguments);
+  void *const *arguments;
+  Library library;
+  Index grid, block;
+  unsigned long long shared;      // bytes of dynamic shared memory
+  unsigned long long seed;        // of the order of a block's threads; 0: by their numbers
+  unsigned long long block_seed;  // of the order of blocks; 0: by their numbers
+  double patience;                // seconds without progress until it is given up; 0: for ever
+  unsigned workers;               // OS threads, at most
+  const Observer *observer;       // or null
+};
+
+}  // namespace kw::emulator
+
+#pragma GCC visibility push(default)
+extern "C" {
+// The thread that runs. One pointer in static TLS: reading it costs one instruction.
+extern __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec")));
+
+// Fills a Library from an address inside it and the distance of its `dynamic` variables (0 for
+// none) from an address in the calling thread. False where the library has no shared memory.
+bool kw_library(const void *inside, const void *dynamic, kw::emulator::Library *);
+// Runs a kernel to its end. Null, or what went wrong; instructions appear as "@0x7f...@".
+const char *kw_launch(const kw::emulator::Launch *);
+
+// Operations of the whole block, and of lanes of a warp. `value`, `source`: what the thread brings.
+std::uint64_t kw_block_wait(kw::emulator::Wait, std::uint64_t value);
+std::uint64_t kw_warp_wait(kw::emulator::Wait, unsigned mask, std::uint64_t value, unsigned source);
+// Let other threads of the block go on.
+void kw_yield();
+// End the launch with a message.
+[[noreturn]] void kw_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int kw_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void kw_fence(unsigned scope);
+// For builds whose every access is seen: what the compiler would else instrument itself.
+kw::emulator::Index kw_index(unsigned which);  // threadIdx, blockIdx, blockDim, gridDim
+unsigned kw_lane();
+std::uint64_t kw_atomic_load(const void *, unsigned bytes);
+bool kw_compare_exchange(void *, unsigned bytes, std::uint64_t *expected, std::uint64_t desired);
+}
+#pragma GCC visibility pop
