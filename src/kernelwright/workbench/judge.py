@@ -59,12 +59,13 @@ def judge(
     target: str,
     what: str | Path | Ladder | Subject,
     *,
-    backward: bool = False,
     autograd: bool = False,
     make: bool = False,
     cases: list[str] | None = None,
     seed: int | None = None,
     deterministic: bool = True,
+    launch: Path | None = None,
+    quick: bool = False,
     limits: Limits | None = None,
     box: Box | None = None,
     on_case: Callable[[Case], None] = lambda case: None,
@@ -76,12 +77,13 @@ def judge(
             parameters are named alike, by position otherwise.
         what: what it claims to be: an operator's name ("softmax", "softmax.backward"), the path
             of a spec (see `subject`), a ladder, or a `Subject`.
-        backward: it claims to be the backward of `what`.
         autograd: the gradients that autograd finds through it are judged instead of its results.
         make: `fn()` makes the kernel; it is not the kernel.
         cases: ids; by default every case that this machine can run.
         seed: of all values, to try the same again; by default one that nobody can foresee.
         deterministic: equal inputs must give equal bits.
+        launch: how the kernel of a .cu is launched (see `launch_file`).
+        quick: time one case only, with few samples.
         box: a process to judge in, of several kernels one after the other; a new one by default.
 
     Returns:
@@ -93,23 +95,54 @@ def judge(
     """
     asked = Target.of(target)
     subject = what if isinstance(what, Subject) else subject_of(what)
-    if backward:
-        subject = backward_of(subject)
     if autograd:
         subject = with_gradients(subject)
     seed = secrets.randbits(40) if seed is None else seed
     one = _Judging(asked, subject, seed, deterministic, make, autograd, limits or Limits())
     with ExitStack() as stack:
         one.open(stack, box)
-        return one.run(cases, on_case, command(target, what, backward, autograd))
+        return one.run(cases, on_case, command(target, what, autograd))
 
 
-def command(target: str, what: Any, backward: bool, autograd: bool) -> str:
+def command(target: str, what: Any, autograd: bool) -> str:
     """What to type to judge it again."""
     name = what.name if isinstance(what, (Ladder, Subject)) else str(what)
-    flags = " --autograd" if autograd else ""
-    flags += " --backward" if backward else ""
-    return f"kernelwright judge {target} --as {name}{flags}"
+    return f"kernelwright judge {target} --as {name}{' --autograd' if autograd else ''}"
+
+
+def judge_all(
+    target: str,
+    what: str,
+    *,
+    backward: str | None = None,
+    autograd: bool = False,
+    say: Callable[[str], None] = lambda words: None,
+    **how: Any,
+) -> list[Verdict]:
+    """A kernel, and its backward or its gradients, each judged for itself; arguments of `judge`.
+
+    Args:
+        backward: a function of the same file, or "other.py:fn".
+        say: told what is being done.
+    """
+    if backward and autograd:
+        raise Mistake("--backward, --autograd: the one or the other")
+    wanted = [(target, what, False)]
+    if backward:
+        path = target.rpartition(":")[0]
+        other = backward if ":" in backward else f"{path}:{backward}"
+        wanted.append((other, backward_of(subject_of(what)).name, False))
+    if autograd:
+        wanted.append((target, what, True))
+    found: list[Verdict] = []
+    for this, claim, gradients in wanted:
+        name = Target.of(this).name
+
+        def on_case(case: Case, name: str = name) -> None:
+            say(f"{name}: {case.id}")
+
+        found.append(judge(this, claim, autograd=gradients, on_case=on_case, **how))
+    return found
 
 
 class _Judging:
@@ -256,6 +289,8 @@ class _Judging:
             for c in ASKED:
                 runs = (thorough or not c.again) and (not c.gpu or self.device.type == "cuda")
                 checked[c.name] += int(runs)
+                if found and c.name == found[0]:
+                    break
         except Failed as e:
             outcome = "refused" if e.kind in REFUSALS else "error"
             why, lines = str(e).strip().splitlines()[0], e.lines

@@ -2,17 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kernelwright.contract.compare import Verdict as Comparison
 
+from . import figures
+from .checks import CHECKS, REPEATS
+from .figures import Table
 from .verify import usage
 
 ARBITRARY = (
     "A kernel is arbitrary code. It runs in a process of its own, with limits of time and memory: "
     "that keeps out accidents and cheating, not malice. Judge what you would run."
 )
+
+
+ON_A_GPU = {c.name for c in CHECKS if c.gpu}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a call takes besides time.
+
+    Attributes:
+        case: on which.
+        launches: kernels that a call launches; without a GPU the operators that would launch one.
+        counted: how they were counted.
+        moved: bytes that these operators read and write, one by one; None where they are opaque.
+        least: bytes that the operator must move.
+        gpu_us, host_us: a call's time on the GPU and on the host, by the parent's clock.
+        peak: bytes of GPU memory beside inputs and outputs.
+    """
+
+    case: str
+    launches: int
+    counted: str
+    moved: int | None
+    least: int
+    gpu_us: float | None = None
+    host_us: float | None = None
+    peak: int | None = None
+
+    def saves(self) -> list[str]:
+        """What a fusion or a graph would save, in words."""
+        said: list[str] = []
+        if self.launches > 1 and self.moved and self.moved > 1.05 * self.least:
+            factor = figures.times(self.moved / max(self.least, 1))
+            said.append(
+                f"a fusion: {self.launches} launches move {figures.size(self.moved)}, one need "
+                f"move {figures.size(self.least)}: {factor} less"
+            )
+        if self.host_us and self.gpu_us:
+            if self.host_us > 1.1 * self.gpu_us:
+                host, gpu = map(figures.microseconds, (self.host_us, self.gpu_us))
+                said.append(f"a graph: the host takes {host} a call, the GPU {gpu}")
+            else:
+                said.append("a graph: nothing here, the host is ahead of the GPU")
+        return said
 
 
 @dataclass(frozen=True)
@@ -56,6 +103,10 @@ class Verdict:
         checked: how many cases each check looked at.
         languages: kernel languages that it has imported.
         command: judges it again.
+        kernels: what its kernels compile to, as `inspect.Inspection` has it; `no_kernels` says
+            why there are none.
+        costs: what a call takes besides time; `no_costs` says why nothing is known.
+        tables: times beside every rung and peer, a table a case; `no_times` why there are none.
     """
 
     target: str
@@ -69,7 +120,13 @@ class Verdict:
     checked: dict[str, int]
     languages: tuple[str, ...]
     command: str
-    notes: dict[str, Any] = field(default_factory=dict)
+    kernels: tuple[dict[str, Any], ...] = ()
+    no_kernels: str = ""
+    costs: Costs | None = None
+    no_costs: str = ""
+    tables: tuple[Table, ...] = ()
+    noise: dict[str, float] = field(default_factory=dict)
+    no_times: str = ""
 
     @property
     def failures(self) -> tuple[CaseOutcome, ...]:
@@ -102,6 +159,33 @@ class Verdict:
             return "wrong"
         return "right" if self.passed else "nothing"
 
+    def properties(self) -> list[tuple[str, str]]:
+        """What else is known of it, in words."""
+        return [
+            ("deterministic", self._deterministic()),
+            ("graph capture", self._capture()),
+            ("leaves memory behind", self._ran("memory flat", "no, over 1,000 calls")),
+            ("stays on its stream", self._ran("current stream", "yes")),
+        ]
+
+    def _deterministic(self) -> str:
+        if any(o.check == "repeatable" for o in self.failures):
+            return "no: equal inputs gave other bits"
+        return self._ran("repeatable", f"yes, {REPEATS} calls gave the same bits")
+
+    def _capture(self) -> str:
+        refused = next((o.capture for o in self.outcomes if o.capture), "")
+        return refused or self._ran("graph replay", "yes, and replays compute anew")
+
+    def _ran(self, check: str, said: str) -> str:
+        """What to say of a property that a check has looked at."""
+        against = next((o for o in self.failures if o.check == check), None)
+        if against:
+            return f"{check}: {against.why}"
+        if self.checked.get(check):
+            return said
+        return "not seen: it needs a GPU" if check in ON_A_GPU else "not seen: no case got so far"
+
     @property
     def exit_code(self) -> int:
         """0 right, 1 wrong, 3 nothing could run."""
@@ -109,8 +193,12 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """As data, the smallest failing case by itself."""
+        plain = replace(self, tables=())
         return {
-            **asdict(self),
+            **asdict(plain),
+            "tables": [figures.as_json(t) for t in self.tables],
+            "note": ARBITRARY,
+            "properties": dict(self.properties()),
             "outcome": self.outcome,
             "exit": self.exit_code,
             "smallest": asdict(self.smallest) if self.smallest else None,
