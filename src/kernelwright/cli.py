@@ -380,6 +380,83 @@ def compare(
 
 
 @app.command()
+def judge(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE.py:FUNCTION | FILE.cu:KERNEL", help="What to judge.")
+    ],
+    as_: Annotated[
+        str, typer.Option("--as", metavar="OP | SPEC.py", help="What it claims to compute.")
+    ],
+    backward: Annotated[
+        str | None,
+        typer.Option(metavar="FUNCTION", help="Its backward; judged as OP.backward."),
+    ] = None,
+    autograd: Annotated[
+        bool, typer.Option("--autograd", help="The gradients that autograd finds through it too.")
+    ] = False,
+    launch: Annotated[
+        Path | None, typer.Option(help="How a .cu is launched: grid, block, arguments.")
+    ] = None,
+    case: Annotated[list[str] | None, typer.Option(help="A case's id. Repeatable.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of all values; by default one that nobody can foresee.")
+    ] = None,
+    nondeterministic: Annotated[
+        bool, typer.Option("--nondeterministic", help="Equal inputs may give other bits.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Time few samples of one case.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that one call may take.")] = 120.0,
+    memory: Annotated[float, typer.Option(help="GiB of host memory that it may take.")] = 16.0,
+    html: Annotated[Path | None, typer.Option(help="Write the verdict as a page too.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Is anybody's kernel right, how fast is it, and what binds it?
+
+    A Python function over tensors, whatever is inside, or a CUDA C++ kernel with a launch file. It
+    runs in a process of its own, with limits; this one makes the inputs, holds the reference and
+    the clock, and compares. A kernel is arbitrary code: that keeps out accidents and cheating, not
+    malice. Without a GPU: right or wrong, and what it compiles to; no times.
+
+    Exit codes: 0 right, 1 wrong, 2 wrong usage, 3 it took no input.
+
+    \b
+    Examples:
+      kernelwright judge my_kernel.py:my_softmax --as softmax
+      kernelwright judge my_kernel.py:fwd --as softmax --backward bwd
+      kernelwright judge my_kernel.py:my_norm --as my_spec.py --autograd --html verdict.html
+      kernelwright judge my_kernel.cu:my_sum --as sum --launch launch.py
+      kernelwright new --spec my_spec        writes a spec to start from
+    """
+    with _output(as_json) as out:
+        with _waiting(f"starting a process for {target}", out) as say:
+            from kernelwright.workbench import judge as module
+            from kernelwright.workbench import show_judge
+            from kernelwright.workbench.sandbox import Limits
+
+            found = module.judge_all(
+                target,
+                as_,
+                backward=backward,
+                autograd=autograd,
+                launch=launch,
+                cases=case,
+                seed=seed,
+                deterministic=not nondeterministic,
+                quick=quick,
+                limits=Limits(call_s=timeout, memory=int(memory * 2**30)),
+                say=say,
+            )
+        if html:
+            show_judge.write(found, html)
+        if as_json:
+            out.emit([v.as_json() for v in found])
+        else:
+            for v in found:
+                out.print(show_judge.verdict(v), "")
+    return max(v.exit_code for v in found)
+
+
+@app.command()
 def exercise(
     rung: Annotated[
         str | None,
