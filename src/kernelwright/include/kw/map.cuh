@@ -41,11 +41,11 @@ __device__ __forceinline__ void map_element(T *const (&in)[F::kIn], T *const (&o
   for (int j = 0; j < F::kOut; ++j) *out[j] = from_float<T>(y[j]);
 }
 
-// The formula of one vector of each input, in registers.
+// The formula of one vector of each input, in registers: results as floats, or as stored.
 template <typename F, typename T, int WIDTH>
-__device__ __forceinline__ void map_vector(const Vec<T, WIDTH> (&in)[F::kIn],
-                                           Vec<T, WIDTH> (&out)[F::kOut]) {
-  float x[F::kIn][WIDTH], y[F::kOut][WIDTH];
+__device__ __forceinline__ void map_floats(const Vec<T, WIDTH> (&in)[F::kIn],
+                                           float (&y)[F::kOut][WIDTH]) {
+  float x[F::kIn][WIDTH];
 #pragma unroll
   for (int j = 0; j < F::kIn; ++j) to_float(in[j], x[j]);
 #pragma unroll
@@ -57,6 +57,12 @@ __device__ __forceinline__ void map_vector(const Vec<T, WIDTH> (&in)[F::kIn],
 #pragma unroll
     for (int j = 0; j < F::kOut; ++j) y[j][i] = b[j];
   }
+}
+template <typename F, typename T, int WIDTH>
+__device__ __forceinline__ void map_vector(const Vec<T, WIDTH> (&in)[F::kIn],
+                                           Vec<T, WIDTH> (&out)[F::kOut]) {
+  float y[F::kOut][WIDTH];
+  map_floats<F, T, WIDTH>(in, y);
 #pragma unroll
   for (int j = 0; j < F::kOut; ++j) out[j] = from_float<T, WIDTH>(y[j]);
 }
@@ -100,9 +106,9 @@ __device__ __forceinline__ void map_flat(T *const (&at)[F::kIn + F::kOut], long 
 }
 
 // The same over rows of `cols` elements, a whole number of vectors, with a stride between the rows
-// of each input (0: one row for all, which stays in the caches); results are contiguous. Vectors
-// are counted through all rows, so that no block is left with the rest of a row.
-template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM>
+// of each input; results are contiguous. Vectors are counted through all rows, so that no block is
+// left with the rest of a row. Input SHARED is one row for all (its stride is 0) and never streams.
+template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM, int SHARED = -1>
 __device__ __forceinline__ void map_rows(T *const (&at)[F::kIn + F::kOut],
                                          const long long (&stride)[F::kIn], long long rows,
                                          int cols) {
@@ -118,8 +124,10 @@ __device__ __forceinline__ void map_rows(T *const (&at)[F::kIn + F::kOut],
     if (v >= left) continue;
     const unsigned down = (first + v) / across, right = (first + v - down * across) * WIDTH;
 #pragma unroll
-    for (int j = 0; j < F::kIn; ++j)
-      x[k][j] = read<STREAM>(at[j] + (row + down) * stride[j] + right);
+    for (int j = 0; j < F::kIn; ++j) {
+      const T *from = at[j] + (row + down) * stride[j] + right;
+      x[k][j] = j == SHARED ? read<false>(from) : read<STREAM>(from);
+    }
   }
 #pragma unroll
   for (int k = 0; k < UNROLL; ++k) {

@@ -1,0 +1,81 @@
+"""bias_gelu: gelu(x + bias) in one pass, and the bias's gradient in the pass that makes x's."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.dispatch import bind
+
+from . import choose, spec, torch_rungs
+
+
+def _rungs(backward: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+    return (
+        Rung(
+            "manual",
+            "torch",
+            f"torch_rungs:manual{backward}",
+            "the formula, a kernel an operator",
+            serves=False,
+        ),
+        Rung("native", "torch", f"torch_rungs:native{backward}", "PyTorch's sum, and its gelu"),
+        Rung(
+            "compiled",
+            "inductor",
+            f"torch_rungs:manual{backward}",
+            "the formula, fused by torch.compile",
+        ),
+        Rung(
+            "triton_rows",
+            "triton",
+            f"triton_rows:plan{backward}",
+            "a tile of rows a program, column sums in registers",
+            supports=choose.fits,
+            configs=choose.ROWS_CONFIGS,
+        ),
+        Rung(
+            "cuda_vec16",
+            "cuda",
+            f"cuda:vec16{backward}",
+            "16-byte vectors; a strip of columns a block in the backward",
+            supports=choose.fits_vec16,
+            configs=choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
+            heuristic=choose.choose_strips if backward else choose.choose_vec16,
+            sources=("cuda_vec16.cu",),
+        ),
+    )
+
+
+LADDER = Ladder(spec.FORWARD, _rungs(), __name__, choose.order, choose.bucket)
+LADDER_BACKWARD = Ladder(spec.BACKWARD, _rungs("_backward"), __name__, choose.order, choose.bucket)
+# a batch in front of the bias would be another bias for each sample
+_bias_gelu = bind(LADDER, LADDER_BACKWARD, formula=torch_rungs.native, vmap="loop")
+
+
+def bias_gelu(input: torch.Tensor, bias: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """gelu(input + bias), the bias along the last dimension.
+
+    Args:
+        input: any shape but 0-d. float32, float16 and bfloat16 have GPU rungs; other floating types
+            are served by PyTorch. Rows may be any stride apart.
+        bias: of shape (input.shape[-1],).
+        approximate: "none" for the error function, "tanh" for its approximation by tanh.
+
+    Returns:
+        A contiguous tensor of the input's shape and the promoted dtype; rounded once.
+
+    Raises:
+        TypeError: input or bias is not floating point.
+        ValueError: bias is not one row of the input, or approximate is neither "none" nor "tanh".
+    """
+    arguments.floating("input", input)
+    arguments.floating("bias", bias)
+    if bias.shape != input.shape[-1:] or not input.ndim:
+        raise ValueError(
+            f"bias: shape {tuple(bias.shape)} is not that of a row of input's {tuple(input.shape)}"
+        )
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate: must be "none" or "tanh", is {approximate!r}')
+    return _bias_gelu(input, bias, approximate)

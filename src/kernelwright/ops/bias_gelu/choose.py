@@ -1,0 +1,74 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.inputs import FLOATS
+
+from .shape import rows_of
+
+ROWS_CONFIGS = (
+    {"rows": 4, "cols": 512, "num_warps": 4, "programs": 8},
+    {"rows": 2, "cols": 1024, "num_warps": 4, "programs": 16},
+)
+VEC16_CONFIGS = (
+    {"block": 256, "unroll": 2, "stream": True},
+    {"block": 256, "unroll": 2, "stream": False},
+    {"block": 128, "unroll": 1, "stream": False},
+)
+# down * 32 threads a block; each has unroll vectors of gy and of x in flight
+STRIPS_CONFIGS = (
+    {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 6},
+    {"down": 8, "unroll": 4, "stream": True, "blocks_per_sm": 4},
+    {"down": 4, "unroll": 2, "stream": True, "blocks_per_sm": 16},
+    {"down": 8, "unroll": 1, "stream": False, "blocks_per_sm": 4},
+)
+
+
+def fits(gpu, bias, approximate, **tensors):
+    """What every kernel asks."""
+    kind = tensors["x"].dtype
+    for name, t in {**tensors, "bias": bias}.items():
+        if t.dtype not in FLOATS:
+            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
+        if t.dtype != kind:
+            return f"{name}: {t.dtype} is not x's {kind}"
+    return None
+
+
+def fits_vec16(gpu, bias, approximate, **tensors):
+    x = tensors["x"]
+    width = 16 // x.itemsize
+    if x.shape[-1] >= 2**31:
+        return f"a row of {x.shape[-1]} elements has an index of more than 32 bits"
+    if x.shape[-1] % width:
+        return f"a row of {x.shape[-1]} elements is no whole number of 16-byte vectors"
+    for name, t in tensors.items():
+        if rows_of(t)[2] % width:
+            return f"{name}: rows {rows_of(t)[2]} elements apart begin off a 16-byte boundary"
+    for name, t in {**tensors, "bias": bias}.items():
+        if t.align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    return fits(gpu, bias, approximate, **tensors)
+
+
+def choose_vec16(gpu, x, **rest):
+    """Small tensors need every SM; what outgrows the L2 streams."""
+    if x.nbytes // 16 < 128 * 8 * gpu.sms:
+        return VEC16_CONFIGS[2]
+    return VEC16_CONFIGS[0] if 2 * x.nbytes > gpu.l2_bytes else VEC16_CONFIGS[1]
+
+
+def choose_strips(gpu, x, **rest):
+    """Small tensors need every SM, and few rows a thread."""
+    return STRIPS_CONFIGS[0] if 3 * x.nbytes > gpu.l2_bytes else STRIPS_CONFIGS[3]
+
+
+def order(gpu, **args):
+    return ("cuda_vec16", "triton_rows")
+
+
+def bucket(x, bias, approximate, **rest):
+    """Key of a call in the tuned table: formula, dtype, log2 of columns and of elements."""
+    kind = str(x.dtype).removeprefix("torch.")
+    sizes = (max(n, 1).bit_length() - 1 for n in (x.shape[-1], x.numel()))
+    return "/".join((approximate, kind, *map(str, sizes)))
