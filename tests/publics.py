@@ -27,6 +27,13 @@ def torch_dropout(x, p):
     return x * factor(x.shape, seed, p).to(x.dtype)
 
 
+def looked_up(weight, embedding):
+    """The rows of a table (*, V, D) read as (rows, D), some of them twice, one of them padding."""
+    weight = weight.reshape(-1, weight.shape[-1])
+    indices = torch.arange(weight.shape[0] + 3, device=weight.device).remainder(weight.shape[0])
+    return embedding(indices.view(1, -1), weight, padding_idx=1)
+
+
 def rotated(x, rope):
     """x (*, T, D) as the heads of q, and the first of them as k, rotated: one tensor."""
     q = x.reshape(1, -1, *x.shape[-2:])
@@ -81,6 +88,16 @@ PUBLIC = {
     "gelu tanh": Public(
         lambda x: kw.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh")
     ),
+    "add": Public(kw.add, torch.add, more=("columns",)),
+    "mul": Public(kw.mul, torch.mul, more=("columns",)),
+    "relu": Public(kw.relu, torch.relu),
+    "squared_relu": Public(kw.squared_relu, lambda x: torch.relu(x).square()),
+    "silu": Public(kw.silu, F.silu),
+    "sigmoid": Public(kw.sigmoid, torch.sigmoid),
+    "tanh": Public(kw.tanh, torch.tanh),
+    "swiglu": Public(lambda x: kw.swiglu(x, 1 - x), lambda x: F.silu(x) * (1 - x)),
+    "geglu": Public(lambda x: kw.geglu(x, 1 - x), lambda x: F.gelu(x) * (1 - x)),
+    "bias_gelu": Public(kw.bias_gelu, lambda x, b: F.gelu(x + b), more=("columns",)),
     "sum": Public(kw.sum, torch.sum),
     "sum dims": Public(lambda x: kw.sum(x, (0, -1)), lambda x: torch.sum(x, (0, -1))),
     "sum keepdim": Public(
@@ -94,6 +111,7 @@ PUBLIC = {
     "rms_norm without weight": Public(
         lambda x: kw.rms_norm(x, x.shape[-1:]), lambda x: F.rms_norm(x, x.shape[-1:])
     ),
+    "embedding": Public(lambda w: looked_up(w, kw.embedding), lambda w: looked_up(w, F.embedding)),
     "rope": Public(lambda x: rotated(x, kw.rope), lambda x: rotated(x, torch_rope)),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
 }

@@ -5,8 +5,12 @@ from kernelwright.dispatch import use
 
 from ._ask import explain, warmup
 from .adamw import adamw
+from .bias_gelu import bias_gelu
 from .dropout import dropout
+from .elementwise import add, mul, relu, sigmoid, silu, squared_relu, tanh
+from .embedding import embedding
 from .gelu import gelu
+from .glu import geglu, swiglu
 from .norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from .rope import rope
 from .softmax import softmax
@@ -16,16 +20,27 @@ toolchain.claim()
 
 __all__ = [
     "adamw",
+    "add",
     "add_layer_norm",
     "add_rms_norm",
+    "bias_gelu",
     "dropout",
+    "embedding",
     "explain",
+    "geglu",
     "gelu",
     "layer_norm",
+    "mul",
+    "relu",
     "rms_norm",
     "rope",
+    "sigmoid",
+    "silu",
     "softmax",
+    "squared_relu",
     "sum",
+    "swiglu",
+    "tanh",
     "use",
     "warmup",
 ]
