@@ -1,0 +1,101 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language.
+
+`fits_*` answers why a call does not fit a rung, or None; `choose_*` picks one of the rung's
+configs by shape; `order*` ranks the rungs where no tuned table decides.
+"""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.inputs import FLOATS
+
+from .shape import CLUSTER, rows_of, shape_of
+
+TRITON_CONFIGS = (
+    {"block": 4096, "warps": 8},
+    {"block": 8192, "warps": 16},
+    {"block": 16384, "warps": 32},
+)
+# vectors a thread loads before it uses the first
+ONLINE_CONFIGS = (
+    {"threads": 256, "vectors": 4},
+    {"threads": 512, "vectors": 4},
+    {"threads": 512, "vectors": 2},
+    {"threads": 1024, "vectors": 2},
+)
+BACKWARD_CONFIGS = (
+    {"threads": 256, "vectors": 4},
+    {"threads": 256, "vectors": 2},
+    {"threads": 128, "vectors": 4},
+)
+BLOCK_CONFIGS = ({"vectors": 8}, {"vectors": 4}, {"vectors": 16})
+CLUSTER_CONFIGS = (
+    {"vectors": 8, "blocks": 4},
+    {"vectors": 4, "blocks": 4},
+    {"vectors": 4, "blocks": 8},
+    {"vectors": 8, "blocks": 2},
+    {"vectors": 8, "blocks": 8},
+    {"vectors": 16, "blocks": 4},
+    {"vectors": 16, "blocks": 8},
+)
+
+
+def fits(gpu, x, **others):
+    """What every rung over rows asks."""
+    if x.dtype not in FLOATS:
+        return f"{x.dtype} is not float32, float16 or bfloat16"
+    for name in ("target", "gloss", "lse", "g"):
+        if name in others and not others[name].is_contiguous():
+            return f"{name} has gaps between its elements"
+    weight = others["weight"]
+    if weight is not None and str(weight.dtype) != "torch.float32":
+        return f"weight: {weight.dtype} is not float32"
+    r = rows_of(x)
+    blocks = r.rows * max(CLUSTER, cdiv(r.cols, 1024))
+    return f"{blocks} blocks are more than a grid has" if blocks >= 2**31 else None
+
+
+def fits_block(gpu, x, **others):
+    return fits(gpu, x, **others) or _held(x, BLOCK_CONFIGS[0], "a block")
+
+
+def fits_cluster(gpu, x, **others):
+    if gpu.capability < (9, 0):
+        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no clusters"
+    home = f"a cluster of {CLUSTER} blocks"
+    return fits(gpu, x, **others) or _held(x, CLUSTER_CONFIGS[0], home)
+
+
+def _held(x, config, home):
+    r = rows_of(x)
+    if shape_of(r, x.itemsize, config) is None:
+        return f"a row of {r.cols} does not fit the registers of {home}"
+    return None
+
+
+def choose_block(gpu, x, **others):
+    """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap."""
+    return {"vectors": 4 if rows_of(x).vectors <= 1024 else 8}
+
+
+def choose_cluster(gpu, x, **others):
+    """Blocks of 256 threads with eight vectors each; larger ones where eight blocks are few."""
+    blocks = next_power_of_2(cdiv(rows_of(x).vectors, 2048))
+    return {"vectors": 8, "blocks": min(CLUSTER, max(2, blocks))}
+
+
+def order(gpu, x, **others):
+    return ("cuda_online", "triton_online")
+
+
+def order_with_grad(gpu, x, **others):
+    small = x.shape[-1] * x.itemsize <= 32768
+    first, second = ("cuda_block", "cuda_cluster") if small else ("cuda_cluster", "cuda_block")
+    return (first, second, "triton_online")
+
+
+def bucket(x, **others):
+    """Key of a call in the tuned table: dtype, classes and tokens by powers of two."""
+    rows = x.numel() // max(x.shape[-1], 1)
+    kind = str(x.dtype).removeprefix("torch.")
+    return f"{kind}/{next_power_of_2(x.shape[-1])}/{next_power_of_2(rows)}"

@@ -1,0 +1,101 @@
+"""The formula of the loss, a token a value: what references, noise and PyTorch rungs share.
+
+z = x, or c tanh(x / c) with softcap c;  lse = log sum_j exp z_j;  p = exp(z - lse)
+loss_i = (1 - s) w_t (lse - z_t) + s / C sum_j w_j (lse - z_j) + q w_t lse^2
+with target t, class weights w (1 where there are none), label smoothing s over C classes and the
+factor q of the z-loss. An ignored token's loss and gradient are 0, whatever its logits hold.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class Form(NamedTuple):
+    """What a call adds to plain cross entropy; `smooth` and `cap` say that those terms are there."""
+
+    ignore_index: int
+    label_smoothing: float
+    z_loss: float
+    softcap: float
+    smooth: bool
+    cap: bool
+
+
+class Tokens(NamedTuple):
+    """What targets say: `hit` has a class for ignored ones too, `weight` is 0 for them."""
+
+    ignored: torch.Tensor
+    hit: torch.Tensor
+    weight: torch.Tensor
+
+
+def capped(x, form: Form):
+    return form.softcap * torch.tanh(x / form.softcap) if form.cap else x
+
+
+def tokens(x, target, weight, form: Form) -> Tokens:
+    """Raises IndexError on a CPU where a target names no class. On a GPU, and compiled, the gather
+    that follows asserts."""
+    ignored = target == form.ignore_index
+    hit = torch.where(ignored, 0, target).long()
+    if not x.is_cuda and not torch.compiler.is_compiling():
+        wrong = hit[(hit < 0) | (hit >= x.shape[-1])]
+        if wrong.numel():
+            raise IndexError(f"target: {wrong[0].item()} is out of range for {x.shape[-1]} classes")
+    of_hit = x.new_ones(hit.shape) if weight is None else weight.to(x.dtype)[hit]
+    return Tokens(ignored, hit, of_hit.masked_fill(ignored, 0.0))
+
+
+def losses(logp, lse, weight, of: Tokens, form: Form):
+    """The loss of each token; logp = z - lse."""
+    hit = logp.gather(-1, of.hit.unsqueeze(-1)).squeeze(-1)
+    plain = (-(1 - form.label_smoothing) * of.weight * hit).masked_fill(of.ignored, 0.0)
+    return plain + beside(logp, lse, weight, of, form)
+
+
+def beside(logp, lse, weight, of: Tokens, form: Form):
+    """What label smoothing and the z-loss add to the loss of each token."""
+    loss = form.z_loss * of.weight * lse.square()
+    if form.smooth:
+        every = logp if weight is None else logp * weight.to(logp.dtype)
+        loss = loss - form.label_smoothing / logp.shape[-1] * every.sum(-1)
+    return loss.masked_fill(of.ignored, 0.0)
+
+
+def reduced(loss, divisor, reduction: str):
+    return loss if reduction == "none" else loss.sum() / divisor
+
+
+def totals(x, weight, of: Tokens, reduction: str):
+    """(what a summed loss is divided by, the sum of all class weights)."""
+    divisor = of.weight.sum() if reduction == "mean" else x.new_ones(())
+    every = x.new_full((), x.shape[-1]) if weight is None else weight.to(x.dtype).sum()
+    return torch.stack((divisor, every))
+
+
+def gradient(p, z, lse, weight, of: Tokens, every, scale, form: Form):
+    """d loss_i / d x times `scale`; `every` is the sum of all class weights."""
+    of_p = ((1 - form.label_smoothing) + 2 * form.z_loss * lse) * of.weight
+    if form.smooth:
+        of_p = of_p + form.label_smoothing / z.shape[-1] * every
+    gz = of_p.unsqueeze(-1) * p + gradient_of_logp(z, weight, of, form)
+    return through_cap(gz, z, of, scale, form)
+
+
+def gradient_of_logp(z, weight, of: Tokens, form: Form):
+    """d loss_i / d log p: -1 at the target, and what label smoothing spreads."""
+    spread = form.label_smoothing / z.shape[-1] if form.smooth else 0.0
+    every = 1 if weight is None else weight.to(z.dtype)
+    g = torch.zeros_like(z) - spread * every
+    plain = (1 - form.label_smoothing) * of.weight
+    return g.scatter_add(-1, of.hit.unsqueeze(-1), -plain.unsqueeze(-1))
+
+
+def through_cap(gz, z, of: Tokens, scale, form: Form):
+    """The gradient by x of one by z, times each token's scale; 0 for ignored ones."""
+    if form.cap:
+        gz = gz * (1 - (z / form.softcap).square())
+    return (gz * scale.unsqueeze(-1)).masked_fill(of.ignored.unsqueeze(-1), 0.0)
