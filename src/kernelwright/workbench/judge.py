@@ -14,15 +14,18 @@ import secrets
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kernelwright.contract import Case, Ladder
 from kernelwright.machine import here
 
+from . import dossier
+from .calling import binding
 from .checks import CHECKS, UNCAPTURED, rejection
-from .sandbox import Box, Died, Failed, Limits, There
+from .sandbox import Box, Died, Failed, Limits
+from .sandbox_place import There
 from .subject import Subject, backward_of, first_results, subject_of, with_gradients
 from .terminal import Mistake
 from .trial import Candidate, Trial
@@ -32,8 +35,11 @@ from .verify import usage
 #: Elements of the largest case that is tried without a GPU, by what the kernel is written in.
 LARGEST = {"triton": 2**14, "numba": 200, "": 2**18}
 #: What an input that a kernel does not take may be refused with, in words.
-REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
+REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError", "ToolchainError")
 ASKED = tuple(c for c in CHECKS if c.name != "fake")  # a user's function has no fake to hold to
+LAUNCHED = (
+    "A launch file has `def launch(x, ...)`: it returns grid, block and args; see docs/judge.md"
+)
 REVIVALS = 3  # processes that a kernel may crash before it is no longer asked
 
 
@@ -66,6 +72,7 @@ def judge(
     deterministic: bool = True,
     launch: Path | None = None,
     quick: bool = False,
+    describe: bool = True,
     limits: Limits | None = None,
     box: Box | None = None,
     on_case: Callable[[Case], None] = lambda case: None,
@@ -83,6 +90,7 @@ def judge(
         seed: of all values, to try the same again; by default one that nobody can foresee.
         deterministic: equal inputs must give equal bits.
         launch: how the kernel of a .cu is launched (see `launch_file`).
+        describe: find out besides what it compiles to, what it costs and, on a GPU, its times.
         quick: time one case only, with few samples.
         box: a process to judge in, of several kernels one after the other; a new one by default.
 
@@ -97,17 +105,34 @@ def judge(
     subject = what if isinstance(what, Subject) else subject_of(what)
     if autograd:
         subject = with_gradients(subject)
-    seed = secrets.randbits(40) if seed is None else seed
-    one = _Judging(asked, subject, seed, deterministic, make, autograd, limits or Limits())
+    if launch and not launch.is_file():
+        raise Mistake(f"--launch: there is no file {launch}")
+    if asked.path.suffix == ".cu" and launch is None:
+        raise Mistake(f"--launch: how is {asked.path.name} launched? {LAUNCHED}")
+    again = command(target, what, autograd, launch)
     with ExitStack() as stack:
-        one.open(stack, box)
-        return one.run(cases, on_case, command(target, what, autograd))
+        one = _Judging(
+            asked,
+            subject,
+            seed=secrets.randbits(40) if seed is None else seed,
+            deterministic=deterministic,
+            make=make,
+            autograd=autograd,
+            launch=launch and launch.resolve(),
+            what=str(what),
+            limits=limits or Limits(),
+            stack=stack,
+        )
+        one.open(box)
+        verdict = one.run(cases, on_case, again)
+        return one.described(verdict) if describe else verdict
 
 
-def command(target: str, what: Any, autograd: bool) -> str:
+def command(target: str, what: Any, autograd: bool, launch: Path | None = None) -> str:
     """What to type to judge it again."""
     name = what.name if isinstance(what, (Ladder, Subject)) else str(what)
-    return f"kernelwright judge {target} --as {name}{' --autograd' if autograd else ''}"
+    flags = (f" --launch {launch}" if launch else "") + (" --autograd" if autograd else "")
+    return f"kernelwright judge {target} --as {name}{flags}"
 
 
 def judge_all(
@@ -148,18 +173,33 @@ def judge_all(
 class _Judging:
     """One kernel on all cases of its operator."""
 
-    def __init__(self, target, subject: Subject, seed, deterministic, make, autograd, limits):
+    def __init__(
+        self,
+        target: Target,
+        subject: Subject,
+        *,
+        seed: int,
+        deterministic: bool,
+        make: bool,
+        autograd: bool,
+        launch: Path | None,
+        what: str,
+        limits: Limits,
+        stack: ExitStack,
+    ):
         self.target, self.subject, self.seed = target, subject, seed
         self.deterministic, self.make, self.autograd = deterministic, make, autograd
-        self.limits, self.device = limits, here()
+        self.launch, self.what, self.limits, self.stack = launch, what, limits, stack
+        self.device = here()
         self.facts: dict[str, Any] = {}
         self.deaths = 0
 
-    def open(self, stack: ExitStack, box: Box | None) -> None:
+    def open(self, box: Box | None = None) -> None:
         """Start a process, unless there is one, and load the function into it."""
-        self.stack = stack
-        self.box = box or stack.enter_context(Box(self.device, limits=self.limits))
+        self.box = box or self.stack.enter_context(Box(self.device, limits=self.limits))
         kind: dict[str, Any] = {}
+        if self.launch:
+            kind["launch"] = {"path": str(self.launch), "what": self.what}
         if self.autograd:
             names = [a.name for a in self.subject.operator.args]
             tensor = {a.name for a in self.subject.operator.args if a.kind[:6] == "Tensor"}
@@ -203,6 +243,20 @@ class _Judging:
             languages=tuple(self.facts["languages"]),
             command=again,
         )
+
+    def described(self, verdict: Verdict) -> Verdict:
+        """The verdict with what a kernel that is right costs and compiles to."""
+        probe = next((c for c in self._probes() if c.id in {o.case for o in verdict.passed}), None)
+        if probe is None:
+            none = "not asked: it is right on no input of some size"
+            return replace(verdict, no_kernels=none, no_costs=none)
+        found = dossier.found(self.box, self._trial(probe), self.target, self.make, self.limits)
+        return replace(verdict, **found)
+
+    def _probes(self) -> list[Case]:
+        """Cases to look at closely, the largest first."""
+        plain = [c for c in self.subject.operator.cases if c.values == "normal" and c.numel > 32]
+        return sorted(plain, key=lambda c: -c.numel)
 
     def _cases(self, ids: list[str] | None, left_out: Counter[str]) -> list[Case]:
         """The cases to try, smallest first; what is left out is counted by its reason."""
@@ -305,8 +359,7 @@ class _Judging:
     def _revive(self) -> None:
         """A new process after the old one has ended."""
         self.deaths += 1
-        self.box = self.stack.enter_context(Box(self.device, limits=self.limits))
-        self.open(self.stack, self.box)
+        self.open()
 
 
 def _nobody(*args: Any) -> Any:
@@ -324,63 +377,3 @@ def _thorough(cases: list[Case]) -> list[Case]:
             kept.append(c)
             seen |= keys
     return kept
-
-
-def binding(
-    subject: Subject, parameters: list[dict[str, Any]] | None, autograd: bool
-) -> tuple[Callable[[dict[str, Any]], dict[str, Any]], dict[str, Any]]:
-    """(how a function is called with an operator's arguments, the values that it must be held to
-    because it takes no such argument).
-
-    Raises:
-        Mistake: it takes more than there is, or less than the tensors.
-    """
-    op = subject.operator
-    names = [a.name for a in op.args]
-    gradients = names[-1:] if autograd else []
-    names = names[: len(names) - len(gradients)]
-    known = None if parameters is None else [p for p in parameters if p["kind"][:3] != "VAR"]
-    varies = parameters is None or any(p["kind"] == "VAR_POSITIONAL" for p in parameters)
-    if known is None or varies:
-        taken, by_name = names, set[str]()
-    else:
-        positional = [p["name"] for p in known if p["kind"] != "KEYWORD_ONLY"]
-        needed = [p["name"] for p in known if not p["default"]]
-        alike = set(needed) <= set(names) and {p["name"] for p in known} & set(names)
-        if alike:
-            taken = [n for n in names if n in {p["name"] for p in known}]
-            positional = [n for n in positional if n in names]
-            # by position as long as the order is the same, by name from there on
-            order = [n for n, m in zip(taken, positional, strict=False) if n == m]
-            by_name = set(taken) - set(order)
-        else:
-            taken, by_name = names[: len(positional)], set[str]()
-            if len(needed) > len(names):
-                raise Mistake(
-                    f"it needs {len(needed)} arguments ({', '.join(needed)}); "
-                    f"{op.name} gives {len(names)} ({', '.join(names)})"
-                )
-    missing = [a for a in op.args if a.name in names and a.name not in taken]
-    for a in missing:
-        if a.kind in ("Tensor", "Tensor[]"):
-            raise Mistake(
-                f"it takes {len(taken)} arguments; {op.name} gives {len(names)} "
-                f"({', '.join(names)}), and {a.name} is a tensor"
-            )
-    held = {a.name: _usual(subject, a.name) for a in missing}
-
-    def bind(args: dict[str, Any]) -> dict[str, Any]:
-        listed = [args[n] for n in taken if n not in by_name]
-        listed += [args[n] for n in gradients]
-        return {"listed": listed, "named": {n: args[n] for n in taken if n in by_name}}
-
-    return bind, held
-
-
-def _usual(subject: Subject, name: str) -> Any:
-    """The value that most cases give an argument."""
-    values = Counter(
-        c.param(name) for c in subject.operator.cases if name in dict(c.params)
-    ).most_common(1)
-    default = next(a.default for a in subject.operator.args if a.name == name)
-    return values[0][0] if values else default

@@ -21,6 +21,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ _enumerate = threading.enumerate
 _read, _write, _pack, _unpack = os.read, os.write, struct.pack, struct.unpack
 _dumps, _loads = json.dumps, json.loads
 
-LANGUAGES = ("triton", "numba", "cupy", "torch._inductor", "cuda")
+LANGUAGES = ("triton", "numba", "cupy")
 
 
 class Child:
@@ -51,7 +52,7 @@ class Child:
         self.fn: Callable[..., Any] | None = None
         self.runs: dict[int, tuple[Any, ...]] = {}
         self.captured: dict[int, Any] = {}
-        self.tracks: dict[int, Callable[[int], None]] = {}
+        self.interpreted: Any = None
         self.loaded = 0
 
     def serve(self) -> None:
@@ -133,20 +134,17 @@ class Child:
 
         Args:
             make: the name is of a function that makes the kernel.
-            kind: {"autograd": names of results}, {"launch": ...} or nothing.
+            kind: {"autograd": ...}, {"launch": {"path", "what"}} or nothing.
         """
         self.watch.restore()
-        module = _module(path, f"judged_{self.loaded}")
         self.loaded += 1
-        found = module
-        for part in name.split("."):
-            if not hasattr(found, part):
-                there = [k for k, v in vars(module).items() if callable(v) and k[:1] != "_"]
-                raise _NoFunction(f"{Path(path).name} has no {name!r}; it has {', '.join(there)}")
-            found = getattr(found, part)
-        fn = found() if make else found
-        if not callable(fn):
-            raise _NoFunction(f"{name} in {Path(path).name} is a {_type(fn).__name__}, no function")
+        if "launch" in kind:
+            fn = self._cuda_function(path, name, **kind["launch"])
+        else:
+            fn = _function(_module(path, f"judged_{self.loaded}"), path, name)
+        fn = fn() if make else fn
+        if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
+            self._watch_interpreter()
         self.fn = fn
         if "autograd" in kind:
             self.fn = _differentiated(fn, **kind["autograd"])
@@ -155,6 +153,23 @@ class Child:
             "languages": [n for n in LANGUAGES if n in sys.modules],
             "replaced": self.watch.replaced(),
         }
+
+    def _cuda_function(self, source: str, name: str, path: str, what: str) -> Callable[..., Any]:
+        """A kernel of a .cu, launched as the launch file says."""
+        from .sandbox_kernels import CudaFunction
+        from .subject import subject_of
+
+        launch = _module(path, f"launch_{self.loaded}")
+        return CudaFunction(Path(source), name, launch, subject_of(what).operator)
+
+    def _watch_interpreter(self) -> None:
+        """Triton's interpreter, mended, and what it is asked to launch."""
+        from kernelwright import toolchain
+
+        from .sandbox_kernels import Interpreted
+
+        toolchain.prepare("triton")
+        self.interpreted = self.interpreted or Interpreted()
 
     def _call(self, args: dict[str, Any]) -> tuple[Any, ...]:
         assert self.fn is not None
@@ -244,6 +259,57 @@ class Child:
         _synchronize()
         self.do_fetch(run, slots)
 
+    # what it is made of
+
+    def do_kernels(self, arch: str) -> dict[str, Any]:
+        """What its kernels compile to, or what somebody else must compile to know."""
+        from . import sandbox_kernels
+
+        if _isinstance(self.fn, sandbox_kernels.CudaFunction):
+            return {"kernels": self.fn.kernels(arch)}
+        if self.interpreted is not None:
+            return {"launches": list(self.interpreted.launches.values())}
+        if "triton" in sys.modules:
+            return {"kernels": sandbox_kernels.triton_kernels()}
+        return {}
+
+    def do_compile(self, launches: list[dict[str, Any]], arch: str) -> list[dict[str, Any]]:
+        """Kernels of the loaded file that another process has interpreted."""
+        from .sandbox_kernels import compile_triton
+
+        return [compile_triton(launch, arch) for launch in launches]
+
+    def do_costs(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Launches of a call, bytes that its operators move, memory besides inputs and outputs."""
+        from .fusion import count, kernels_seen
+
+        listed, named = self._args(args)
+        fn = self.fn
+        assert fn is not None
+
+        def call() -> Any:
+            return fn(*listed, **named)
+
+        def launched() -> int:
+            return getattr(fn, "launches", 0) + (self.interpreted.count if self.interpreted else 0)
+
+        before = launched()
+        work = count(call)
+        ours = launched() - before
+        opaque = ours or any(n in sys.modules for n in LANGUAGES)
+        if hasattr(fn, "launches"):  # a .cu: what runs it here is no part of it
+            work = replace(work, kernels=0)
+        answer = {"launches": work.kernels + ours, "moved": None if opaque else work.bytes}
+        if not self.cuda:
+            return answer
+        answer["launches"] = kernels_seen(call)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        results = _tuple(call())
+        _synchronize()
+        held = sum(r.untyped_storage().nbytes() for r in results if _isinstance(r, _Tensor))
+        return {**answer, "peak": torch.cuda.max_memory_allocated() - before - held}
+
 
 class _NoFunction(Exception):
     """The file lacks what was asked for."""
@@ -264,6 +330,18 @@ class _Poisoned(TorchDispatchMode):
                 return made
             return self.guard.empty("torch.empty", spec, made.device, result=False)
         return made
+
+
+def _function(module: Any, path: str, name: str) -> Callable[..., Any]:
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            there = [k for k, v in vars(module).items() if callable(v) and k[:1] != "_"]
+            raise _NoFunction(f"{Path(path).name} has no {name!r}; it has {', '.join(there)}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise _NoFunction(f"{name} in {Path(path).name} is a {_type(found).__name__}, no function")
+    return found
 
 
 def _module(path: str, name: str) -> Any:

@@ -1,0 +1,96 @@
+"""How a kernel of a .cu is launched: what a launch file says, as a plan.
+
+    def launch(x, y, dim):                       # arguments and results by name, as specs
+        rows, cols = x.shape
+        return {"grid": rows, "block": 256, "args": ["x", "y", cols]}
+
+`args` stand in the kernel's order: names of tensors and of the operator's float arguments, and
+numbers: an int is the kernel's int, a float its float; `i64(n)` and `f64(v)` of
+`kernelwright.contract` are the wider ones. `shared` is dynamic shared memory in bytes, `kernel`
+another name than the command line's ("softmax<float>"), `scratch` workspace by name: (shape,
+dtype). Several launches are a list. A call that the kernel does not take raises ValueError. Or
+`plan(gpu, config, **specs)` gives the plan itself, as for a rung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernelwright.contract import (
+    CudaKernel,
+    Gpu,
+    Launch,
+    Operator,
+    Plan,
+    Scalar,
+    Scratch,
+    TensorSpec,
+    f32,
+    i32,
+)
+
+KEYS = {"grid", "block", "args", "shared", "kernel", "scratch", "cluster"}
+
+
+class LaunchFile(Exception):
+    """A launch file says what cannot be; the message says where."""
+
+
+def plan_of(
+    module: ModuleType, source: Path, name: str, gpu: Gpu, operator: Operator, specs: dict[str, Any]
+) -> Plan:
+    """The plan of one call.
+
+    Raises:
+        LaunchFile: in words. ValueError: from the file, where the kernel does not take the call.
+    """
+    if hasattr(module, "plan"):
+        return module.plan(gpu, {}, **specs)
+    launch: Callable[..., Any] | None = getattr(module, "launch", None)
+    if launch is None:
+        raise LaunchFile(f"{module.__file__} has no function `launch` (or `plan`)")
+    results = dict(zip(operator.results, operator.outputs(**specs), strict=True))
+    known = {**specs, **results}
+    code = launch.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    for n in names:
+        if n not in known:
+            raise LaunchFile(
+                f"launch: {n!r} is no argument or result; there are {', '.join(known)}"
+            )
+    said = launch(**{n: known[n] for n in names})
+    steps: list[Launch] = []
+    scratch: dict[str, Scratch] = {}
+    for step in said if isinstance(said, list) else [said]:
+        odd = set(step) - KEYS
+        if odd or not {"grid", "block", "args"} <= set(step):
+            what = f"knows no {', '.join(sorted(odd))}" if odd else "needs grid, block and args"
+            raise LaunchFile(f"launch: {what}")
+        for n, (shape, dtype) in step.get("scratch", {}).items():
+            scratch[n] = Scratch(TensorSpec.contiguous(shape, dtype))
+        kernel = CudaKernel(source, step.get("kernel", name), step.get("cluster", 1))
+        args = tuple(_argument(a, {**known, **scratch}) for a in step["args"])
+        grid, block = _three(step["grid"]), _three(step["block"])
+        steps.append(Launch(kernel, grid, args, block, step.get("shared", 0)))
+    return Plan(tuple(steps), scratch)
+
+
+def _three(n: int | tuple[int, ...]) -> tuple[int, int, int]:
+    sizes = (n,) if isinstance(n, int) else tuple(n)
+    x, y, z = (*sizes, 1, 1, 1)[:3]
+    return x, y, z
+
+
+def _argument(a: Any, known: dict[str, Any]) -> str | Scalar:
+    if isinstance(a, Scalar):
+        return a
+    if isinstance(a, str):
+        if a.split("[")[0] not in known:
+            raise LaunchFile(f"args: {a!r} is no tensor of the call; there are {', '.join(known)}")
+        return f32(a) if isinstance(known[a.split("[")[0]], float) else a
+    if isinstance(a, bool) or not isinstance(a, (int, float)):
+        raise LaunchFile(f"args: {a!r} is a {type(a).__name__}, no name and no number")
+    return i32(a) if isinstance(a, int) else f32(a)
