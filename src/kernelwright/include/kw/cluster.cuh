@@ -21,23 +21,44 @@ __device__ __forceinline__ int cluster_rank() {
 //   box.wait();         every thread, before it reads what was sent
 //
 // No block may end before its box is full: a send must find it running.
+//
+// A loop takes two boxes in turns, opened together by open_all. Once a box is full, expect() opens
+// it for the turn after the next, whose bytes may already be coming, and wait() is told its parity:
+// 0 for the first time a box is filled, then 1, 0, ... One box would not do: a block that has all of
+// a turn may send of the next while another still waits for the first.
 struct Mailbox {
   unsigned long long barrier;
 
   __device__ __forceinline__ void open(unsigned bytes) {
     if (threadIdx.x == 0) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&barrier)) : "memory");
+      init();
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      asm volatile(
-          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&barrier)),
-          "r"(bytes)
-          : "memory");
     }
+    expect(bytes);
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  }
+  template <int N>
+  static __device__ __forceinline__ void open_all(Mailbox (&boxes)[N], unsigned bytes) {
+    if (threadIdx.x == 0) {
+      for (Mailbox &box : boxes) box.init();
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    for (Mailbox &box : boxes) box.expect(bytes);
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   }
 
-  __device__ __forceinline__ void ready() {
+  // Every thread may call it; one counts.
+  __device__ __forceinline__ void expect(unsigned bytes) {
+    if (threadIdx.x == 0)
+      asm volatile(
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&barrier)),
+          "r"(bytes)
+          : "memory");
+  }
+
+  static __device__ __forceinline__ void ready() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
   }
 
@@ -62,19 +83,22 @@ struct Mailbox {
     }
   }
 
-  __device__ __forceinline__ void wait() {
+  __device__ __forceinline__ void wait(unsigned parity = 0) {
     unsigned full = 0;
     while (!full)
       asm volatile(
           "{\n.reg .pred p;\n"
-          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n"
+          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
           "selp.u32 %0, 1, 0, p;\n}"
           : "=r"(full)
-          : "r"(address(&barrier))
+          : "r"(address(&barrier)), "r"(parity)
           : "memory");
   }
 
  private:
+  __device__ __forceinline__ void init() {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&barrier)) : "memory");
+  }
   static __device__ __forceinline__ unsigned address(const void *p) {
     return static_cast<unsigned>(__cvta_generic_to_shared(p));
   }

@@ -1,77 +1,9 @@
 // What the softmax rungs share: the exponential, and (max, sum) pairs.
 #pragma once
 #include "kw/math.cuh"
-#include "kw/reduce.cuh"
-#include "kw/vec.cuh"
+#include "kw/row.cuh"
 
 namespace kw {
-
-template <int BYTES> struct Words;
-template <> struct Words<4> {
-  using type = unsigned;
-};
-template <> struct Words<8> {
-  using type = uint2;
-};
-template <> struct Words<16> {
-  using type = uint4;
-};
-
-// The vector at p, or `other` in each element where a row has ended. It is filled and moved in
-// words: a 16-bit value by itself would cost an instruction to merge.
-template <typename T, int N>
-__device__ __forceinline__ Vec<T, N> load_or(const T *p, bool inside, float other) {
-  const T value = from_float<T>(other);
-  if constexpr (sizeof(Vec<T, N>) < 4) {
-    return {inside ? *p : value};
-  } else {
-    Vec<T, N> x;
-#pragma unroll
-    for (T &v : x.v) v = value;
-    typename Words<sizeof(x)>::type words;
-    memcpy(&words, &x, sizeof(x));
-    if (inside) words = *reinterpret_cast<const decltype(words) *>(p);
-    memcpy(&x, &words, sizeof(x));
-    return x;
-  }
-}
-
-// Store x at p where a row has not ended.
-template <typename T, int N>
-__device__ __forceinline__ void store_if(T *p, bool inside, const Vec<T, N> &x) {
-  if constexpr (sizeof(x) < 4) {
-    if (inside) *p = x[0];
-  } else {
-    typename Words<sizeof(x)>::type words;
-    memcpy(&words, &x, sizeof(x));
-    if (inside) *reinterpret_cast<decltype(words) *>(p) = words;
-  }
-}
-
-// The same for a result that shall leave L2 before what will be read again.
-template <typename T, int N>
-__device__ __forceinline__ void store_streaming_if(T *p, bool inside, const Vec<T, N> &x) {
-  if constexpr (sizeof(x) < 4) {
-    if (inside) *p = x[0];
-  } else {
-    typename Words<sizeof(x)>::type words;
-    memcpy(&words, &x, sizeof(x));
-    if (inside) __stcs(reinterpret_cast<decltype(words) *>(p), words);
-  }
-}
-
-// x, but the compiler does not know: blockIdx.z is 0. It would else keep the floats that it
-// unpacked for one pass until the next, in twice the registers.
-template <typename T, int N> __device__ __forceinline__ Vec<T, N> again(Vec<T, N> x) {
-  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
-    unsigned words[N / 2];
-    memcpy(words, &x, sizeof(x));
-#pragma unroll
-    for (unsigned &w : words) w ^= blockIdx.z;
-    memcpy(&x, words, sizeof(x));
-  }
-  return x;
-}
 
 // The largest element, as a float; 16-bit types are compared in pairs.
 template <typename T, int VEC, int VECS>
@@ -143,13 +75,6 @@ template <int N> __device__ __forceinline__ MaxSum reduce_parts(const MaxSum *pa
     all = {max, all.sum * all.rescale(max) + more.sum * more.rescale(max)};
   }
   return warp_reduce<(N < 32 ? N : 32)>(all);
-}
-template <int N> __device__ __forceinline__ float reduce_parts(const float *parts) {
-  const int lane = threadIdx.x % 32;
-  float all = parts[lane % N];
-#pragma unroll
-  for (int i = 32; i < N; i += 32) all += parts[lane + i];
-  return warp_reduce<Sum, (N < 32 ? N : 32)>(all);
 }
 
 // Sum of exp_scaled(x - base); a sum a vector, so that no chain of additions is long.

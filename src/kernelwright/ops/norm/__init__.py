@@ -18,24 +18,39 @@ from . import choose, spec
 _RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
 
 
-def _rungs(operator: Operator) -> tuple[Rung, ...]:
-    """The ladder from the bottom up."""
-    name = operator.torch_name
-    side = choose.BACKWARD if name.endswith("_backward") else choose.FORWARD
-    suffix = "_backward" if name.endswith("_backward") else ""
+def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
+
+    def tuned(what):
+        """choose.py's entry of that name for this side."""
+        return getattr(choose, f"{what}{suffix.upper() if what.isupper() else suffix}")
+
+    def cuda(trick: str, idea: str) -> Rung:
+        """The rung of cuda_<trick>.cu, planned by cuda.<trick>."""
+        return Rung(
+            f"cuda_{trick}",
+            "cuda",
+            f"cuda:{trick}{suffix}",
+            idea,
+            supports=tuned(f"fits_{trick}"),
+            configs=tuned(f"{trick.upper()}_CONFIGS"),
+            heuristic=tuned(f"choose_{trick}"),
+            sources=(f"cuda_{trick}.cu", *(("cuda_parts.cu",) if suffix else ())),
+        )
+
     return (
         Rung(
             "manual",
             "torch",
-            f"torch_rungs:manual_{name}",
+            f"torch_rungs:manual_{name}{suffix}",
             "the formula, a kernel a line",
             serves=False,
         ),
-        Rung("native", "torch", f"torch_rungs:native_{name}", "PyTorch's own operator"),
+        Rung("native", "torch", f"torch_rungs:native_{name}{suffix}", "PyTorch's own operator"),
         Rung(
             "compiled",
             "inductor",
-            f"torch_rungs:manual_{name}",
+            f"torch_rungs:manual_{name}{suffix}",
             "the formula, fused by torch.compile",
             supports=choose.fits_compiled,
         ),
@@ -44,34 +59,38 @@ def _rungs(operator: Operator) -> tuple[Rung, ...]:
             "triton",
             f"triton_row:plan{suffix}",
             "one row in registers; gradients of weight and bias in two steps",
-            supports=side.fits_triton,
-            configs=side.triton_configs,
+            supports=choose.fits_triton,
+            configs=tuned("TRITON_CONFIGS"),
         ),
+        cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
+        cuda("block", "a row in a block's registers, one barrier"),
+        cuda("cluster", "a row on several multiprocessors"),
     )
 
 
-def _ladder(operator: Operator) -> Ladder:
-    bucket = choose.BACKWARD.bucket if "." in operator.name else choose.FORWARD.bucket
-    order = choose.BACKWARD.order if "." in operator.name else choose.FORWARD.order
-    return Ladder(operator, _rungs(operator), __name__, order, bucket, "peers:PEERS")
+def _ladders(forward: Operator, backward: Operator) -> tuple[Ladder, Ladder]:
+    name = forward.name
+    rest = __name__, choose.order, choose.bucket, "peers:PEERS"
+    rest_backward = __name__, choose.order_backward, choose.bucket, "peers:PEERS"
+    return (
+        Ladder(forward, _rungs(name, ""), *rest),
+        Ladder(backward, _rungs(name, "_backward"), *rest_backward),
+    )
 
 
 # samples of a vmap may each have a weight: no batch of rows with one weight
-_layer_norm = bind(_ladder(spec.LAYER_NORM), _ladder(spec.LAYER_NORM_BACKWARD), vmap="loop")
-_rms_norm = bind(_ladder(spec.RMS_NORM), _ladder(spec.RMS_NORM_BACKWARD), vmap="loop")
-# x and the residual receive one gradient
-_SHARED = {"residual": "x"}
+_layer_norm = bind(*_ladders(spec.LAYER_NORM, spec.LAYER_NORM_BACKWARD), vmap="loop")
+_rms_norm = bind(*_ladders(spec.RMS_NORM, spec.RMS_NORM_BACKWARD), vmap="loop")
+# h's gradient is that of x and that of the residual
 _add_layer_norm = bind(
-    _ladder(spec.ADD_LAYER_NORM),
-    _ladder(spec.ADD_LAYER_NORM_BACKWARD),
+    *_ladders(spec.ADD_LAYER_NORM, spec.ADD_LAYER_NORM_BACKWARD),
     vmap="loop",
-    same_gradient=_SHARED,
+    same_gradient={"residual": "x"},
 )
 _add_rms_norm = bind(
-    _ladder(spec.ADD_RMS_NORM),
-    _ladder(spec.ADD_RMS_NORM_BACKWARD),
+    *_ladders(spec.ADD_RMS_NORM, spec.ADD_RMS_NORM_BACKWARD),
     vmap="loop",
-    same_gradient=_SHARED,
+    same_gradient={"residual": "x"},
 )
 
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import torch
 
 from kernelwright.contract.arithmetic import next_power_of_2
 from kernelwright.contract.inputs import FLOATS
 
-from .shape import BackwardCall, Call
+from .shape import (
+    CLUSTER,
+    BackwardCall,
+    Call,
+    block_forward,
+    block_walk,
+    cluster_forward,
+    cluster_walk,
+    warp_forward,
+    warp_walk,
+)
 
 COLS = 32768  # elements that a Triton program holds in registers with 32 warps
 COLS_BACKWARD = 8192  # it holds four arrays of them
+WARP_ROW, BLOCK_ROW = 4096, 65536  # bytes of a row up to which a warp, a block is the better home
+WARP_COLS_BACKWARD, BLOCK_COLS_BACKWARD = 1024, 8192
 
 # tile: elements of a program's tile, at least; items: of them, in a thread
 TRITON_CONFIGS = (
@@ -24,32 +36,179 @@ TRITON_CONFIGS_BACKWARD = (
     {"tile": 1024, "items": 8, "programs": 2, "stages": 2},
     {"tile": 2048, "items": 16, "programs": 2, "stages": 3},
 )
+# rows: at once; vectors, items (columns): of a thread; blocks: of a cluster
+WARP_CONFIGS = ({"rows": 1}, {"rows": 2}, {"rows": 4})
+BLOCK_CONFIGS = ({"vectors": 2}, {"vectors": 4}, {"vectors": 8})
+CLUSTER_CONFIGS = (
+    {"vectors": 8, "blocks": 2},
+    {"vectors": 4, "blocks": 4},
+    {"vectors": 4, "blocks": 8},
+)
+WARP_CONFIGS_BACKWARD = WARP_CONFIGS
+BLOCK_CONFIGS_BACKWARD = (
+    {"items": 16, "rows": 1},
+    {"items": 16, "rows": 2},
+    {"items": 16, "rows": 4},
+    {"items": 32, "rows": 2},
+)
+# waves: clusters that walk, in terms of those that run at once
+CLUSTER_CONFIGS_BACKWARD = (
+    {"items": 16, "rows": 2, "blocks": 2, "waves": 1},
+    {"items": 16, "rows": 2, "blocks": 8, "waves": 1},
+    {"items": 16, "rows": 4, "blocks": 8, "waves": 4},
+    {"items": 32, "rows": 2, "blocks": 4, "waves": 1},
+    {"items": 32, "rows": 1, "blocks": 8, "waves": 1},
+)
 
 
 def fits_compiled(gpu, **args):
-    main = args["h"] if "h" in args else args["x"]
-    return "an empty row has no mean" if main.shape and main.shape[-1] == 0 else None
+    x = _normalised(args)
+    return "an empty row has no mean" if x.shape and x.shape[-1] == 0 else None
 
 
-def _fits(of, limit):
+def _rows_of(args) -> Call:
+    return (BackwardCall if "gy" in args else Call)(args)
+
+
+def _normalised(args):
+    return args["h"] if "h" in args else args["x"]
+
+
+def _fits_rows(c: Call):
+    """What every GPU rung asks."""
+    if c.dtype not in FLOATS:
+        return f"{c.dtype} is not float32, float16 or bfloat16"
+    for name in ("residual", "gy", "gh"):
+        t = c.args.get(name)
+        if t is not None and t.dtype != c.dtype:
+            return f"{name} is {t.dtype}, what is normalised is {c.dtype}"
+    return None
+
+
+def fits_triton(gpu, **args):
+    c = _rows_of(args)
+    limit = COLS_BACKWARD if "gy" in args else COLS
+    if c.cols > limit:
+        return f"a row of {c.cols} does not fit a program's registers ({limit})"
+    return _fits_rows(c)
+
+
+def _fits_cuda(shape_of, home):
+    """For a rung whose rows `shape_of` lays out."""
+
     def fits(gpu, **args):
-        c = of(args)
-        if c.dtype not in FLOATS:
-            return f"{c.dtype} is not float32, float16 or bfloat16"
-        if c.cols > limit:
-            return f"a row of {c.cols} does not fit a program's registers ({limit})"
+        c = _rows_of(args)
+        reason = _fits_rows(c)
+        if reason:
+            return reason
+        if c.parameter_dtype not in (c.dtype, torch.float32):
+            return f"a parameter is {c.parameter_dtype}, neither float32 nor {c.dtype}"
+        if c.weight and c.bias and args["bias"].dtype != args["weight"].dtype:
+            return f"bias is {args['bias'].dtype}, weight is {args['weight'].dtype}"
+        if c.rows * CLUSTER >= 2**31:
+            return f"{c.rows} rows are more than a grid has blocks"
+        if shape_of(gpu, c) is None:
+            return f"a row of {c.cols} does not fit {home}"
         return None
 
     return fits
 
 
+fits_warp = _fits_cuda(lambda gpu, c: warp_forward(c, WARP_CONFIGS[0]), "a warp's registers")
+fits_warp_backward = _fits_cuda(
+    lambda gpu, c: warp_walk(gpu, c, WARP_CONFIGS_BACKWARD[0]), "a warp's registers"
+)
+fits_block = _fits_cuda(lambda gpu, c: block_forward(c, BLOCK_CONFIGS[0]), "a block's registers")
+fits_block_backward = _fits_cuda(
+    lambda gpu, c: block_walk(gpu, c, BLOCK_CONFIGS_BACKWARD[0]), "a block's shared memory"
+)
+_fits_cluster = _fits_cuda(
+    lambda gpu, c: cluster_forward(c, CLUSTER_CONFIGS[0]), "a cluster's registers"
+)
+_fits_cluster_backward = _fits_cuda(
+    lambda gpu, c: cluster_walk(gpu, c, CLUSTER_CONFIGS_BACKWARD[0]), "a cluster's shared memory"
+)
+
+
+def fits_cluster(gpu, **args):
+    return _without_clusters(gpu) or _fits_cluster(gpu, **args)
+
+
+def fits_cluster_backward(gpu, **args):
+    return _without_clusters(gpu) or _fits_cluster_backward(gpu, **args)
+
+
+def _without_clusters(gpu):
+    if gpu.capability < (9, 0):
+        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no clusters"
+    return None
+
+
+def choose_warp(gpu, **args):
+    """64 bytes in flight a lane, as long as every multiprocessor still gets 16 warps."""
+    c = Call(args)
+    best = WARP_CONFIGS[0]
+    for config in WARP_CONFIGS[1:]:
+        shape, rows = warp_forward(c, config)
+        warps = c.rows * shape.threads // (32 * rows)
+        if rows == config["rows"] and shape.vectors * rows <= 4 and warps >= 16 * gpu.sms:
+            best = config
+    return best
+
+
+def choose_block(gpu, **args):
+    """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap."""
+    return {"vectors": 4 if Call(args).vectors <= 1024 else 8}
+
+
+def choose_cluster(gpu, **args):
+    """The fewest blocks of 512 threads with four vectors each."""
+    vectors = Call(args).vectors
+    return CLUSTER_CONFIGS[0 if vectors <= 8192 else 1 if vectors <= 16384 else 2]
+
+
+def choose_warp_backward(gpu, **args):
+    """Some 64 KiB in flight on each multiprocessor."""
+    c = BackwardCall(args)
+    rows = 2**16 // (16 * c.cols * c.itemsize * (3 if c.add else 2))
+    return {"rows": 4 if rows >= 4 else 2 if rows >= 2 else 1}
+
+
+def choose_block_backward(gpu, **args):
+    """Some 128 KiB in flight on each multiprocessor, as far as they are there."""
+    c = BackwardCall(args)
+    walk = block_walk(gpu, c, BLOCK_CONFIGS_BACKWARD[0])
+    rows = 2**17 // (walk.blocks * c.cols * c.itemsize * (3 if c.add else 2))
+    return {"items": 16, "rows": 4 if rows >= 4 else 2 if rows >= 2 else 1}
+
+
+def choose_cluster_backward(gpu, **args):
+    """8,192 columns a block."""
+    return CLUSTER_CONFIGS_BACKWARD[0 if BackwardCall(args).cols <= 16384 else 1]
+
+
 def order(gpu, **args):
-    return ("triton_row",)
+    c = _rows_of(args)
+    row = c.cols * c.itemsize
+    if row <= WARP_ROW:
+        return ("cuda_warp", "cuda_block", "triton_row")
+    if row <= BLOCK_ROW:
+        return ("cuda_block", "cuda_cluster", "triton_row")
+    return ("cuda_cluster", "cuda_block")
+
+
+def order_backward(gpu, **args):
+    c = _rows_of(args)
+    if c.cols <= WARP_COLS_BACKWARD:
+        return ("cuda_warp", "cuda_block", "triton_row")
+    if c.cols <= BLOCK_COLS_BACKWARD:
+        return ("cuda_block", "cuda_cluster", "triton_row")
+    return ("cuda_cluster", "cuda_block")
 
 
 def bucket(**args):
     """Key of a call in the tuned table: dtypes, row length and number of rows by powers of two."""
-    x = args["h"] if "h" in args else args["x"]
+    x = _normalised(args)
     cols = x.shape[-1]
     rows = x.numel() // max(cols, 1)
     weight = args["weight"]
@@ -59,14 +218,3 @@ def bucket(**args):
 
 def _kind(dtype):
     return str(dtype).removeprefix("torch.")
-
-
-FORWARD = SimpleNamespace(
-    fits_triton=_fits(Call, COLS), triton_configs=TRITON_CONFIGS, order=order, bucket=bucket
-)
-BACKWARD = SimpleNamespace(
-    fits_triton=_fits(BackwardCall, COLS_BACKWARD),
-    triton_configs=TRITON_CONFIGS_BACKWARD,
-    order=order,
-    bucket=bucket,
-)

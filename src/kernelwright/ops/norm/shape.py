@@ -7,10 +7,12 @@ every config takes every call that fits.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 
 from kernelwright.contract import Scratch, TensorSpec, f32, i64, rows_view
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
 
 class Call:
@@ -132,3 +134,113 @@ class BackwardCall(Call):
         """A row of float32 for each part of each parameter's gradient."""
         spec = TensorSpec.contiguous((parts, self.cols), torch.float32)
         return {f"{p}_parts": Scratch(spec) for p in self.parameters}
+
+
+REGISTERS = 64  # of a thread, for the elements of rows
+ITEMS = 32  # columns of a thread in a backward, each with its sums for gweight and gbias
+THREADS = 512  # of a block; in a backward of a multiprocessor, at 128 registers each
+CLUSTER = 16  # blocks; more than 8 are not portable
+SYSTEM = 1024  # bytes of shared memory that each block costs beside its own
+
+
+class Shape(NamedTuple):
+    """How threads share a row: `vectors` a thread, `threads` a block, `blocks` a cluster. Of a
+    warp, `threads` are lanes."""
+
+    vectors: int
+    threads: int
+    blocks: int = 1
+
+
+def warp_forward(c: Call, config) -> tuple[Shape, int] | None:
+    """With how many rows at once: the config's, as far as a lane's registers reach."""
+    shape = _lanes(c)
+    held = shape.vectors * _words(c)
+    if held > REGISTERS or shape.vectors * c.width > REGISTERS:
+        return None
+    room = min(REGISTERS // held, REGISTERS // 2 // (shape.vectors * c.width))
+    return shape, max(1, min(config["rows"], room))
+
+
+def block_forward(c: Call, config, blocks: int = 1) -> Shape | None:
+    return _block(c.vectors, config["vectors"], REGISTERS // _words(c), blocks)
+
+
+def cluster_forward(c: Call, config) -> Shape | None:
+    """Of the config's blocks or, if the row needs it, more."""
+    blocks = config["blocks"]
+    while blocks < CLUSTER and block_forward(c, config, blocks) is None:
+        blocks *= 2
+    return block_forward(c, config, blocks)
+
+
+def _lanes(c: Call) -> Shape:
+    lanes = min(32, next_power_of_2(c.vectors))
+    return Shape(cdiv(c.vectors, lanes), lanes)
+
+
+def _words(c: Call) -> int:
+    """Registers that a forward takes for a vector; an element alone takes a whole one."""
+    return max(1, c.width * c.itemsize // 4) * (2 if c.add else 1)
+
+
+def _block(n: int, vectors: int, most: int, blocks: int) -> Shape | None:
+    """Blocks that hold n vectors, `vectors` a thread or, if the row needs it, up to `most`."""
+    threads = min(THREADS, max(32, next_power_of_2(cdiv(n, blocks * vectors))))
+    vectors = cdiv(n, blocks * threads)
+    return Shape(vectors, threads, blocks) if vectors <= most else None
+
+
+def clusters_of(gpu, blocks: int) -> int:
+    """Clusters that run at once, a block on each multiprocessor. A cluster stays inside one of
+    eight groups, of 16 or 18 multiprocessors on an H200; where a group ends some may stay idle."""
+    return gpu.sms // 2 if blocks == 2 else max(1, 8 * (gpu.sms // 8 // blocks))
+
+
+class Walk(NamedTuple):
+    """How a backward walks over the rows: `rows` at once by teams of `shape`, in blocks of
+    `threads`, of which `blocks` stand on a multiprocessor with `shared` bytes each."""
+
+    shape: Shape
+    rows: int
+    threads: int
+    blocks: int
+    shared: int
+
+
+def warp_walk(gpu, c: BackwardCall, config) -> Walk | None:
+    shape = _lanes(c)
+    if shape.vectors * c.width > ITEMS:
+        return None
+    # 64 registers a thread, or 128 for more columns
+    return _walk(gpu, c, config, shape, 256, 4 if shape.vectors * c.width <= 8 else 2)
+
+
+def block_walk(gpu, c: BackwardCall, config, blocks: int = 1) -> Walk | None:
+    shape = _block(c.vectors, max(1, config["items"] // c.width), ITEMS // c.width, blocks)
+    if shape is None:
+        return None
+    return _walk(gpu, c, config, shape, shape.threads, min(8, THREADS // shape.threads))
+
+
+def cluster_walk(gpu, c: BackwardCall, config) -> Walk | None:
+    """Of the config's blocks or, if the row needs it, more."""
+    blocks = config["blocks"]
+    while blocks < CLUSTER and block_walk(gpu, c, config, blocks) is None:
+        blocks *= 2
+    return block_walk(gpu, c, config, blocks)
+
+
+def _walk(gpu, c, config, shape, threads, blocks) -> Walk | None:
+    """With the config's rows at once, or the power of two that shared memory holds."""
+    columns = shape.vectors * shape.threads * c.width
+    weights = 4 * columns if c.weight else 0
+    slots = shape.vectors * threads * c.width * c.itemsize * (3 if c.add else 2)
+    sums = 16 * shape.blocks * threads // 32  # of each row, of two turns
+    room = (gpu.shared_per_block + SYSTEM) // blocks - SYSTEM - 256 - weights
+    rows = config["rows"]
+    while rows and rows * (slots + sums) > room:
+        rows //= 2
+    if not rows:
+        return _walk(gpu, c, config, shape, threads, blocks // 2) if blocks > 1 else None
+    return Walk(shape, rows, threads, blocks, rows * slots + weights)

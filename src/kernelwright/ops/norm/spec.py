@@ -112,6 +112,24 @@ def _bytes(*tensors):
     return sum(t.nbytes for t in tensors if t is not None)
 
 
+def layer_noise(x, weight, bias, eps, residual=None):
+    """The rounding error of float32 in the differences of a layer_norm: x - mean, and the sum of
+    xhat weight and a bias of the other sign.
+
+    The mean errs as `_mean_noise` says, and rstd by a few u; the difference, the two products and
+    the sum are rounded, each by u of its size.
+    """
+    u = torch.finfo(torch.float32).eps / 2
+    h = x.double() if residual is None else (x + residual).double()
+    _, mean, rstd = layer_norm(h, None, None, eps)
+    w = h.new_ones(()) if weight is None else weight.double().abs()
+    mean_noise = _mean_noise(h)
+    y = w * rstd * (4 * (h - mean).abs() + mean_noise)
+    y = y if bias is None else y + bias.double().abs()
+    rows = (y,) if residual is None else (y, h.abs())
+    return tuple(u * noise for noise in (*rows, mean_noise, 4 * rstd))
+
+
 def backward_noise(gy, x, weight, rstd, mean=None, gh=None, offset=0.0, **others):
     """The rounding error of float32 where the backward's differences and sums cancel.
 
@@ -207,6 +225,7 @@ LAYER_NORM = Operator(
     outputs=outputs,
     layout="rows",
     properties=MEAN_SQUARE,
+    noise=layer_noise,
     source="torch.nn.functional.layer_norm; Ba, Kiros and Hinton 2016, arXiv:1607.06450",
 )
 LAYER_NORM_BACKWARD = Operator(
@@ -258,6 +277,7 @@ ADD_LAYER_NORM = Operator(
     outputs=outputs,
     layout="rows",
     properties=ADDED,
+    noise=layer_noise,
     source="torch.nn.functional.layer_norm of a sum",
 )
 ADD_LAYER_NORM_BACKWARD = Operator(

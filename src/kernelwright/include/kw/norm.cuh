@@ -1,0 +1,182 @@
+// What the norm rungs share: the formulas of layer_norm and rms_norm over vectors of a row.
+#pragma once
+#include "kw/async.cuh"
+#include "kw/row.cuh"
+
+namespace kw {
+
+// Which norm: T is the rows' type and W the parameters'; CENTER: layer_norm, which subtracts the
+// mean; ADD: forward, a residual is added first; backward, a gradient is added last.
+template <typename T_, typename W_, bool CENTER, bool ADD, bool WEIGHT, bool BIAS> struct Norm {
+  using T = T_;
+  using W = W_;
+  static constexpr bool kCenter = CENTER, kAdd = ADD, kWeight = WEIGHT, kBias = BIAS;
+};
+
+// N parameters as floats.
+template <int N, typename W>
+__device__ __forceinline__ void load_parameters(const W *p, float (&out)[N]) {
+  constexpr int kPiece = N < kVecWidth<W> ? N : kVecWidth<W>;
+#pragma unroll
+  for (int i = 0; i < N; i += kPiece) {
+    float piece[kPiece];
+    to_float(load<W, kPiece>(p + i), piece);
+#pragma unroll
+    for (int j = 0; j < kPiece; j++) out[i + j] = piece[j];
+  }
+}
+
+// Forward.
+
+// A thread's part of a row of h: VECS vectors, STEP vectors apart, from vector `first` on; zeros
+// past the end. With a residual, x + r, rounded, which is also stored.
+template <typename N, int STEP, int VEC, int VECS>
+__device__ __forceinline__ void load_row(Vec<typename N::T, VEC> (&row)[VECS],
+                                         const typename N::T *x, const typename N::T *r,
+                                         typename N::T *h, int first, int n_cols, bool live = true) {
+  using T = typename N::T;
+  Vec<T, VEC> more[VECS];
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    const int col = (v * STEP + first) * VEC;
+    row[v] = load_or<T, VEC>(x + col, live && col < n_cols, 0.0f);
+    if constexpr (N::kAdd) more[v] = load_or<T, VEC>(r + col, live && col < n_cols, 0.0f);
+  }
+  if constexpr (N::kAdd) {
+#pragma unroll
+    for (int v = 0; v < VECS; v++) {
+      const int col = (v * STEP + first) * VEC;
+      float a[VEC], b[VEC];
+      to_float(row[v], a);
+      to_float(more[v], b);
+#pragma unroll
+      for (int i = 0; i < VEC; i++) a[i] += b[i];
+      row[v] = from_float<T>(a);
+      store_if(h + col, live && col < n_cols, row[v]);
+    }
+  }
+}
+
+// Sum of a thread's elements; a sum a vector, so that no chain of additions is long.
+template <typename T, int VEC, int VECS>
+__device__ __forceinline__ float sum_of(const Vec<T, VEC> (&x)[VECS]) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    float f[VEC], of_vector = 0.0f;
+    to_float(x[v], f);
+#pragma unroll
+    for (int i = 0; i < VEC; i++) of_vector += f[i];
+    sum += of_vector;
+  }
+  return sum;
+}
+
+// Sum of (x - mean)^2 over those of a thread's elements that lie inside the row.
+template <int STEP, typename T, int VEC, int VECS>
+__device__ __forceinline__ float squares_about(float mean, const Vec<T, VEC> (&x)[VECS], int first,
+                                               int n_cols) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    float f[VEC], of_vector = 0.0f;
+    to_float(again(x[v]), f);
+#pragma unroll
+    for (int i = 0; i < VEC; i++) {
+      f[i] -= mean;
+      of_vector += f[i] * f[i];
+    }
+    sum += (v * STEP + first) * VEC < n_cols ? of_vector : 0.0f;
+  }
+  return sum;
+}
+
+// What a warp knows of its part of a row: its sum, and the sum of squares about its own mean (about
+// zero for rms_norm).
+struct Moments {
+  float sum, squares;
+};
+
+// How many elements of a row a warp holds whose first lane starts at vector `first`.
+template <int STEP, int VEC, int VECS> __device__ __forceinline__ int held(int first, int n_cols) {
+  int count = 0;
+#pragma unroll
+  for (int v = 0; v < VECS; v++) count += min(max(n_cols - (v * STEP + first) * VEC, 0), 32 * VEC);
+  return count;
+}
+
+// The moments of a warp's part; `lane` is its first vector's distance from lane 0's.
+template <typename N, int STEP, int VEC, int VECS>
+__device__ __forceinline__ Moments moments(const Vec<typename N::T, VEC> (&x)[VECS], int first,
+                                           int n_cols) {
+  if constexpr (!N::kCenter) return {0.0f, warp_reduce<Sum>(squares_about<STEP>(0.0f, x, first, n_cols))};
+  const float sum = warp_reduce<Sum>(sum_of(x));
+  const int count = held<STEP, VEC, VECS>(first - threadIdx.x % 32, n_cols);
+  const float mean = count ? sum / count : 0.0f;
+  return {sum, warp_reduce<Sum>(squares_about<STEP>(mean, x, first, n_cols))};
+}
+
+struct Statistics {
+  float mean, rstd;
+};
+
+// Of the whole row, from the moments of its N parts, by every warp (Chan, Golub and LeVeque 1979):
+// squares about the row's mean are those about a part's mean and count (part's mean - mean)^2.
+// Part i starts at vector `start(i)`.
+template <typename Norm, int N, int STEP, int VEC, int VECS, typename Start>
+__device__ __forceinline__ Statistics merge(const Moments *parts, int n_cols, float eps,
+                                            Start start) {
+  const int lane = threadIdx.x % 32;
+  constexpr int kEach = N < 32 ? 1 : N / 32;
+  float sum = 0.0f, squares = 0.0f;
+  if constexpr (Norm::kCenter) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) sum += parts[lane % N + 32 * i].sum;
+    sum = warp_reduce<Sum, (N < 32 ? N : 32)>(sum);
+  }
+  const float mean = sum / n_cols;
+#pragma unroll
+  for (int i = 0; i < kEach; i++) {
+    const int part = lane % N + 32 * i;
+    squares += parts[part].squares;
+    if constexpr (Norm::kCenter) {
+      const int count = held<STEP, VEC, VECS>(start(part), n_cols);
+      const float distance = count ? parts[part].sum / count - mean : 0.0f;
+      squares += count * (distance * distance);
+    }
+  }
+  squares = warp_reduce<Sum, (N < 32 ? N : 32)>(squares);
+  return {mean, rsqrtf(squares / n_cols + eps)};
+}
+
+// y of one vector.
+template <typename N, int VEC>
+__device__ __forceinline__ Vec<typename N::T, VEC> normalise(const Vec<typename N::T, VEC> &x,
+                                                             Statistics s, const float (&w)[VEC],
+                                                             const float (&b)[VEC]) {
+  float y[VEC];
+  to_float(x, y);
+#pragma unroll
+  for (int i = 0; i < VEC; i++) {
+    y[i] = (N::kCenter ? y[i] - s.mean : y[i]) * s.rstd;
+    if constexpr (N::kWeight) y[i] *= w[i];
+    if constexpr (N::kBias) y[i] += b[i];
+  }
+  return from_float<typename N::T>(y);
+}
+
+// Weight (with its offset) and bias of a vector's columns.
+template <typename N, int VEC>
+__device__ __forceinline__ void parameters(const typename N::W *w, const typename N::W *b, int col,
+                                           int n_cols, float offset, float (&wf)[VEC],
+                                           float (&bf)[VEC]) {
+  if (col >= n_cols) return;
+  if constexpr (N::kWeight) {
+    load_parameters(w + col, wf);
+#pragma unroll
+    for (int i = 0; i < VEC; i++) wf[i] += offset;
+  }
+  if constexpr (N::kBias) load_parameters(b + col, bf);
+}
+
+}  // namespace kw

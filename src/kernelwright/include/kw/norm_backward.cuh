@@ -1,0 +1,225 @@
+// What the norm rungs share in the backward: rows on their way while others are in work, and the
+// formulas of their two passes.
+#pragma once
+#include "kw/norm.cuh"
+
+namespace kw {
+
+// The rows that a backward reads: gy, where kAdd gh, and what was normalised, with its statistics.
+template <typename N> struct Streams {
+  const typename N::T *gy, *gh, *x;
+  const float *means, *rstds;
+  long long gy_stride, gh_stride, x_stride, n_rows;
+  int n_cols;
+};
+
+// A thread's part of the parameters' gradients, over all rows that it meets.
+template <typename N, int VEC, int VECS> struct Gradients {
+  float weight[N::kWeight ? VECS : 1][VEC] = {}, bias[N::kBias ? VECS : 1][VEC] = {};
+};
+
+// Sums along a row: g xhat, and g.
+struct Sums {
+  float dot, sum;
+};
+
+// ROWS rows that a team of TEAM threads works on together, each in THREADS / TEAM teams of a block.
+// While they are in work cp.async brings the next ones: a thread's elements go to slots of its own
+// in shared memory, so that no barrier is due, and each slot is filled again as soon as its last
+// reader, the same thread, is done with it. Behind the slots stand the weights, as floats with
+// their offset, once for all teams.
+template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct Flight {
+  using T = typename N::T;
+  using V = Vec<T, VEC>;
+  static constexpr int kStreams = N::kAdd ? 3 : 2, kSlots = ROWS * kStreams * VECS;
+  static constexpr int kPlane = VEC < 4 ? VEC : 4;  // floats that one instruction reads
+
+  V *const slots;
+  float *const weights;
+  const int first, n_cols;  // the thread's first vector; columns of the row
+
+  __device__ __forceinline__ Flight(void *shared, int first, int n_cols)
+      : slots(static_cast<V *>(shared) + threadIdx.x),
+        weights(reinterpret_cast<float *>(static_cast<V *>(shared) + kSlots * THREADS) +
+                threadIdx.x % TEAM * kPlane),
+        first(first),
+        n_cols(n_cols) {
+    // what no copy fills, past the row's end, counts as zeros
+#pragma unroll
+    for (int v = 0; v < VECS; v++)
+      if (column(v) >= n_cols)
+        for (int i = 0; i < ROWS * kStreams; i++) slots[(i * VECS + v) * THREADS] = V{};
+  }
+
+  __device__ __forceinline__ int column(int v) const { return (v * TEAM + first) * VEC; }
+  __device__ __forceinline__ V *slot(int i, int stream, int v) const {
+    return slots + ((i * kStreams + stream) * VECS + v) * THREADS;
+  }
+
+  // One team writes the weights; the others read them after a barrier.
+  __device__ __forceinline__ void keep_weights(const typename N::W *w, float offset, bool writer) {
+    if constexpr (N::kWeight) {
+      if (!writer) return;
+#pragma unroll
+      for (int v = 0; v < VECS; v++) {
+        float f[VEC] = {};
+        if (column(v) < n_cols) load_parameters(w + column(v), f);
+#pragma unroll
+        for (int i = 0; i < VEC; i++) plane(v, i) = f[i] + offset;
+      }
+    }
+  }
+
+  // Start the copies of row `row` into row i of the flight, and read its statistics.
+  __device__ __forceinline__ void fetch(const Streams<N> &from, int i, long long row,
+                                        Statistics &s) const {
+    if (row < from.n_rows) {
+#pragma unroll
+      for (int v = 0; v < VECS; v++) {
+        const int col = column(v);
+        if (col < n_cols) {
+          copy(slot(i, 0, v), from.gy + row * from.gy_stride + col);
+          copy(slot(i, 1, v), from.x + row * from.x_stride + col);
+          if constexpr (N::kAdd) copy(slot(i, 2, v), from.gh + row * from.gh_stride + col);
+        }
+      }
+      s = {N::kCenter ? from.means[row] : 0.0f, from.rstds[row]};
+    }
+    copy_async_commit();
+  }
+  __device__ __forceinline__ void fetch(const Streams<N> &from, long long row,
+                                        Statistics (&s)[ROWS]) const {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) fetch(from, i, row + i, s[i]);
+  }
+
+  // First pass over the rows from `row` on: their sums, and their share of the parameters'
+  // gradients.
+  __device__ __forceinline__ void sums(Gradients<N, VEC, VECS> &g, const Streams<N> &from,
+                                       long long row, const Statistics (&s)[ROWS],
+                                       Sums (&sums)[ROWS]) const {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      sums[i] = {0.0f, 0.0f};
+      wait(i);
+      if (row + i < from.n_rows) {
+#pragma unroll
+        for (int v = 0; v < VECS; v++) {
+          float gy[VEC], xhat[VEC], w[VEC], dot = 0.0f, sum = 0.0f;
+          read(i, v, s[i], gy, xhat, w);
+#pragma unroll
+          for (int k = 0; k < VEC; k++) {
+            if constexpr (N::kWeight) g.weight[v][k] += gy[k] * xhat[k];
+            if constexpr (N::kBias) g.bias[v][k] += gy[k];
+            if constexpr (N::kWeight) gy[k] *= w[k];
+            dot += gy[k] * xhat[k];
+            if constexpr (N::kCenter) sum += gy[k];
+          }
+          sums[i].dot += dot;
+          sums[i].sum += sum;
+        }
+      }
+    }
+  }
+
+  // Second pass, given the means over the row of g xhat and of g: writes gx, then starts the copies
+  // of the rows `step` later and reads their statistics.
+  __device__ __forceinline__ void gradients(T *gx, const Streams<N> &from, long long row,
+                                            long long step, Statistics (&s)[ROWS],
+                                            const Sums (&mean)[ROWS]) const {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      if (row + i < from.n_rows) {
+        const float dot = s[i].rstd * mean[i].dot, sum = s[i].rstd * mean[i].sum;
+#pragma unroll
+        for (int v = 0; v < VECS; v++) {
+          float gy[VEC], xhat[VEC], w[VEC], more[VEC];
+          read(i, v, s[i], gy, xhat, w);
+          if constexpr (N::kAdd) to_float(*slot(i, 2, v), more);
+#pragma unroll
+          for (int k = 0; k < VEC; k++) {
+            if constexpr (N::kWeight) gy[k] *= w[k];
+            const float rest = N::kCenter ? xhat[k] * dot + sum : xhat[k] * dot;
+            gy[k] = s[i].rstd * gy[k] - rest;
+            if constexpr (N::kAdd) gy[k] += more[k];
+          }
+          store_if(gx + (row + i) * n_cols + column(v), column(v) < n_cols, from_float<T>(gy));
+        }
+      }
+      fetch(from, i, row + i + step, s[i]);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ float &plane(int v, int i) const {
+    return weights[((v * (VEC / kPlane) + i / kPlane) * TEAM) * kPlane + i % kPlane];
+  }
+  __device__ __forceinline__ void read(int i, int v, Statistics s, float (&gy)[VEC],
+                                       float (&xhat)[VEC], float (&w)[VEC]) const {
+    to_float(*slot(i, 0, v), gy);
+    to_float(*slot(i, 1, v), xhat);
+#pragma unroll
+    for (int k = 0; k < VEC; k++) xhat[k] = (N::kCenter ? xhat[k] - s.mean : xhat[k]) * s.rstd;
+    if constexpr (N::kWeight) {
+#pragma unroll
+      for (int k = 0; k < VEC; k += kPlane) {
+        const auto some = load<float, kPlane>(&plane(v, k));
+#pragma unroll
+        for (int j = 0; j < kPlane; j++) w[k + j] = some[j];
+      }
+    }
+  }
+  static __device__ __forceinline__ void copy(V *to, const T *from) {
+    copy_async(to, reinterpret_cast<const V *>(from));
+  }
+  // For the copies of the flight's row i; later rows' may still be on their way.
+  static __device__ __forceinline__ void wait(int i) {
+    switch (ROWS - 1 - i) {
+      case 0: return copy_async_wait_all_but<0>();
+      case 1: return copy_async_wait_all_but<1>();
+      case 2: return copy_async_wait_all_but<2>();
+      default: return copy_async_wait_all_but<3>();
+    }
+  }
+};
+
+// A block's part of a parameter's gradient: its teams' parts added in their order, through shared
+// memory that nobody uses any more.
+template <int VEC, int VECS, int TEAM, int THREADS>
+__device__ __forceinline__ void add_teams(const float (&part)[VECS][VEC], float *all, float *sum,
+                                          int n_cols) {
+  constexpr int kCols = VECS * TEAM * VEC;
+  float *const mine = all + threadIdx.x / TEAM * kCols + threadIdx.x % TEAM * VEC;
+  __syncthreads();
+#pragma unroll
+  for (int v = 0; v < VECS; v++)
+#pragma unroll
+    for (int i = 0; i < VEC; i++) mine[v * TEAM * VEC + i] = part[v][i];
+  __syncthreads();
+  for (int col = threadIdx.x; col < n_cols; col += THREADS) {
+    float total = 0.0f;
+    for (int team = 0; team < THREADS / TEAM; team++) total += all[team * kCols + col];
+    sum[col] = total;
+  }
+}
+
+// The same where a block is one team: each thread writes what it has.
+template <int STEP, int VEC, int VECS>
+__device__ __forceinline__ void store_part(const float (&part)[VECS][VEC], float *sum, int first,
+                                           int n_cols) {
+  constexpr int kPiece = VEC < 4 ? VEC : 4;
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    const int col = (v * STEP + first) * VEC;
+    if (col < n_cols)
+#pragma unroll
+      for (int i = 0; i < VEC; i += kPiece) {
+        Vec<float, kPiece> piece;
+#pragma unroll
+        for (int j = 0; j < kPiece; j++) piece[j] = part[v][i + j];
+        store(sum + col + i, piece);
+      }
+  }
+}
+
+}  // namespace kw

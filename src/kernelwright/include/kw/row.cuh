@@ -1,0 +1,85 @@
+// What rungs share that hold a row in registers: vectors that may lie beyond its end, and sums over
+// the warps that share it.
+#pragma once
+#include "kw/reduce.cuh"
+#include "kw/vec.cuh"
+
+namespace kw {
+
+template <int BYTES> struct Words;
+template <> struct Words<4> {
+  using type = unsigned;
+};
+template <> struct Words<8> {
+  using type = uint2;
+};
+template <> struct Words<16> {
+  using type = uint4;
+};
+
+// The vector at p, or `other` in each element where a row has ended. It is filled and moved in
+// words: a 16-bit value by itself would cost an instruction to merge.
+template <typename T, int N>
+__device__ __forceinline__ Vec<T, N> load_or(const T *p, bool inside, float other) {
+  const T value = from_float<T>(other);
+  if constexpr (sizeof(Vec<T, N>) < 4) {
+    return {inside ? *p : value};
+  } else {
+    Vec<T, N> x;
+#pragma unroll
+    for (T &v : x.v) v = value;
+    typename Words<sizeof(x)>::type words;
+    memcpy(&words, &x, sizeof(x));
+    if (inside) words = *reinterpret_cast<const decltype(words) *>(p);
+    memcpy(&x, &words, sizeof(x));
+    return x;
+  }
+}
+
+// Store x at p where a row has not ended.
+template <typename T, int N>
+__device__ __forceinline__ void store_if(T *p, bool inside, const Vec<T, N> &x) {
+  if constexpr (sizeof(x) < 4) {
+    if (inside) *p = x[0];
+  } else {
+    typename Words<sizeof(x)>::type words;
+    memcpy(&words, &x, sizeof(x));
+    if (inside) *reinterpret_cast<decltype(words) *>(p) = words;
+  }
+}
+
+// The same for a result that shall leave L2 before what will be read again.
+template <typename T, int N>
+__device__ __forceinline__ void store_streaming_if(T *p, bool inside, const Vec<T, N> &x) {
+  if constexpr (sizeof(x) < 4) {
+    if (inside) *p = x[0];
+  } else {
+    typename Words<sizeof(x)>::type words;
+    memcpy(&words, &x, sizeof(x));
+    if (inside) __stcs(reinterpret_cast<decltype(words) *>(p), words);
+  }
+}
+
+// x, but the compiler does not know: blockIdx.z is 0. It would else keep the floats that it
+// unpacked for one pass until the next, in twice the registers.
+template <typename T, int N> __device__ __forceinline__ Vec<T, N> again(Vec<T, N> x) {
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    unsigned words[N / 2];
+    memcpy(words, &x, sizeof(x));
+#pragma unroll
+    for (unsigned &w : words) w ^= blockIdx.z;
+    memcpy(&x, words, sizeof(x));
+  }
+  return x;
+}
+
+// Every warp of a block or cluster adds up the same N parts (a power of two) in shared memory.
+template <int N> __device__ __forceinline__ float reduce_parts(const float *parts) {
+  const int lane = threadIdx.x % 32;
+  float all = parts[lane % N];
+#pragma unroll
+  for (int i = 32; i < N; i += 32) all += parts[lane + i];
+  return warp_reduce<Sum, (N < 32 ? N : 32)>(all);
+}
+
+}  // namespace kw

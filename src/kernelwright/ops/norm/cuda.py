@@ -1,0 +1,118 @@
+"""Launch plans of the CUDA rungs. What the kernels do stands in their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from kernelwright.contract import CudaKernel, Launch, Plan, f32, i64
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+
+from .shape import (
+    BackwardCall,
+    Call,
+    block_forward,
+    block_walk,
+    cluster_forward,
+    cluster_walk,
+    clusters_of,
+    warp_forward,
+    warp_walk,
+)
+
+CTYPE = {
+    torch.float32: "float",
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+}
+WARP_THREADS = 128  # norm_fwd_warp's kThreads
+
+
+def warp(gpu, config, **args):
+    c = Call(args)
+    shape, rows = warp_forward(c, config)
+    kernel = _kernel("fwd_warp", c, shape.vectors, shape.threads, rows)
+    return _forward(c, kernel, cdiv(c.rows, WARP_THREADS // shape.threads * rows), WARP_THREADS)
+
+
+def block(gpu, config, **args):
+    c = Call(args)
+    shape = block_forward(c, config)
+    kernel = _kernel("fwd_block", c, shape.vectors, shape.threads)
+    return _forward(c, kernel, c.rows, shape.threads)
+
+
+def cluster(gpu, config, **args):
+    c = Call(args)
+    shape = cluster_forward(c, config)
+    kernel = _kernel("fwd_cluster", c, *shape, cluster=shape.blocks)
+    return _forward(c, kernel, c.rows * shape.blocks, shape.threads)
+
+
+def warp_backward(gpu, config, **args):
+    c = BackwardCall(args)
+    walk = warp_walk(gpu, c, config)
+    shape = walk.shape
+    kernel = _kernel(
+        "bwd_warp", c, shape.vectors, shape.threads, walk.rows, walk.threads, walk.blocks
+    )
+    parts = min(cdiv(c.rows, walk.threads // shape.threads * walk.rows), gpu.sms * walk.blocks)
+    return _backward(c, kernel, walk, parts, 1)
+
+
+def block_backward(gpu, config, **args):
+    c = BackwardCall(args)
+    walk = block_walk(gpu, c, config)
+    shape = walk.shape
+    kernel = _kernel("bwd_block", c, shape.vectors, shape.threads, walk.rows, walk.blocks)
+    parts = min(cdiv(c.rows, walk.rows), gpu.sms * walk.blocks)
+    return _backward(c, kernel, walk, parts, 1)
+
+
+def cluster_backward(gpu, config, **args):
+    c = BackwardCall(args)
+    walk = cluster_walk(gpu, c, config)
+    shape = walk.shape
+    kernel = _kernel("bwd_cluster", c, *shape, walk.rows, walk.blocks, cluster=shape.blocks)
+    at_once = clusters_of(gpu, shape.blocks) * walk.blocks * config["waves"]
+    return _backward(c, kernel, walk, min(cdiv(c.rows, walk.rows), at_once), shape.blocks)
+
+
+def _kernel(name, c, *constants, cluster=1):
+    flags = (c.center, c.add, c.weight, c.bias)
+    norm = ", ".join([CTYPE[c.dtype], CTYPE[c.parameter_dtype], *(str(f).lower() for f in flags)])
+    values = ", ".join(map(str, (c.width, *constants)))
+    source = Path(__file__).parent / f"cuda_{name.rpartition('_')[2]}.cu"
+    return CudaKernel(source, f"norm_{name}<kw::Norm<{norm}>, {values}>", cluster)
+
+
+def _forward(c, kernel, blocks, threads):
+    args = (*c.pointers, *c.numbers, f32("eps"), c.offset)
+    return Plan((Launch(kernel, (blocks, 1, 1), args, (threads, 1, 1)),))
+
+
+def _backward(c, kernel, walk, parts, blocks):
+    """`parts` teams of `blocks` walk over the rows; what they leave is added in a second step."""
+    first = Launch(
+        kernel,
+        (parts * blocks, 1, 1),
+        (*c.pointers, *c.numbers, c.offset),
+        (walk.threads, 1, 1),
+        walk.shared,
+    )
+    if not c.parameters:
+        return Plan((first,))
+    # four columns a lane where that still leaves blocks for every multiprocessor
+    width = 4 if c.cols % 4 == 0 and c.cols >= 8192 else 1
+    warps = min(32, next_power_of_2(cdiv(parts, 4)))
+    second = Launch(
+        CudaKernel(
+            Path(__file__).parent / "cuda_parts.cu",
+            f"norm_bwd_parts<{CTYPE[c.parameter_dtype]}, {width}, {warps}>",
+        ),
+        (cdiv(c.cols, 32 * width), len(c.parameters), 1),
+        (*c.parts_and_sums, i64(parts), i64(c.cols)),
+        (32 * warps, 1, 1),
+    )
+    return Plan((first, second), c.scratch(parts))

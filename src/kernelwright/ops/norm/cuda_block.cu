@@ -1,0 +1,93 @@
+// A row in a block's registers; backward, in its shared memory.
+//
+// Idea: as `cuda_warp`, with a block's warps sharing a row. Mean and variance cross the block
+// together, as sums and squares about each warp's own mean: one barrier a row. Backward: a block
+// walks over the rows, ROWS at once with one barrier; a thread keeps its columns' part of gweight
+// and gbias in registers, so there are no teams to add up.
+// Traffic: forward x read, y written once; backward gy, x read, gx written once, for rows that a
+// warp's registers do not hold.
+// Limit: the registers and shared memory of one multiprocessor.
+#include "kw/norm.cuh"
+#include "kw/norm_backward.cuh"
+
+template <typename N, int VEC, int VECS, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    norm_fwd_block(const typename N::T *__restrict__ x, const typename N::T *__restrict__ r,
+                   const typename N::W *__restrict__ w, const typename N::W *__restrict__ b,
+                   typename N::T *__restrict__ y, typename N::T *__restrict__ h,
+                   float *__restrict__ means, float *__restrict__ rstds, long long n_rows,
+                   long long n_cols_, long long x_stride, long long r_stride, float eps,
+                   float offset) {
+  __shared__ kw::Moments parts[THREADS / 32];
+  const int n_cols = static_cast<int>(n_cols_), first = threadIdx.x;
+  const long long row = blockIdx.x;
+
+  kw::Vec<typename N::T, VEC> kept[VECS];
+  kw::load_row<N, THREADS>(kept, x + row * x_stride, r + row * r_stride, h + row * n_cols, first,
+                           n_cols);
+
+  const kw::Moments part = kw::moments<N, THREADS>(kept, first, n_cols);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
+  __syncthreads();
+  const kw::Statistics s = kw::merge<N, THREADS / 32, THREADS, VEC, VECS>(
+      parts, n_cols, eps, [](int warp) { return 32 * warp; });
+  if (threadIdx.x == 0) {
+    if (N::kCenter) means[row] = s.mean;
+    rstds[row] = s.rstd;
+  }
+
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    const int col = (v * THREADS + first) * VEC;
+    float wf[VEC], bf[VEC];
+    kw::parameters<N>(w, b, col, n_cols, offset, wf, bf);
+    kw::store_if(y + row * n_cols + col, col < n_cols,
+                 kw::normalise<N>(kw::again(kept[v]), s, wf, bf));
+  }
+}
+
+template <typename N, int VEC, int VECS, int THREADS, int ROWS, int BLOCKS>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    norm_bwd_block(const typename N::T *__restrict__ gy, const typename N::T *__restrict__ gh,
+                   const typename N::T *__restrict__ x, const typename N::W *__restrict__ w,
+                   const float *__restrict__ means, const float *__restrict__ rstds,
+                   typename N::T *__restrict__ gx, float *__restrict__ gw_parts,
+                   float *__restrict__ gb_parts, long long n_rows, long long n_cols_,
+                   long long gy_stride, long long gh_stride, long long x_stride, float offset) {
+  constexpr int kWarps = THREADS / 32;
+  extern __shared__ uint4 dynamic_shared[];
+  __shared__ float parts[2][ROWS][2][kWarps];  // of this turn and the next: one barrier a turn
+  const int n_cols = static_cast<int>(n_cols_), warp = threadIdx.x / 32, first = threadIdx.x;
+  const kw::Streams<N> streams = {gy,        gh,        x,        means,  rstds,
+                                  gy_stride, gh_stride, x_stride, n_rows, n_cols};
+  kw::Flight<N, VEC, VECS, THREADS, THREADS, ROWS> flight(dynamic_shared, first, n_cols);
+  kw::Gradients<N, VEC, VECS> g;
+  flight.keep_weights(w, offset, true);
+
+  const long long step = static_cast<long long>(gridDim.x) * ROWS;
+  long long row = static_cast<long long>(blockIdx.x) * ROWS;
+  kw::Statistics s[ROWS];
+  flight.fetch(streams, row, s);
+  for (int turn = 0; row < n_rows; row += step, turn ^= 1) {
+    kw::Sums sums[ROWS];
+    flight.sums(g, streams, row, s, sums);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      const float dot = kw::warp_reduce<kw::Sum>(sums[i].dot);
+      const float sum = N::kCenter ? kw::warp_reduce<kw::Sum>(sums[i].sum) : 0.0f;
+      if (threadIdx.x % 32 == 0) parts[turn][i][0][warp] = dot, parts[turn][i][1][warp] = sum;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      sums[i].dot = kw::reduce_parts<kWarps>(parts[turn][i][0]) / n_cols;
+      if (N::kCenter) sums[i].sum = kw::reduce_parts<kWarps>(parts[turn][i][1]) / n_cols;
+    }
+    flight.gradients(gx, streams, row, step, s, sums);
+  }
+
+  if constexpr (N::kWeight)
+    kw::store_part<THREADS>(g.weight, gw_parts + blockIdx.x * n_cols_, first, n_cols);
+  if constexpr (N::kBias)
+    kw::store_part<THREADS>(g.bias, gb_parts + blockIdx.x * n_cols_, first, n_cols);
+}

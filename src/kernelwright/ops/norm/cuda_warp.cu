@@ -1,0 +1,102 @@
+// A warp, or part of one, a row.
+//
+// Idea: WIDTH lanes hold a row in registers and reduce it by shuffles: no barrier. Backward: a
+// fixed number of warps walk over the rows. cp.async brings the next ROWS rows to shared memory
+// while these are in work, so loads never wait for a reduction; each lane reads only what it copied
+// itself. Parts of gweight and gbias stay in registers to the end, where a block adds up its warps'.
+// Traffic: forward x read, y written once; backward gy, x read, gx written once.
+// `triton_row` waits for its rows in the backward.
+// Limit: a lane's registers.
+#include "kw/norm.cuh"
+#include "kw/norm_backward.cuh"
+
+constexpr int kThreads = 128;
+
+template <typename N, int VEC, int VECS, int WIDTH, int ROWS>
+__global__ void __launch_bounds__(kThreads)
+    norm_fwd_warp(const typename N::T *__restrict__ x, const typename N::T *__restrict__ r,
+                  const typename N::W *__restrict__ w, const typename N::W *__restrict__ b,
+                  typename N::T *__restrict__ y, typename N::T *__restrict__ h,
+                  float *__restrict__ means, float *__restrict__ rstds, long long n_rows,
+                  long long n_cols_, long long x_stride, long long r_stride, float eps,
+                  float offset) {
+  const int n_cols = static_cast<int>(n_cols_), lane = threadIdx.x % WIDTH;
+  const long long first =
+      (blockIdx.x * static_cast<long long>(kThreads) + threadIdx.x) / WIDTH * ROWS;
+
+  // lanes beyond the last row or column stay: all lanes of a warp take part in a shuffle
+  kw::Vec<typename N::T, VEC> kept[ROWS][VECS];
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) {
+    const long long row = first + i;
+    kw::load_row<N, WIDTH>(kept[i], x + row * x_stride, r + row * r_stride, h + row * n_cols, lane,
+                           n_cols, row < n_rows);
+  }
+
+  kw::Statistics s[ROWS];
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) {
+    s[i].mean = 0.0f;
+    if (N::kCenter) s[i].mean = kw::warp_reduce<kw::Sum, WIDTH>(kw::sum_of(kept[i])) / n_cols;
+    const float squares = kw::squares_about<WIDTH>(s[i].mean, kept[i], lane, n_cols);
+    s[i].rstd = rsqrtf(kw::warp_reduce<kw::Sum, WIDTH>(squares) / n_cols + eps);
+    if (lane == 0 && first + i < n_rows) {
+      if (N::kCenter) means[first + i] = s[i].mean;
+      rstds[first + i] = s[i].rstd;
+    }
+  }
+
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    const int col = (v * WIDTH + lane) * VEC;
+    float wf[VEC], bf[VEC];
+    kw::parameters<N>(w, b, col, n_cols, offset, wf, bf);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+      kw::store_if(y + (first + i) * n_cols + col, first + i < n_rows && col < n_cols,
+                   kw::normalise<N>(kw::again(kept[i][v]), s[i], wf, bf));
+  }
+}
+
+template <typename N, int VEC, int VECS, int WIDTH, int ROWS, int THREADS, int BLOCKS>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    norm_bwd_warp(const typename N::T *__restrict__ gy, const typename N::T *__restrict__ gh,
+                  const typename N::T *__restrict__ x, const typename N::W *__restrict__ w,
+                  const float *__restrict__ means, const float *__restrict__ rstds,
+                  typename N::T *__restrict__ gx, float *__restrict__ gw_parts,
+                  float *__restrict__ gb_parts, long long n_rows, long long n_cols_,
+                  long long gy_stride, long long gh_stride, long long x_stride, float offset) {
+  constexpr int kTeams = THREADS / WIDTH;
+  extern __shared__ uint4 dynamic_shared[];
+  const int n_cols = static_cast<int>(n_cols_);
+  const int lane = threadIdx.x % WIDTH, team = threadIdx.x / WIDTH;
+  const kw::Streams<N> streams = {gy, gh, x, means, rstds, gy_stride, gh_stride, x_stride, n_rows, n_cols};
+  kw::Flight<N, VEC, VECS, WIDTH, THREADS, ROWS> flight(dynamic_shared, lane, n_cols);
+  kw::Gradients<N, VEC, VECS> g;
+  flight.keep_weights(w, offset, team == 0);
+  __syncthreads();
+
+  // rows of a warp's teams follow each other, so that all its lanes make the same turns
+  const long long step = static_cast<long long>(gridDim.x) * kTeams * ROWS;
+  long long row = (static_cast<long long>(blockIdx.x) * kTeams + team) * ROWS;
+  const int ahead = team % (32 / WIDTH) * ROWS;
+  kw::Statistics s[ROWS];
+  flight.fetch(streams, row, s);
+  for (; row - ahead < n_rows; row += step) {
+    kw::Sums sums[ROWS];
+    flight.sums(g, streams, row, s, sums);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      sums[i].dot = kw::warp_reduce<kw::Sum, WIDTH>(sums[i].dot) / n_cols;
+      if (N::kCenter) sums[i].sum = kw::warp_reduce<kw::Sum, WIDTH>(sums[i].sum) / n_cols;
+    }
+    flight.gradients(gx, streams, row, step, s, sums);
+  }
+
+  // each block's part: its teams' in order, through the memory that held their rows
+  float *const all = reinterpret_cast<float *>(dynamic_shared);
+  if constexpr (N::kWeight)
+    kw::add_teams<VEC, VECS, WIDTH, THREADS>(g.weight, all, gw_parts + blockIdx.x * n_cols_, n_cols);
+  if constexpr (N::kBias)
+    kw::add_teams<VEC, VECS, WIDTH, THREADS>(g.bias, all, gb_parts + blockIdx.x * n_cols_, n_cols);
+}
