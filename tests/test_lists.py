@@ -8,6 +8,7 @@ import torch
 
 from kernelwright.contract import (
     H200,
+    NULL,
     CudaKernel,
     Launch,
     Plan,
@@ -15,7 +16,6 @@ from kernelwright.contract import (
     TensorSpec,
     TritonKernel,
     f32,
-    i64,
 )
 from kernelwright.toolchain import ToolchainError, build, cpu_runner, driver, lists, nvrtc, runner
 from planning import cuda_plan, own_cache, scale_cu, scaling  # noqa: F401
@@ -79,7 +79,7 @@ def test_addresses_stand_in_rows():
 
 
 def list_plan(kernel):
-    args = (POINTERS, "places", i64(8), f32("a"))
+    args = (POINTERS, "places", NULL, f32("a"))
     places = torch.arange(4, dtype=torch.int32)
     return Plan((Launch(kernel, (1, 1, 1), args),), constants={"places": places})
 
@@ -139,9 +139,10 @@ def test_runner_writes_addresses_when_they_change(arrays, gpu, fake, cuda_source
         before = launches(fake)
         run(*call, 2.0)
         counts.append(launches(fake) - before)
-        array, places = words_of(fake)[:2]
+        array, places, nothing = words_of(fake)[:3]
         assert array == arrays[0].data_ptr()
         assert places == plan.constants["places"].data_ptr()
+        assert nothing == 0
     assert counts == [2, 1, 2, 1]
     assert [a.numel() for a in arrays] == [8 * 6]
 

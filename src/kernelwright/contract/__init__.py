@@ -15,6 +15,7 @@ from .operator import (
 )
 from .peer import Peer
 from .plan import (
+    NULL,
     CudaKernel,
     Launch,
     NumbaKernel,
@@ -32,6 +33,7 @@ from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
 
 __all__ = [
     "H200",
+    "NULL",
     "Case",
     "Config",
     "Cost",

@@ -1,5 +1,11 @@
 """Launch arithmetic that Triton and CUDA planners share."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
 
 def cdiv(a: int, b: int) -> int:
     return -(-a // b)
@@ -7,3 +13,14 @@ def cdiv(a: int, b: int) -> int:
 
 def next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
+
+
+def chunks(sizes: Sequence[int], length: int) -> torch.Tensor:
+    """Which block works on what, where one launch serves a list of tensors: a row of int32 for
+    each block, the tensor's place in the list and the chunk of `length` elements in it."""
+    per_tensor = torch.tensor([cdiv(n, length) for n in sizes], dtype=torch.int64, device="cpu")
+    total = int(per_tensor.sum())
+    place = torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), per_tensor)
+    before = torch.cumsum(per_tensor, 0) - per_tensor
+    chunk = torch.arange(total, device="cpu") - before[place]
+    return torch.stack((place, chunk), 1).to(torch.int32)

@@ -22,7 +22,7 @@ class Scalar:
     """A kernel argument that is no pointer. `value` is a number that the call's specs fix, or the
     name of a float argument of the operator, read at each call (an eps, a learning rate)."""
 
-    ctype: str  # "i32", "i64", "f32", "f64"
+    ctype: str  # "i32", "i64", "f32", "f64"; "pointer" for NULL
     value: int | float | str
 
 
@@ -42,6 +42,10 @@ def f32(value: float | str) -> Scalar:
 
 def f64(value: float | str) -> Scalar:
     return Scalar("f64", value)
+
+
+#: The address of a tensor that a call does not have, where a CUDA kernel takes a null pointer.
+NULL = Scalar("pointer", 0)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,17 @@ SWEEP = (
     {"lr": 0.0},
     {"lr": 0.3, "weight_decay": 0.5, "eps": 1e-2, "beta1": 0.5, "beta2": 0.95},
 )
+# What more a call may hand over; "states" and "copies" name dtypes.
+VARIANTS = (
+    {"device_lr": True},
+    {"grad_scale": 128.0, "found_inf": 0.0},
+    {"found_inf": 1.0},
+    {"amsgrad": True},
+    {"states": "bf16", "seed": True},
+    {"states": "f32", "copies": "bf16"},
+    {"states": "bf16", "copies": "bf16", "seed": True, "maximize": True},
+)
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 CASES = (
     *(
         case(shape, d)
@@ -63,63 +74,135 @@ CASES = (
         for values in ("large", "nan", "inf", "constant")
     ),
     *(case((5, 33), d, **extra) for d in FLOATS for extra in SWEEP),
+    *(case((5, 77), torch.float32, **extra) for extra in VARIANTS),
+    *(case((5, 77), torch.bfloat16, **extra) for extra in (VARIANTS[1], VARIANTS[4])),
     *(
-        case((2**26,), d, use="bench", label="one parameter", list="one")
-        for d in (torch.float32, torch.bfloat16)
+        case((3, 4, 37), torch.float32, layout=layout, **VARIANTS[6])
+        for layout in ("sliced", "permuted", "offset")
     ),
-    case(
-        (sum(math.prod(s) for s in GPT2),),
-        torch.float32,
-        use="bench",
-        label="GPT-2 124M, 148 parameters",
-        list="gpt2",
+    *(
+        case((n,), d, use="bench", label="one parameter", list="one")
+        for n, d in ((2**26, torch.float32), (2**26, torch.bfloat16), (2**28, torch.float32))
+    ),
+    *(
+        case(
+            (sum(map(math.prod, GPT2)),), torch.float32, use="bench", list="gpt2", label=label, **v
+        )
+        for label, v in (
+            ("GPT-2 124M, 148 parameters", {}),
+            ("GPT-2 124M, bfloat16 states", VARIANTS[4]),
+            ("GPT-2 124M, float32 masters of bfloat16 parameters", VARIANTS[5]),
+        )
     ),
     case((2**31 + 5,), torch.bfloat16, use="big", list="one"),
 )
 
 
 def reference(
-    params, grads, exp_avgs, exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps, maximize
+    params,
+    grads,
+    exp_avgs,
+    exp_avg_sqs,
+    max_exp_avg_sqs,
+    state_steps,
+    copies,
+    lr,
+    beta1,
+    beta2,
+    weight_decay,
+    eps,
+    maximize,
+    lr_tensor=None,
+    grad_scale=None,
+    found_inf=None,
+    seed=None,
 ):
-    for p, g, m, v, step in zip(params, grads, exp_avgs, exp_avg_sqs, state_steps, strict=True):
+    if found_inf is not None and found_inf != 0:
+        return
+    lr = lr if lr_tensor is None else lr_tensor
+    largest = max_exp_avg_sqs or exp_avg_sqs
+    for k, (p, g, m, v, top, step) in enumerate(
+        zip(params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True)
+    ):
         g = -g if maximize else g
+        g = g if grad_scale is None else g / grad_scale
         step += 1
         p *= 1 - lr * weight_decay
         m += (1 - beta1) * (g - m)
         v += (1 - beta2) * (g * g - v)
-        denominator = (v / (1 - beta2**step)).sqrt() + eps
+        if max_exp_avg_sqs:
+            top.copy_(torch.maximum(top, v))
+        denominator = (top / (1 - beta2**step)).sqrt() + eps
         p -= lr / (1 - beta1**step) * m / denominator
+        if copies:
+            copies[k].copy_(p)
 
 
 def inputs(c, device):
     said = {**DEFAULTS, **dict(c.params)}
     shapes = LISTS[said.pop("list")](c.shape)
     step = float(said.pop("step"))
+    states, copies = said.pop("states", None), said.pop("copies", None)
 
-    def tensors(name):
-        return [tensor(c, f"{name}{i}", device, shape=s) for i, s in enumerate(shapes)]
+    def tensors(name, dtype=None):
+        dtype = DTYPES.get(dtype, c.dtype)
+        return [tensor(c, f"{name}{i}", device, shape=s, dtype=dtype) for i, s in enumerate(shapes)]
 
-    return {
+    def number(value):
+        return torch.tensor(value, device=device)
+
+    args = {
         "params": tensors("params"),
-        "grads": tensors("grads"),
-        "exp_avgs": tensors("exp_avgs"),
-        "exp_avg_sqs": [v.abs_() for v in tensors("exp_avg_sqs")],
-        "state_steps": [torch.tensor(step, device=device) for _ in shapes],
-        **said,
+        # a low-precision parameter has gradients of its own dtype
+        "grads": tensors("grads", copies),
+        "exp_avgs": tensors("exp_avgs", states),
+        "exp_avg_sqs": [v.abs_() for v in tensors("exp_avg_sqs", states)],
+        "max_exp_avg_sqs": [],
+        "state_steps": [number(step) for _ in shapes],
+        "copies": tensors("copies", copies) if copies else [],
     }
+    if said.pop("amsgrad", False):
+        args["max_exp_avg_sqs"] = [v.abs_() for v in tensors("max_exp_avg_sqs", states)]
+    if said.pop("device_lr", False):
+        args["lr_tensor"] = number(said["lr"])
+    for name in ("grad_scale", "found_inf"):
+        if name in said:
+            args[name] = number(said.pop(name))
+    if said.pop("seed", False):
+        args["seed"] = torch.tensor([c.seed + 1], device=device)
+    return {**args, **said}
 
 
-def cost(params, grads, exp_avgs, exp_avg_sqs, **others):
+def cost(
+    params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs=(), state_steps=(), copies=(), **others
+):
     def size(tensors):
         return sum(t.nbytes for t in tensors)
 
-    changed = [size(params), size(exp_avgs), size(exp_avg_sqs)]
+    changed = [size(t) for t in (params, exp_avgs, exp_avg_sqs, max_exp_avg_sqs) if t]
     flops = 14 * sum(p.numel() for p in params)
-    return Cost(reads=(*changed, size(grads)), writes=tuple(changed), flops=flops)
+    written = [size(copies)] if copies else []
+    return Cost(reads=(*changed, size(grads)), writes=(*changed, *written), flops=flops)
 
 
 def noise(
-    params, grads, exp_avgs, exp_avg_sqs, state_steps, lr, beta1, beta2, weight_decay, eps, maximize
+    params,
+    grads,
+    exp_avgs,
+    exp_avg_sqs,
+    max_exp_avg_sqs,
+    state_steps,
+    copies,
+    lr,
+    beta1,
+    beta2,
+    weight_decay,
+    eps,
+    maximize,
+    lr_tensor=None,
+    grad_scale=None,
+    found_inf=None,
+    seed=None,
 ):
     """The rounding error of float32 where m cancels, and what it makes of p.
 
@@ -130,17 +213,31 @@ def noise(
     """
     u = torch.finfo(torch.float32).eps / 2
     of_p, of_m = [], []
-    for p, g, m, v, step in zip(params, grads, exp_avgs, exp_avg_sqs, state_steps, strict=True):
+    largest = max_exp_avg_sqs or exp_avg_sqs
+    for p, g, m, v, top, step in zip(
+        params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
+    ):
         p, g, m, v, t = p.double(), g.double(), m.double(), v.double(), step.double() + 1
         g = -g if maximize else g
+        g = g if grad_scale is None else g / grad_scale
         terms = m.abs() + (1 - beta1) * g.abs()
-        v = v + (1 - beta2) * (g * g - v)
+        v = torch.maximum(
+            v + (1 - beta2) * (g * g - v), top if max_exp_avg_sqs else torch.zeros_like(v)
+        )
         per_m = lr / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + eps)
         quotient = per_m * (m + (1 - beta1) * (g - m)).abs()
         of_m.append(u * terms)
         of_p.append(u * (p.abs() + 3 * quotient + per_m * terms))
     of_v = [torch.zeros_like(n) for n in of_m]
-    return (*of_p, *of_m, *of_v, *(torch.zeros_like(s, dtype=torch.float64) for s in state_steps))
+    of_step = [torch.zeros_like(s, dtype=torch.float64) for s in state_steps]
+    return (
+        *of_p,
+        *of_m,
+        *of_v,
+        *(of_v if max_exp_avg_sqs else ()),
+        *of_step,
+        *(of_p if copies else ()),
+    )
 
 
 def second_moment(args, results):
@@ -153,8 +250,10 @@ OPERATOR = Operator(
     name="adamw",
     schema=(
         "(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs,"
-        " Tensor(d!)[] state_steps, float lr, float beta1, float beta2, float weight_decay,"
-        " float eps, bool maximize) -> ()"
+        " Tensor(d!)[] max_exp_avg_sqs, Tensor(e!)[] state_steps, Tensor(f!)[] copies, float lr,"
+        " float beta1, float beta2, float weight_decay, float eps, bool maximize,"
+        " Tensor? lr_tensor=None, Tensor? grad_scale=None, Tensor? found_inf=None,"
+        " Tensor? seed=None) -> ()"
     ),
     reference=reference,
     inputs=inputs,

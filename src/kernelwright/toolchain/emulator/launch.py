@@ -17,7 +17,8 @@ from ..errors import ToolchainError
 from . import build, messages
 
 PATIENCE = 60.0  # seconds
-SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float, "f64": c_double}
+SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float, "f64": c_double,
+           "pointer": c_void_p}  # fmt: skip
 
 
 class EmulationError(ToolchainError):

@@ -1,0 +1,147 @@
+// One launch for all parameters, by vectors of 16 bytes.
+//
+// Idea: as `triton_list`: addresses in one array, a table of which block works on what, the last
+// block of a parameter counts its step. Here one thread a block works out the factors, in float64
+// and once, and a thread has several vectors of each stream on their way. A tensor that is not
+// aligned goes element by element without slowing the others down; so does every last part of a
+// vector.
+// Traffic: p, m, v read and written, g read, once; a copy of p written where there is one.
+// Limit: bandwidth.
+#include <kw/arrive.cuh>
+#include <kw/philox.cuh>
+#include <kw/vec.cuh>
+
+struct Factors {
+  float decay, weight1, weight2, step_size, inverse_root, unscale;
+};
+
+// base^n by squaring; the error of n roundings
+__device__ double power(double base, long long n) {
+  double result = 1;
+  for (; n > 0; n /= 2, base *= base)
+    if (n % 2) result *= base;
+  return result;
+}
+
+template <typename P, typename G, typename S, typename C, bool COPY, bool MAXIMIZE, bool SEEDED>
+struct Parameter {
+  static constexpr int kSize = sizeof(P) > sizeof(G) ? sizeof(P) : sizeof(G);
+  static constexpr int W = 16 / (kSize > sizeof(S) ? kSize : sizeof(S));  // elements of a vector
+  P *p;
+  const G *g;
+  S *m, *v;
+  C *copy;
+  unsigned long long seed, counter;  // of the first element
+  Factors f;
+  float eps;
+
+  __device__ __forceinline__ Parameter(const unsigned long long *row, long long first)
+      : p(reinterpret_cast<P *>(row[0]) + first),
+        g(reinterpret_cast<const G *>(row[1]) + first),
+        m(reinterpret_cast<S *>(row[2]) + first),
+        v(reinterpret_cast<S *>(row[3]) + first),
+        copy(COPY ? reinterpret_cast<C *>(row[5]) + first : nullptr) {}
+
+  __device__ __forceinline__ bool aligned() const {
+    const auto odd = [](const void *x, int size) {
+      return reinterpret_cast<unsigned long long>(x) % (W * size);
+    };
+    return !(odd(p, sizeof(P)) | odd(g, sizeof(G)) | odd(m, sizeof(S)) | odd(v, sizeof(S)) |
+             (COPY ? odd(copy, sizeof(C)) : 0));
+  }
+
+  __device__ __forceinline__ void step(float &x, float g, float &m, float &v) const {
+    g *= f.unscale;
+    if (MAXIMIZE) g = -g;
+    m = fmaf(f.weight1, g - m, m);
+    v = fmaf(f.weight2, fmaf(g, g, -v), v);
+    x = fmaf(x, f.decay, -f.step_size * (m / fmaf(sqrtf(v), f.inverse_root, eps)));
+  }
+
+  // COUNT vectors of N elements, `apart` elements from each other: all loads are on their way
+  // before the first is waited for.
+  template <int N, int COUNT> __device__ __forceinline__ void update(int at, int apart) {
+    kw::Vec<P, N> vp[COUNT];
+    kw::Vec<G, N> vg[COUNT];
+    kw::Vec<S, N> vm[COUNT], vv[COUNT];
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+      vp[k] = kw::load<P, N>(p + at + k * apart), vg[k] = kw::load<G, N>(g + at + k * apart);
+      vm[k] = kw::load<S, N>(m + at + k * apart), vv[k] = kw::load<S, N>(v + at + k * apart);
+    }
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) {
+      const int i = at + k * apart;
+      float fp[N], fg[N], fm[N], fv[N];
+      kw::to_float(vp[k], fp), kw::to_float(vg[k], fg);
+      kw::to_float(vm[k], fm), kw::to_float(vv[k], fv);
+#pragma unroll
+      for (int j = 0; j < N; ++j) step(fp[j], fg[j], fm[j], fv[j]);
+      kw::store(p + i, kw::from_float<P, N>(fp));
+      if constexpr (COPY) kw::store(copy + i, kw::from_float<C, N>(fp));
+      kw::store(m + i, moment<N>(fm, i, 0)), kw::store(v + i, moment<N>(fv, i, 16));
+    }
+  }
+
+  // Moments as they are stored; element i takes word i % 4 of counter i / 4, from bit `shift` on.
+  template <int N>
+  __device__ __forceinline__ kw::Vec<S, N> moment(const float (&x)[N], int i, int shift) const {
+    if constexpr (SEEDED) {
+      kw::Vec<S, N> y;
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const uint4 four = kw::philox(seed, counter + (i + j) / 4);
+        const int k = (i + j) % 4;
+        const unsigned word = k == 0 ? four.x : k == 1 ? four.y : k == 2 ? four.z : four.w;
+        y[j] = kw::round_stochastic(x[j], word >> shift & 0xffff);
+      }
+      return y;
+    } else {
+      return kw::from_float<S, N>(x);
+    }
+  }
+};
+
+template <typename P, typename G, typename S, typename C, bool COPY, bool MAXIMIZE, bool SEEDED,
+          int BLOCK, int VECS, int ROUNDS>
+__global__ void __launch_bounds__(BLOCK)
+    adamw_list(const unsigned long long *addresses, const int *chunks, const long long *sizes,
+               unsigned *arrived, double lr, double beta1, double beta2, double weight_decay,
+               float eps, const float *lr_tensor, const float *grad_scale, const float *found_inf,
+               const unsigned long long *seed) {
+  using Part = Parameter<P, G, S, C, COPY, MAXIMIZE, SEEDED>;
+  constexpr int W = Part::W, CHUNK = BLOCK * VECS * ROUNDS * W;
+  __shared__ Factors shared;
+  if (found_inf && *found_inf != 0) return;
+  const int k = chunks[2 * blockIdx.x];
+  const long long first = (long long)chunks[2 * blockIdx.x + 1] * CHUNK, n = sizes[k];
+  const unsigned long long *row = addresses + (COPY ? 6 : 5) * k;
+  Part part(row, first);
+  if (threadIdx.x == 0) {
+    float *count = reinterpret_cast<float *>(row[4]);
+    const float t = *count + 1;
+    if (lr_tensor) lr = *lr_tensor;
+    shared = {float(1 - lr * weight_decay),
+              float(1 - beta1),
+              float(1 - beta2),
+              float(lr / (1 - power(beta1, (long long)t))),
+              float(1 / sqrt(1 - power(beta2, (long long)t))),
+              grad_scale ? 1 / *grad_scale : 1.0f};
+    const unsigned last = unsigned((n - 1) / CHUNK);
+    kw::fence();  // the step is read before this block counts
+    if (atomicInc(arrived + k, last) == last) *count = t;
+  }
+  __syncthreads();
+  part.f = shared, part.eps = eps;
+  if constexpr (SEEDED) part.seed = *seed, part.counter = ((unsigned long long)k << 40) + first / 4;
+  const int length = int(n - first < CHUNK ? n - first : CHUNK);
+  const int whole = part.aligned() ? length / W * W : 0;
+  int at = threadIdx.x * W;
+#pragma unroll 1
+  for (; at + (VECS - 1) * BLOCK * W < whole; at += VECS * BLOCK * W)
+    part.template update<W, VECS>(at, BLOCK * W);
+#pragma unroll 1
+  for (; at < whole; at += BLOCK * W) part.template update<W, 1>(at, 0);
+#pragma unroll 1
+  for (at = whole + threadIdx.x; at < length; at += BLOCK) part.template update<1, 1>(at, 0);
+}
