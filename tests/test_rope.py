@@ -1,4 +1,4 @@
-"""What only rope does: layouts without copies, angles at far positions, its many kinds of tables."""
+"""What only rope does: layouts without copies, angles at far positions, its kinds of tables."""
 
 import pytest
 import torch

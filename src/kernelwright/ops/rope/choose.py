@@ -14,8 +14,6 @@ TRITON_CONFIGS = ({"num_warps": 4}, {"num_warps": 8})
 VEC16_CONFIGS = (
     {"block": 256, "heads": 4},
     {"block": 256, "heads": 2},
-    {"block": 128, "heads": 4},
-    {"block": 256, "heads": 8},
     {"block": 128, "heads": 1},
 )
 
@@ -80,7 +78,7 @@ def choose_vec16(gpu, **args):
     x, y = heads(args)
     threads = (x.numel() + y.numel()) * x.itemsize // 32  # two vectors each
     if threads < 4 * 1024 * gpu.sms:
-        return VEC16_CONFIGS[4]
+        return VEC16_CONFIGS[2]
     return VEC16_CONFIGS[0]
 
 

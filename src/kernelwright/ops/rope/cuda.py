@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from kernelwright.contract import CudaKernel, Launch, Plan, f64, i32, i64
+from kernelwright.contract import CudaKernel, Launch, Plan, f32, f64, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 
 from .choose import heads, vector
@@ -47,7 +47,6 @@ def _vec16(config, given, results, args):
         config["heads"],
         config["block"],
         interleaved,
-        "gyq" in args,
     )
     batch, heads_q, tokens, dims = x.shape
     groups = cdiv(heads_q, config["heads"]) + cdiv(y.shape[1], config["heads"])
@@ -66,6 +65,7 @@ def _vec16(config, given, results, args):
             *map(i64, strides),
             *map(i64, (*table.stride()[:2], table.stride(-1))),
             f64("base"),
+            f32(-1.0 if "gyq" in args else 1.0),
         ),
     )
     return Plan((launch,))

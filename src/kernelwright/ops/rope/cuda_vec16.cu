@@ -46,16 +46,18 @@ __device__ __forceinline__ void compute_angles(double position, double base, uns
   }
 }
 
-// A is the type of the tables, or of positions where `computed`; VEC elements are one load.
+// A is the type of the tables, or of positions where angles are COMPUTED; VEC elements are one
+// load; `direction` is 1, or -1 to turn back.
 template <typename T, typename A, bool COMPUTED, int PAIRS, int VEC, int LOAD, int HEADS, int BLOCK,
-          bool INTERLEAVED, bool BACKWARD>
+          bool INTERLEAVED>
 __global__ void __launch_bounds__(BLOCK)
     rope_vec16(const T *q, const T *k, const A *cos, const A *sin, T *yq, T *yk, int heads_q,
                int heads_k, int dims, int rotated, int tokens, int all_tokens, int chunk,
                long long q_batch, long long q_head, long long q_token, long long k_batch,
                long long k_head, long long k_token, long long yq_batch, long long yq_head,
                long long yq_token, long long yk_batch, long long yk_head, long long yk_token,
-               long long table_batch, long long table_token, long long table_step, double base) {
+               long long table_batch, long long table_token, long long table_step, double base,
+               float direction) {
   constexpr int COUNT = 2 * PAIRS / VEC;
   const unsigned groups_q = (heads_q + HEADS - 1) / HEADS, groups_k = (heads_k + HEADS - 1) / HEADS;
   const unsigned per_head = dims / (2 * PAIRS), per_token = per_head * (groups_q + groups_k);
@@ -113,7 +115,7 @@ __global__ void __launch_bounds__(BLOCK)
       for (int i = 0; i < PAIRS; ++i) {
         const int ia = INTERLEAVED ? 2 * i : i, ib = INTERLEAVED ? 2 * i + 1 : PAIRS + i;
         float &a = e[ia / VEC][ia % VEC], &b = e[ib / VEC][ib % VEC];
-        const float sine = BACKWARD ? -s[i] : s[i], before = a;
+        const float sine = direction * s[i], before = a;
         a = a * c[i] - b * sine;
         b = b * c[i] + before * sine;
       }

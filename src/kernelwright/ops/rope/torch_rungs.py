@@ -1,4 +1,4 @@
-"""rope in PyTorch, which has no operator for it: the formula, and a composition of fewer kernels."""
+"""rope in PyTorch, which has no operator for it: the formula, and fewer kernels for the same."""
 
 import torch
 

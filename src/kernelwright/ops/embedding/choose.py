@@ -1,0 +1,112 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from kernelwright.contract import rows_view
+from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.inputs import FLOATS
+
+INTEGERS = (torch.int32, torch.int64)
+
+# tile: elements of a program's tile
+TRITON_CONFIGS = (
+    {"tile": 4096, "num_warps": 4},
+    {"tile": 8192, "num_warps": 8},
+)
+TRITON_ATOMICS_CONFIGS = ({"tile": 2048, "num_warps": 4}, {"tile": 4096, "num_warps": 8})
+VEC16_CONFIGS = (
+    {"block": 256, "unroll": 4},
+    {"block": 256, "unroll": 8},
+    {"block": 128, "unroll": 1},
+)
+# slice: bytes of each row that are looked up before the next ones
+SLICED_CONFIGS = (
+    {"block": 256, "unroll": 4, "slice": 256},
+    {"block": 256, "unroll": 4, "slice": 128},
+    {"block": 256, "unroll": 4, "slice": 512},
+)
+ATOMICS_CONFIGS = ({"block": 256},)
+SORTED_CONFIGS = (
+    {"block": 256, "unroll": 4, "piece": 256},
+    {"block": 128, "unroll": 8, "piece": 256},
+    {"block": 256, "unroll": 2, "piece": 128},
+)
+
+
+def fits(gpu, weight=None, gy=None, *, indices, num_weights, **rest):
+    """What every kernel asks."""
+    name, x = ("weight", weight) if gy is None else ("gy", gy)
+    if x.dtype not in FLOATS:
+        return f"{name}: {x.dtype} is not float32, float16 or bfloat16"
+    if indices.dtype not in INTEGERS:
+        return f"indices: {indices.dtype} is not int32 or int64"
+    if not indices.is_contiguous():
+        return "indices: not contiguous"
+    return None
+
+
+def fits_sliced(gpu, weight, indices, num_weights, padding_idx=-1):
+    row = weight.shape[1] * weight.itemsize
+    if row < 2 * SLICED_CONFIGS[1]["slice"]:
+        return f"weight: rows of {row} bytes are too short to slice"
+    if vector(weight) * weight.itemsize < 16:
+        return "weight: its rows are not aligned to 16 bytes"
+    return fits(gpu, weight, indices=indices, num_weights=num_weights)
+
+
+def fits_sorted(gpu, gy, indices, num_weights, padding_idx=-1):
+    if max(num_weights, indices.numel()) >= 2**31 - 1:
+        return "2^31 rows or look-ups"
+    return fits(gpu, gy=gy, indices=indices, num_weights=num_weights)
+
+
+def vector(rows) -> int:
+    """Elements that one instruction moves: up to 16 bytes of a row."""
+    _, cols, stride = rows_view(rows.shape, rows.stride())
+    return math.gcd(16 // rows.itemsize, rows.align // rows.itemsize, cols, stride)
+
+
+def choose_vec16(gpu, weight, indices, **rest):
+    """Few vectors need every SM, many bytes in flight."""
+    vectors = indices.numel() * weight.shape[1] * weight.itemsize // 16
+    if vectors < 256 * 4 * gpu.sms:
+        return VEC16_CONFIGS[2]
+    return VEC16_CONFIGS[0]
+
+
+def choose_sliced(gpu, weight, indices, **rest):
+    """A third of L2: each half of it may hold its own copy, and the result passes through."""
+    for config in (SLICED_CONFIGS[2], SLICED_CONFIGS[0]):
+        if weight.shape[0] * config["slice"] <= gpu.l2_bytes // 3:
+            return config
+    return SLICED_CONFIGS[1]
+
+
+def order(gpu, weight, indices, **rest):
+    """Slices pay where L2 does not hold the table, and a row is looked up more than once."""
+    if weight.nbytes > gpu.l2_bytes // 2 and indices.numel() > weight.shape[0]:
+        return ("cuda_sliced", "cuda_vec16", "triton_rows")
+    return ("cuda_vec16", "triton_rows")
+
+
+def order_backward(gpu, **args):
+    return ("cuda_sorted",)
+
+
+def bucket(weight, indices, **rest):
+    return _bucket(weight, indices, weight.shape[0])
+
+
+def bucket_backward(gy, indices, num_weights, **rest):
+    return _bucket(gy, indices, num_weights)
+
+
+def _bucket(x, indices, rows):
+    """Key of a call in the tuned table: dtype, then row length, look-ups, rows by powers of two."""
+    kind = str(x.dtype).removeprefix("torch.")
+    sizes = (x.shape[-1], indices.numel(), rows)
+    return "/".join((kind, *(str(next_power_of_2(s)) for s in sizes)))

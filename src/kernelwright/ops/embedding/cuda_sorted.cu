@@ -1,0 +1,84 @@
+// A row's gradient by adding its run of positions, in order.
+//
+// Idea: once positions are sorted by index (`cuda_order.cu`), each row knows which rows of gy it
+// owns: it adds them in registers and is written once, zeros included. A row that PIECE or more
+// look-ups share would keep one thread busy for long, so runs are also cut into pieces of PIECE
+// positions: embedding_bwd_pieces adds those that lie in long runs, and the row adds its pieces.
+// Traffic: gy read once, the gradient written once; `cuda_atomics` zeroes it, then reads and
+// writes. Over `cuda_atomics`: no additions in memory; deterministic: every order is by position.
+// Limit: DRAM, and some nine launches that sort.
+#include "kw/table.cuh"
+
+using Pair = unsigned long long;  // as in cuda_order.cu
+
+// acc += the vector at `column` of the rows of gy that pairs[first, last) name; UNROLL in flight.
+template <int UNROLL, typename T, int VEC>
+__device__ __forceinline__ void add_rows(const T *gy, long long stride, const Pair *pairs,
+                                         int first, int last, float (&acc)[VEC]) {
+  for (int i = first; i < last; i += UNROLL) {
+    kw::Vec<T, VEC> v[UNROLL];
+#pragma unroll
+    for (int k = 0; k < UNROLL; ++k)
+      v[k] =
+          i + k < last ? kw::load<T, VEC>(gy + unsigned(pairs[i + k]) * stride) : kw::Vec<T, VEC>{};
+    float x[UNROLL][VEC];
+#pragma unroll
+    for (int k = 0; k < UNROLL; ++k) kw::to_float(v[k], x[k]);
+#pragma unroll
+    for (int half = UNROLL / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int k = 0; k < half; ++k)
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) x[k][j] += x[k + half][j];
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) acc[j] += x[0][j];
+  }
+}
+
+// partials[piece][0]: of the run that the piece begins in; [1]: of the run that it ends in, where
+// that is another. Only of runs longer than a piece: no piece holds a third.
+template <typename T, int VEC, int PIECE, int UNROLL, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    embedding_bwd_pieces(const T *gy, const Pair *pairs, const int *starts, float *partials, int n,
+                         int pieces, int vectors, int chunk, long long stride) {
+  const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, pieces);
+  if (!at.inside) return;
+  const int first = int(at.row) * PIECE, last = min(first + PIECE, n);
+  const unsigned begins = unsigned(pairs[first] >> 32), ends = unsigned(pairs[last - 1] >> 32);
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+    const unsigned row = side ? ends : begins;
+    const int start = starts[row], stop = starts[row + 1];
+    if (stop - start <= PIECE || (side && begins == ends)) continue;
+    float acc[VEC] = {};
+    add_rows<UNROLL, T, VEC>(gy + at.vector * VEC, stride, pairs, max(start, first),
+                             min(stop, last), acc);
+    float *to = partials + ((at.row * 2 + side) * vectors + at.vector) * VEC;
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) to[j] = acc[j];
+  }
+}
+
+template <typename T, int VEC, int PIECE, int UNROLL, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    embedding_bwd_rows(const T *gy, const Pair *pairs, const int *starts, const float *partials,
+                       T *gweight, long long rows, int vectors, int chunk, long long stride,
+                       long long padding) {
+  const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, rows);
+  if (!at.inside) return;
+  const int start = starts[at.row], stop = at.row == padding ? start : starts[at.row + 1];
+  float acc[VEC] = {};
+  if (stop - start <= PIECE) {
+    add_rows<UNROLL, T, VEC>(gy + at.vector * VEC, stride, pairs, start, stop, acc);
+  } else {
+    const int end = (stop - 1) / PIECE;
+#pragma unroll 4
+    for (int piece = start / PIECE; piece <= end; ++piece) {
+      const int side = start > piece * PIECE;  // it begins inside its first piece
+      const float *from = partials + ((piece * 2ll + side) * vectors + at.vector) * VEC;
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) acc[j] += from[j];
+    }
+  }
+  kw::store_once(gweight + (at.row * vectors + at.vector) * VEC, kw::from_float<T, VEC>(acc));
+}

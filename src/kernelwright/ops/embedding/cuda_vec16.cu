@@ -1,0 +1,34 @@
+// Rows as 16-byte vectors, a vector a thread, several in flight.
+//
+// Idea: a thread copies UNROLL vectors; it reads all its indices before the first vector and all
+// its vectors before the first store, so that two latencies are paid for all of them. The result is
+// stored past the caches, which are left to rows that are looked up again.
+// Traffic: N rows written; N rows read, out of L2 where an earlier look-up has left them there.
+// Over `triton_rows`: any row length without lanes idle, and no index tile to broadcast.
+// Limit: DRAM. A table larger than L2 is read about once for each look-up.
+#include "kw/table.cuh"
+
+template <typename T, typename Index, int VEC, int UNROLL, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    embedding_fwd_vec16(const T *weight, const Index *indices, T *y, long long n, int vectors,
+                        int chunk, long long rows, long long stride) {
+  long long index[UNROLL];
+  kw::Vec<T, VEC> v[UNROLL];
+  const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < UNROLL; ++k) {
+    const kw::Cell at(first + k * BLOCK, vectors, chunk, n);
+    index[k] = at.inside ? (long long)indices[at.row] : 0;
+    assert(index[k] >= 0 && index[k] < rows && "input: an index is out of range");
+  }
+#pragma unroll
+  for (int k = 0; k < UNROLL; ++k) {
+    const kw::Cell at(first + k * BLOCK, vectors, chunk, n);
+    if (at.inside) v[k] = kw::load<T, VEC>(weight + index[k] * stride + at.vector * VEC);
+  }
+#pragma unroll
+  for (int k = 0; k < UNROLL; ++k) {
+    const kw::Cell at(first + k * BLOCK, vectors, chunk, n);
+    if (at.inside) kw::store_once(y + (at.row * vectors + at.vector) * VEC, v[k]);
+  }
+}

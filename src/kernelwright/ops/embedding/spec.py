@@ -1,0 +1,180 @@
+"""embedding: the maths. y[i] = weight[indices[i]]; gweight[r] adds the gy[i] with indices[i] = r.
+
+The row padding_idx, where there is one, gets no gradient. V rows of D elements, N indices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from kernelwright.contract import Cost, Operator, TensorSpec, case
+from kernelwright.contract.inputs import FLOATS, tensor
+
+INDICES = ("random", "equal", "sorted", "zipf", "once")
+# What a case leaves unsaid: 33 random int64 indices, no padding.
+DEFAULTS = {"n": (33,), "indices": "random", "index": torch.int64, "padding": -1}
+SHAPES = (
+    ((40, 24), {}),
+    ((7, 5), {"n": (2, 3, 4)}),
+    ((1, 1), {"n": (1,)}),
+    ((3, 1000), {"n": (5,)}),
+    ((40, 24), {"n": ()}),
+    ((40, 24), {"n": (0,)}),
+    ((5, 0), {"n": (3,)}),
+    ((0, 8), {"n": (0,)}),
+    ((600, 4), {"n": (3000,), "indices": "zipf"}),
+)
+SWEEP = (
+    {"padding": 3},
+    {"padding": 3, "indices": "equal"},
+    {"indices": "equal", "n": (700,)},
+    {"indices": "sorted", "n": (9, 40), "index": torch.int32},
+    {"indices": "zipf", "n": (300,)},
+    {"indices": "once", "n": (40,)},
+)
+BENCH = (
+    *(((65536, d), {"n": (262144,)}, "") for d in (32, 128, 768, 4096)),
+    ((65536, 768), {"n": (262144,), "indices": "zipf"}, "words' frequencies"),
+    ((50257, 768), {"n": (32, 1024), "indices": "zipf"}, "GPT-2, 32 x 1024 tokens"),
+    ((128256, 4096), {"n": (4, 2048), "indices": "zipf"}, "Llama 3 8B, 4 x 2048 tokens"),
+)
+CASES = (
+    *(case(shape, d, **params) for d in FLOATS for shape, params in SHAPES),
+    *(
+        case((40, 24), d, **params)
+        for d in (torch.float32, torch.bfloat16)
+        for params in SWEEP
+    ),
+    # as many digits as sorting takes: one, two of eight bits, two of nine, three
+    *(case((v, 1), torch.float32, n=(400,)) for v in (400, 5000, 70_000, 300_000)),
+    *(
+        case((40, 24), d, layout=layout)
+        for d in FLOATS
+        for layout in ("sliced", "permuted", "offset", "expanded")
+    ),
+    *(case((40, 24), d, values=v) for d in FLOATS for v in ("large", "nan", "inf")),
+    *(
+        case(shape, d, use="bench", label=label, **params)
+        for shape, params, label in BENCH
+        for d in (torch.bfloat16, torch.float32)
+    ),
+    case((65536, 768), torch.float16, use="bench", n=(262144,)),
+    case((2**19 + 1, 4096), torch.bfloat16, use="big", n=(2**19 + 3,)),
+)  # fmt: skip
+
+
+def reference(weight, indices, num_weights, padding_idx):
+    return weight[indices]
+
+
+def backward_reference(gy, indices, num_weights, padding_idx):
+    rows = gy.reshape(indices.numel(), gy.shape[-1])
+    flat = indices.reshape(-1).long()
+    kept = flat != padding_idx
+    gweight = gy.new_zeros(num_weights, gy.shape[-1])
+    return gweight.index_add(0, flat[kept], rows[kept])
+
+
+def indices_of(c, device):
+    """The case's indices; `zipf`: the row of rank k with a frequency of about 1 / k, as words have,
+    the most frequent one a tenth or more of all."""
+    said = {**DEFAULTS, **dict(c.params)}
+    n, v = math.prod(said["n"]), max(c.shape[0], 1)
+    generator = torch.Generator(device=device).manual_seed(c.seed + 7)
+    draw = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
+    made = {
+        "random": lambda: draw * v,
+        "sorted": lambda: draw.sort().values * v,
+        "equal": lambda: torch.full_like(draw, min(3, v - 1)),
+        "zipf": lambda: v**draw - 1,
+        "once": lambda: draw.argsort() % v,
+    }[said["indices"]]()
+    return made.long().clamp(0, v - 1).to(said["index"]).reshape(said["n"])
+
+
+def _common(c, device):
+    return {
+        "indices": indices_of(c, device),
+        "num_weights": c.shape[0],
+        "padding_idx": c.param("padding", -1),
+    }
+
+
+def inputs(c, device):
+    return {"weight": tensor(c, "weight", device), **_common(c, device)}
+
+
+def backward_inputs(c, device):
+    made = _common(c, device)
+    shape = (*made["indices"].shape, c.shape[1])
+    return {"gy": tensor(replace(c, shape=shape), "gy", device), **made}
+
+
+def outputs(weight, indices, num_weights, padding_idx):
+    return (TensorSpec.contiguous((*indices.shape, weight.shape[1]), weight.dtype),)
+
+
+def backward_outputs(gy, indices, num_weights, padding_idx):
+    return (TensorSpec.contiguous((num_weights, gy.shape[-1]), gy.dtype),)
+
+
+def cost(weight, indices, num_weights, padding_idx):
+    """The rows that are written, once, and those that are looked up, once each: how many differ
+    depends on the data, so as many as N draws out of V give on average. What is read again out
+    of cache costs nothing here; a kernel that reads it again out of memory does less well."""
+    n, row = indices.numel(), weight.shape[1] * weight.itemsize
+    touched = num_weights * -math.expm1(n * math.log1p(-1 / num_weights)) if num_weights > 1 else 1
+    return Cost(reads=(int(touched) * row + indices.nbytes,), writes=(n * row,))
+
+
+def backward_cost(gy, indices, num_weights, padding_idx):
+    """gy and the indices once, the whole gradient written once."""
+    gradient = num_weights * gy.shape[-1] * gy.itemsize
+    return Cost(reads=(gy.nbytes + indices.nbytes,), writes=(gradient,), flops=gy.numel())
+
+
+def backward_noise(gy, indices, num_weights, padding_idx):
+    """The rounding error of float32 in a row's sum of n: u sqrt(log2 n) ||g|| over a tree (Higham,
+    Accuracy and Stability of Numerical Algorithms, 4.2, roundings taken as independent)."""
+    u = torch.finfo(torch.float64 if gy.dtype == torch.float64 else torch.float32).eps / 2
+    square = backward_reference(gy.double().square(), indices, num_weights, padding_idx)
+    ones = gy.new_ones((*indices.shape, 1), dtype=torch.float64)
+    count = backward_reference(ones, indices, num_weights, padding_idx)
+    return (u * count.clamp_min(2).log2().sqrt() * square.sqrt(),)
+
+
+def padding_is_zero(args, results):
+    """The padding row's gradient is zero."""
+    row = args["padding_idx"]
+    wrong = row >= 0 and bool(results[0][row].any())
+    return "the padding row has a gradient" if wrong else None
+
+
+FORWARD = Operator(
+    name="embedding",
+    schema="(Tensor weight, Tensor indices, int num_weights, int padding_idx=-1) -> (Tensor y)",
+    reference=reference,
+    inputs=inputs,
+    cases=CASES,
+    cost=cost,
+    outputs=outputs,
+    layout="rows",
+    exact=True,
+    source="torch.nn.functional.embedding",
+)
+BACKWARD = Operator(
+    name="embedding.backward",
+    schema="(Tensor gy, Tensor indices, int num_weights, int padding_idx=-1) -> (Tensor gweight)",
+    reference=backward_reference,
+    inputs=backward_inputs,
+    cases=CASES,
+    cost=backward_cost,
+    outputs=backward_outputs,
+    layout="rows",
+    noise=backward_noise,
+    properties={"the padding row has no gradient": padding_is_zero},
+    source="autograd of torch.nn.functional.embedding",
+)

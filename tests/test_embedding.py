@@ -1,0 +1,209 @@
+"""What only embedding does: any indices, padding, numbers that no row has, the same bits always."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kernelwright as kw
+from kernelwright.contract import H200, Unsupported, case
+from kernelwright.dispatch import launcher, plan_of, specs_of, unsupported
+from kernelwright.ops.embedding import LADDER, LADDER_BACKWARD, spec
+from publics import DEVICE, agree, gpu, randn
+
+FORWARD = ("manual", "native", "triton_rows", "cuda_vec16", "cuda_sliced")
+BACKWARD = ("manual", "native", "triton_rows", "cuda_atomics", "cuda_sorted")
+
+
+def by(ladder, rung, *args):
+    """An operator by a rung; skips where it cannot run here."""
+    named = dict(zip((a.name for a in ladder.operator.args), args, strict=True))
+    why = unsupported(ladder.rung(rung), specs_of(named), named["indices"].device)
+    if why:
+        pytest.skip(why)
+    return launcher(ladder, named, rung)(*args)
+
+
+def drawn(kind, n, rows, dtype=torch.int64):
+    c = case((rows, 1), torch.float32, n=(n,), indices=kind, index=dtype)
+    return spec.indices_of(c, DEVICE)
+
+
+@pytest.mark.parametrize("rung", BACKWARD)
+@pytest.mark.parametrize("kind", spec.INDICES)
+@pytest.mark.parametrize("rows", [50, 3000])
+def test_every_distribution_of_indices(rung, kind, rows):
+    """Runs longer than a piece, of one position, none; keys of one digit and of two."""
+    indices, gy = drawn(kind, 2500, rows, torch.int32), randn(2500, 4)
+    got = by(LADDER_BACKWARD, rung, gy, indices, rows, 3)
+    want = spec.backward_reference(gy.double(), indices, rows, 3)
+    scale = spec.backward_reference(gy.double().abs(), indices, rows, 3)
+    assert ((got.double() - want).abs() <= 2e-6 * scale).all()
+
+
+def test_a_run_of_all_positions_is_cut_into_pieces():
+    """One row for all: its sum is that of pieces, none of which is longer than config says."""
+    config = LADDER_BACKWARD.rung("cuda_sorted").configs[0]
+    args = {"gy": randn(5000, 8), "indices": drawn("equal", 5000, 40), "num_weights": 40,
+            "padding_idx": -1}  # fmt: skip
+    plan = plan_of(LADDER_BACKWARD, LADDER_BACKWARD.rung("cuda_sorted"), specs_of(args))
+    pieces = plan.scratch["partials"].spec.shape[0]
+    assert pieces * config["piece"] >= 5000 > (pieces - 1) * config["piece"]
+    assert [step.kernel.name.split("<")[0] for step in plan.launches][-2:] == [
+        "embedding_bwd_pieces", "embedding_bwd_rows",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "passes"), [(1, 1), (512, 1), (513, 2), (65_536, 2), (128_256, 2), (2**18 + 1, 3)]
+)
+def test_a_sort_takes_as_few_passes_as_nine_bits_allow(rows, passes):
+    args = {"gy": randn(4, 8), "indices": drawn("random", 4, 1), "num_weights": rows,
+            "padding_idx": -1}  # fmt: skip
+    plan = plan_of(LADDER_BACKWARD, LADDER_BACKWARD.rung("cuda_sorted"), specs_of(args))
+    names = [step.kernel.name.split("<")[0] for step in plan.launches]
+    assert names.count("embedding_place") == passes
+    assert len(names) == 3 * passes + 3
+
+
+@pytest.mark.parametrize("rung", BACKWARD)
+def test_sums_are_float32_in_every_dtype(rung):
+    """300 ones and a thousand of 2^-9: bfloat16 would stop at 256."""
+    gy = torch.cat((torch.ones(300, 2), torch.full((1000, 2), 2.0**-9))).bfloat16().to(DEVICE)
+    if rung == "native" and DEVICE == "cpu":
+        pytest.skip("PyTorch adds in bfloat16 on a CPU")
+    got = by(LADDER_BACKWARD, rung, gy, drawn("equal", 1300, 7), 7, -1)
+    want = torch.zeros(7, 2, dtype=torch.bfloat16, device=DEVICE)
+    want[3] = 300 + 1000 * 2.0**-9
+    assert torch.equal(got, want)
+
+
+def test_deterministic_rungs_are_those_that_serve():
+    serving = {r.name for r in LADDER_BACKWARD.rungs if r.serves}
+    assert serving == {r.name for r in LADDER_BACKWARD.rungs if r.deterministic}
+    assert serving == {"native", "cuda_sorted"}
+
+
+def test_the_sorted_sum_does_not_depend_on_which_block_comes_first():
+    """Bit for bit, whatever order the emulator or the GPU runs blocks in."""
+    indices, gy = drawn("zipf", 3000, 60), randn(3000, 4)
+    first = by(LADDER_BACKWARD, "cuda_sorted", gy, indices, 60, -1)
+    for _ in range(20 if DEVICE == "cuda" else 2):
+        assert torch.equal(by(LADDER_BACKWARD, "cuda_sorted", gy, indices, 60, -1), first)
+
+
+@pytest.mark.parametrize("padding_idx", [0, 3, -1, -4])
+def test_padding_gets_no_gradient(padding_idx):
+    indices = torch.tensor([[0, 3, 3], [1, 0, 2]], device=DEVICE)
+    ours, theirs = (randn(4, 6).requires_grad_() for _ in range(2))
+    y = kw.embedding(indices, ours, padding_idx)
+    want = F.embedding(indices, theirs, padding_idx)
+    agree(y, want, y.dtype)
+    agree(
+        torch.autograd.grad(y.square().sum(), ours),
+        torch.autograd.grad(want.square().sum(), theirs),
+        y.dtype,
+    )
+    assert not torch.autograd.grad(kw.embedding(indices, ours, padding_idx).sum(), ours)[0][
+        padding_idx
+    ].any()
+
+
+def test_nothing_but_the_indices_is_saved():
+    """The table may change between forward and backward, as in PyTorch."""
+    weight, indices = randn(9, 4).requires_grad_(), drawn("random", 5, 9)
+    saved = []
+
+    def keep(t):
+        saved.append(t.shape)
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        y = kw.embedding(indices, weight)
+    assert saved == [(5,)]
+    with torch.no_grad():
+        weight += 1
+    y.sum().backward()
+
+
+def test_indices_and_tables_of_any_strides():
+    indices = drawn("random", 24, 7).view(4, 6).t()[::2]
+    weight = randn(7, 12)
+    for table in (weight[:, :5], weight.t()[:7], weight[::2].repeat(2, 1)[:7]):
+        agree(kw.embedding(indices, table), F.embedding(indices, table), table.dtype)
+
+
+def test_it_compiles_whole():
+    weight, indices = randn(9, 4).requires_grad_(), drawn("random", 5, 9)
+    torch.compiler.reset()
+    fn = torch.compile(lambda i, w: kw.embedding(i, w, 2), fullgraph=True, backend="aot_eager")
+    agree(fn(indices, weight), F.embedding(indices, weight, 2), weight.dtype)
+    fn(indices, weight).sum().backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="an assertion on a device ends the process")
+@pytest.mark.parametrize("rung", FORWARD)
+@pytest.mark.parametrize("wrong", [-1, 7, 2**40])
+def test_a_number_that_no_row_has_fails(rung, wrong):
+    indices = torch.tensor([0, wrong, 2])
+    weight = randn(7, 64)
+    # PyTorch's IndexError, the emulator's ToolchainError, the interpreter's own
+    with pytest.raises(Exception, match="out of range"):
+        by(LADDER, rung, weight, indices, 7, -1)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="an assertion on a device ends the process")
+def test_by_default_that_is_pytorchs_error():
+    with pytest.raises(IndexError, match="out of range"):
+        kw.embedding(torch.tensor([7]), randn(7, 4))
+
+
+@gpu
+def test_on_a_gpu_it_is_a_device_side_assertion():
+    import subprocess
+    import sys
+
+    code = (
+        "import torch, kernelwright as kw\n"
+        "with kw.use(embedding='cuda_vec16'):\n"
+        "    kw.embedding(torch.tensor([7], device='cuda'), torch.ones(7, 4, device='cuda'))\n"
+        "torch.cuda.synchronize()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "device-side assert" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"max_norm": 1.0}, NotImplementedError, "max_norm: "),
+        ({"scale_grad_by_freq": True}, NotImplementedError, "scale_grad_by_freq: "),
+        ({"sparse": True}, NotImplementedError, "sparse: "),
+        ({"padding_idx": 4}, ValueError, "padding_idx: is 4, but weight has 4 rows"),
+        ({"padding_idx": -5}, ValueError, "padding_idx: is -5"),
+        ({"weight": torch.ones(4)}, ValueError, "weight: must have 2 dimensions"),
+        ({"weight": torch.ones(4, 4).int()}, TypeError, "weight: must be floating point"),
+        ({"input": torch.ones(4)}, TypeError, "input: must be int32 or int64"),
+        ({"input": [1, 2]}, TypeError, "input: must be a tensor"),
+    ],
+)
+def test_what_it_does_not_take_is_named(kwargs, error, message):
+    with pytest.raises(error, match=message):
+        kw.embedding(**{"input": torch.tensor([1, 2]), "weight": torch.ones(4, 4), **kwargs})
+
+
+def test_slices_serve_tables_that_l2_does_not_hold():
+    def order(rows, n):
+        args = {"weight": torch.empty(rows, 768, device="meta"), "num_weights": rows,
+                "indices": torch.empty(n, dtype=torch.int64, device="meta")}  # fmt: skip
+        return LADDER.order(H200, **args)[0]
+
+    assert order(65_536, 262_144) == "cuda_sliced"
+    assert order(65_536, 8192) == "cuda_vec16"
+    assert order(4096, 262_144) == "cuda_vec16"
+
+
+def test_short_rows_are_not_sliced():
+    with pytest.raises(Unsupported, match="too short to slice"), kw.use(embedding="cuda_sliced"):
+        kw.embedding(torch.tensor([1], device=DEVICE), randn(4, 8))
