@@ -106,7 +106,7 @@ def _short(params, sweep) -> tuple:
     found = []
     for d in FLOATS:
         found += [case(shape, d, **params) for shape in ((0,), (5, 33), (4, 1000))]
-        found += [case((3, 4, 37), d, layout=x, **params) for x in ("permuted", "offset")]
+        found += [case((3, 4, 37), d, layout=x, **params) for x in ("sliced", "permuted", "offset")]
         found += [case((4, 66), d, values=v, **params) for v in ("large", "nan", "inf")]
         found += [case((5, 33), d, **more) for more in sweep]
     return tuple(found)
