@@ -7,7 +7,8 @@ conftest.py.
 import pytest
 
 from kernelwright.dispatch import ladders
-from kernelwright.workbench.verify import compile_rung, here, verify_case
+from kernelwright.workbench.kernels import compile_rung
+from kernelwright.workbench.verify import here, verify_case
 from kernelwright.workbench.where import skip
 
 RUNGS = [(ladder, rung) for ladder in ladders() for rung in ladder.rungs]

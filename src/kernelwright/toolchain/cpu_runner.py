@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernelwright.contract import (
+    Launch,
     NumbaKernel,
     Operator,
     Plan,

@@ -2,8 +2,8 @@
 
 What the machine has decides what runs. With a GPU everything runs natively. Without one, PyTorch
 rungs run as they are, Triton rungs in its interpreter, Numba rungs in its simulator, CUDA C++
-rungs are compiled; `where.skip` is the rule that keeps that bearable, and every case left out has
-its reason counted.
+rungs in the emulator or, where that cannot run them, they are compiled; `where.skip` is the rule
+that keeps that bearable, and every case left out has its reason counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
-from kernelwright.contract import H200, Case, Config, CudaKernel, Ladder, Rung
+from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.compare import Error, Verdict
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
@@ -27,21 +27,18 @@ from kernelwright.dispatch import (
     entry_of,
     ladders,
     launcher,
-    plan_of,
-    proven_on,
     source_hash,
     specs_of,
     unsupported,
 )
-from kernelwright.toolchain import memory, nvrtc
+from kernelwright.toolchain import memory
 
+from . import kernels
 from .checks import CHECKS, Check, rejection
 from .records import Record
 from .right import differs
 from .trial import Candidate, Trial, all_results, copy_of, map_tensors
 from .where import skip, thorough_cases
-
-ARCH = "sm_90a"  # what CUDA C++ is compiled for where it cannot run
 
 
 @dataclass(frozen=True)
@@ -211,7 +208,7 @@ def verify_rung(ladder: Ladder, rung: Rung, config: Config) -> Row:
     elif passed:
         kind = "pass"
     elif rung.backend == "cuda" and here() == "cpu":
-        kind, why = compile_rung(ladder, rung, config)
+        kind, why = kernels.compile_rung(ladder, rung, config)
     else:
         kind, why = "unsupported", next(iter(skipped), "no case")
     return Row(
@@ -251,8 +248,12 @@ def verify_case(
     try:
         args = trial.expected().args
         reason = unsupported(rung, _normalised(ladder, args), device_of(args))
+        if reason is None and rung.backend == "cuda" and device == "cpu":
+            reason = kernels.beyond_the_emulator(ladder, rung, config, case)
         if reason:
             return Outcome("skipped", case, why=reason)
+        if rung.backend == "cuda" and device == "cpu" and (why := kernels.refusal(ladder, rung)):
+            return Outcome("error", case, why=why)
         found = rejection(trial, thorough=thorough, checks=checks)
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
         return Outcome("error", case, why=f"{type(e).__name__}: {e}")
@@ -306,27 +307,6 @@ def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candid
 
     native = entry_of(ladder, ladder.rung("native"))
     return Candidate(op, call, native, rung.deterministic, sibling)
-
-
-def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
-    """Compile every kernel that the verify cases launch; (outcome, what was done)."""
-    kernels: set[CudaKernel] = set()
-    try:
-        for case in ladder.operator.cases:
-            if case.use == "verify" and case.numel:
-                args = ladder.operator.inputs(case, "cpu")
-                specs = _normalised(ladder, args)
-                if rung.supports is None or rung.supports(H200, **specs) is None:
-                    plan = plan_of(ladder, rung, specs, config=config)
-                    steps = (step.kernel for step in plan.launches)
-                    kernels |= {k for k in steps if isinstance(k, CudaKernel)}
-        for kernel in sorted(kernels, key=lambda k: k.name):
-            nvrtc.compile(kernel, ARCH)
-    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return "error", f"{type(e).__name__}: {e}"
-    machines = proven_on(ladder, rung)
-    proof = f"proven on {', '.join(machines)}" if machines else "unproven"
-    return "compiled", f"{len(kernels)} kernels compiled here; {proof}"
 
 
 def usage(verdict: Verdict | None) -> float:

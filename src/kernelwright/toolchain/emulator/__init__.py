@@ -39,13 +39,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kernelwright.contract import CudaKernel, Launch
+from kernelwright.contract import CudaKernel, Launch, Plan
 
 from .launch import EmulationError, Schedule
 
-__all__ = ["EmulationError", "Mode", "Schedule", "bind", "ensure", "missing", "mode"]
+__all__ = ["EmulationError", "Mode", "Schedule", "bind", "ensure", "missing", "mode", "unable"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Mode:
     """How kernels bound now are built and run."""
 
     kind: str = "fast"
-    schedule: Schedule = Schedule()
+    schedule: Schedule = field(default_factory=Schedule)
     observer: int | None = None
 
 
@@ -78,15 +78,24 @@ def missing() -> str | None:
     return compiler.missing()
 
 
+def unable(plan: Plan) -> str | None:
+    """Why the emulator cannot run a plan, or None."""
+    from . import launch
+
+    kernels = (step.kernel for step in plan.launches)
+    reasons = (launch.unable(k) for k in kernels if isinstance(k, CudaKernel))
+    return next(filter(None, reasons), None)
+
+
 def ensure(kernels: Iterable[CudaKernel]) -> None:
     """Build kernels ahead of their binding: many together cost less than one by one.
 
     Raises:
         CompileError, ToolchainError: as `build.ensure`.
     """
-    from . import build
+    from . import build, launch
 
-    build.ensure((k for k in kernels if k.cluster == 1), _active.kind)
+    build.ensure((k for k in kernels if launch.unable(k) is None), _active.kind)
 
 
 def bind(step: Launch) -> Callable[..., None]:

@@ -28,7 +28,8 @@ DIALECT = (
     "-fno-exceptions",
     "-fvisibility=hidden",
 )
-GNU_ONLY = ("-fno-gnu-unique", "-fno-extern-tls-init")
+#: The last one: an error in a macro is an error of the line that uses it.
+GNU_ONLY = ("-fno-gnu-unique", "-fno-extern-tls-init", "-ftrack-macro-expansion=0")
 KINDS = {
     "fast": ("-O2", "-g1"),
     "watched": ("-O1", "-g", "-fsanitize=thread", "-DKW_WATCHED"),
@@ -76,12 +77,21 @@ def version() -> str:
     return done.stdout.splitlines()[0]
 
 
+def is_gnu() -> bool:
+    return "clang" not in version()
+
+
 @cache
 def flags(kind: str) -> tuple[str, ...]:
     """The options of a kind of build, for kernels."""
-    gnu = () if "clang" in version() else GNU_ONLY
-    watched = () if kind != "watched" or not gnu else ("--param", "tsan-distinguish-volatile=1")
-    return (*LANGUAGE, *DIALECT, *gnu, *_processor(), *KINDS[kind], *watched)
+    own = GNU_ONLY if is_gnu() else ()
+    if kind == "watched":
+        own += (
+            ("--param", "tsan-distinguish-volatile=1")
+            if is_gnu()
+            else ("-mllvm", "-tsan-distinguish-volatile=1")
+        )
+    return (*LANGUAGE, *DIALECT, *own, *_processor(), *KINDS[kind])
 
 
 def _processor() -> tuple[str, ...]:

@@ -98,14 +98,20 @@ def _load(path: Path) -> tuple[ctypes.CDLL, _Library]:
     return lib, shared
 
 
+def unable(kernel: CudaKernel) -> str | None:
+    """Why the emulator cannot run a kernel, or None."""
+    return "needs thread-block clusters: on a GPU" if kernel.cluster > 1 else None
+
+
 def load(kernel: CudaKernel, kind: str = "fast") -> Kernel:
     """A kernel, built where it is not yet.
 
     Raises:
         CompileError, ToolchainError: as `build.find`; a kernel that the emulator cannot run.
     """
-    if kernel.cluster > 1:
-        raise ToolchainError(f"{kernel.name} needs thread-block clusters: on a GPU")
+    why_not = unable(kernel)
+    if why_not:
+        raise ToolchainError(f"{kernel.name} {why_not}")
     path, number = build.find(kernel, kind)
     lib, shared = _load(path)
     listed = getattr(lib, f"kw_kinds_{number}")

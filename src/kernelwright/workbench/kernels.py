@@ -1,0 +1,91 @@
+"""The CUDA kernels that a rung's cases launch: built together for a CPU, or compiled for GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import plan_of, proven_on, specs_of
+from kernelwright.dispatch.launcher import entry_of
+from kernelwright.toolchain import ToolchainError, emulator, nvrtc
+
+from .where import skip
+
+#: A GPU of each architecture that rungs are written for. A rung targets those that its `supports`
+#: does not refuse for all of its cases.
+GPUS = (
+    Gpu((8, 0), 108, 166_912, 41_943_040, "NVIDIA A100"),
+    H200,
+    Gpu((10, 0), 148, 232_448, 132_120_576, "NVIDIA B200"),
+    Gpu((12, 0), 170, 101_376, 100_663_296, "NVIDIA GeForce RTX 5090"),
+)
+
+
+def kernels_of(
+    ladder: Ladder, rung: Rung, config: Config, cases: Iterable[Case], gpu: Gpu = H200
+) -> list[CudaKernel]:
+    """The kernels of the cases that the rung takes on `gpu`, each once, by name."""
+    found: set[CudaKernel] = set()
+    for case in cases:
+        if not case.numel:
+            continue
+        specs = specs_of_case(ladder, case)
+        if rung.supports is None or rung.supports(gpu, **specs) is None:
+            plan = entry_of(ladder, rung)(gpu, config, **specs)
+            steps = (step.kernel for step in plan.launches)
+            found |= {k for k in steps if isinstance(k, CudaKernel)}
+    return sorted(found, key=lambda k: k.name)
+
+
+@cache
+def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
+    """A case's arguments as a rung's plan is made for."""
+    made = ladder.operator.inputs(case, "cpu")
+    args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    return normalise(ladder.operator.layout, specs_of(args))[0]
+
+
+@cache
+def refusal(ladder: Ladder, rung: Rung) -> str | None:
+    """Build what verifying the rung on a CPU will launch, all configs together; why that failed,
+    or None."""
+    wanted: set[CudaKernel] = set()
+    for config in rung.configs:
+        cases = (c for c in ladder.operator.cases if not skip(ladder, rung, config, c, "cpu"))
+        wanted |= set(kernels_of(ladder, rung, config, cases))
+    try:
+        emulator.ensure(wanted)
+    except ToolchainError as e:
+        return f"{type(e).__name__}: {e}"
+    return None
+
+
+def beyond_the_emulator(ladder: Ladder, rung: Rung, config: Config, case: Case) -> str | None:
+    """Why a case of a CUDA rung cannot be emulated, or None."""
+    return emulator.unable(plan_of(ladder, rung, specs_of_case(ladder, case), config=config))
+
+
+def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
+    """Compile for GPUs what the verify cases launch: every kernel for the H200's architecture, and
+    for each other one that the rung targets one instantiation of each kernel; (outcome, what was
+    done)."""
+    cases = [c for c in ladder.operator.cases if c.use == "verify"]
+    done: list[str] = []
+    try:
+        for gpu in GPUS:
+            kernels = kernels_of(ladder, rung, config, cases, gpu)
+            if gpu is not H200:
+                kernels = list({re.sub("<.*", "", k.name): k for k in kernels}.values())
+            for kernel in kernels:
+                nvrtc.compile(kernel, gpu.arch)
+            if kernels:
+                done.append(f"{len(kernels)} for {gpu.arch}")
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return "error", f"{type(e).__name__}: {e}"
+    machines = proven_on(ladder, rung)
+    proof = f"proven on {', '.join(machines)}" if machines else "unproven"
+    return "compiled", f"kernels compiled here: {', '.join(done)}; {proof}"
