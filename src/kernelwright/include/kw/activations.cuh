@@ -11,9 +11,9 @@
 
 namespace kw {
 
-// e^-|x|. ex2 flushes what is under 2^-126: it computes 2^8 times as much.
+// e^-|x|. ex2 flushes what is under 2^-126: it computes 2^16 times as much.
 template <typename T> __device__ __forceinline__ float exp_minus_abs(float x) {
-  return 0.00390625f * fast_exp2(fmaf(fabsf(x), -1.4426950f, 8.0f));
+  return 1.52587890625e-5f * fast_exp2(fmaf(fabsf(x), -1.4426950f, 16.0f));
 }
 template <> __device__ __forceinline__ float exp_minus_abs<float>(float x) {
   return expf(-fabsf(x));

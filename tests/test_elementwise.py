@@ -1,0 +1,155 @@
+"""What only the elementwise operators do: PyTorch's broadcasts, tails of sigmoid, silu and tanh at
+every value of the 16-bit types."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kernelwright as kw
+from kernelwright.contract import H200, TensorSpec
+from kernelwright.contract.compare import ulp
+from kernelwright.dispatch import ladder, launcher, specs_of, unsupported
+from kernelwright.ops.elementwise import choose, cuda, spec, torch_rungs, triton_block
+from publics import DEVICE, randn, with_gradients
+
+HALVES = (torch.float16, torch.bfloat16)
+UNARY = {
+    "relu": torch.relu,
+    "squared_relu": lambda x: torch.relu(x).square(),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_public_function_is_pytorchs_and_names_what_is_wrong(name):
+    x = randn(3, 4).t()
+    y = getattr(kw, name)(x)
+    torch.testing.assert_close(y, UNARY[name](x))
+    assert y.stride() == x.stride()
+    with pytest.raises(TypeError, match=r"input: must be floating point, is torch\.int64"):
+        getattr(kw, name)(torch.arange(3))
+    assert getattr(kw, name).__name__ == name
+
+
+PAIRS = {
+    "same": ((3, 4), (3, 4)),
+    "row": ((3, 4), (4,)),
+    "row of a batch": ((2, 3, 4), (3, 4)),
+    "column": ((3, 4), (3, 1)),
+    "the input broadcasts": ((4,), (3, 4)),
+    "both broadcast": ((3, 1), (1, 4)),
+    "0-d": ((3, 4), ()),
+    "both 0-d": ((), ()),
+    "empty": ((0, 4), (4,)),
+}
+
+
+@pytest.mark.parametrize("name", ["add", "mul"])
+@pytest.mark.parametrize("shapes", PAIRS.values(), ids=PAIRS)
+@pytest.mark.parametrize("other_dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_what_pytorch_broadcasts_and_promotes_gives_pytorchs_result_and_gradients(
+    name, shapes, other_dtype
+):
+    tensors = [randn(*shapes[0]), randn(*shapes[1], dtype=other_dtype, seed=1)]
+    ours, theirs = (with_gradients(getattr(m, name), tensors) for m in (kw, torch))
+    torch.testing.assert_close(ours, theirs)
+    assert [g.dtype for g in ours[1]] == [t.dtype for t in tensors]
+
+
+@pytest.mark.parametrize("name", ["add", "mul"])
+def test_numbers_integers_and_complex_are_pytorchs(name):
+    ours, theirs = getattr(kw, name), getattr(torch, name)
+    x = randn(3, 4, dtype=torch.bfloat16)
+    i = torch.arange(4, device=DEVICE)
+    for args in ((x, 2.5), (x, 2), (i, i), (i, x), (x, i), (i, 2.5), (x, torch.tensor(3.0)),
+                 (x.float(), torch.tensor(2.0 + 1j, device=DEVICE))):  # fmt: skip
+        y, want = ours(*args), theirs(*args)
+        assert y.dtype == want.dtype
+        assert torch.equal(y, want)
+
+
+def test_add_takes_alpha():
+    x, other = randn(3, 4), randn(3, 4, seed=1)
+    assert torch.equal(kw.add(x, other, alpha=-0.5), torch.add(x, other, alpha=-0.5))
+
+
+@pytest.mark.parametrize("name", ["add", "mul"])
+def test_shapes_that_do_not_broadcast_are_named(name):
+    with pytest.raises(ValueError, match=r"other: shape \(3,\) does not broadcast with .*\(2, 4\)"):
+        getattr(kw, name)(randn(2, 4), randn(3))
+    with pytest.raises(TypeError, match="input: must be a tensor, is a float"):
+        getattr(kw, name)(2.0, randn(3))
+
+
+@pytest.mark.parametrize("name", ["add", "mul"])
+def test_vmap_keeps_a_batch_in_front_of_a_broadcast(name):
+    x, other = randn(5, 2, 3, 4), randn(5, 4, seed=1)
+    got = torch.func.vmap(getattr(kw, name))(x, other)
+    want = torch.stack([getattr(torch, name)(a, b) for a, b in zip(x, other, strict=True)])
+    torch.testing.assert_close(got, want)
+
+
+def test_a_rung_that_broadcasts_nothing_says_so_and_the_grid_takes_a_row():
+    x, other = TensorSpec.contiguous((6, 40), torch.float32), randn(1, 40)
+    specs = {"x": x, "other": TensorSpec.of(other)}
+    assert "shape (1, 40) is not x's (6, 40)" in choose.fits_vec16(H200, **specs)
+    assert choose.fits_grid2d(H200, **specs) is None
+    column = {"x": x, "other": TensorSpec.contiguous((6, 1), torch.float32)}
+    assert "broadcasts nothing" in choose.fits_grid2d(H200, **column)
+    mixed = {"x": x, "other": TensorSpec.contiguous((6, 40), torch.float16)}
+    assert "torch.float16 is not x's torch.float32" in choose.fits_vec16(H200, **mixed)
+    assert choose.order(H200, **specs) == ()
+
+
+def test_a_line_of_the_table_is_an_operator_with_every_rung():
+    for f in spec.TABLE.values():
+        suffixes = ("", "_backward") if f.gradient else ("",)
+        for name in (f"{f.name}{s}" for s in suffixes):
+            for trick in cuda.RUNGS:
+                assert callable(getattr(cuda, f"{trick}_{name}"))
+            assert callable(getattr(triton_block, f"plan_{name}"))
+            assert callable(getattr(torch_rungs, f"native_{name}"))
+        names = {r.name for r in ladder(f.name).rungs}
+        assert names >= {"manual", "native", "compiled", "cuda_vec16", "triton_block"}
+    for module in (cuda, triton_block, torch_rungs):
+        with pytest.raises(AttributeError, match="has no attribute 'vec16_sinus'"):
+            _ = module.vec16_sinus
+
+
+def every_value(dtype):
+    """All 65,536 values of a 16-bit type."""
+    return torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", ["silu", "sigmoid", "tanh", "silu.backward"])
+@pytest.mark.parametrize("rung", ["triton_block", "cuda_vec16"])
+def test_rung_at_every_value_of_a_16_bit_type(rung, name, dtype):
+    """Within 0.75 ulp, in the tails too: PyTorch's silu is zero from x = -88.8 on, where bfloat16
+    has normal numbers. (The slope has a zero, at which it cancels.)"""
+    chosen = ladder(name)
+    x = every_value(dtype).to(DEVICE)
+    args = {"gy": torch.ones_like(x), "x": x} if "backward" in name else {"x": x}
+    reason = unsupported(chosen.rung(rung), specs_of(args), x.device)
+    if reason:
+        pytest.skip(reason)
+    out = launcher(chosen, args, rung)(*args.values())
+    want = chosen.operator.reference(**{k: v.double() for k, v in args.items()})
+    want = want[0] if isinstance(want, tuple) else want
+    assert torch.equal(out.isnan(), want.isnan())
+    assert torch.equal(out.isinf(), want.to(dtype).isinf())
+    off = (out.double() - want).abs()
+    if chosen.operator.noise:  # at the zero of the slope; a GPU's exponential is of 22 bits
+        off = (off - 4 * chosen.operator.noise(**args)[0]).clamp_min(0)
+    share = off / ulp(want, dtype)
+    assert share[torch.isfinite(want)].nan_to_num(0.0).max() <= 0.75
+
+
+def test_float32_silu_keeps_its_digits_in_the_tail():
+    x = torch.linspace(-100, 100, 20_001)
+    out = launcher(ladder("silu"), {"x": x}, "triton_block")(x) if DEVICE == "cpu" else kw.silu(x)
+    want = x.double() * torch.sigmoid(x.double())
+    off = (out.double() - want).abs() / ulp(want, torch.float32)
+    assert off[want.abs() > 2.0**-120].max() <= 4
