@@ -1,0 +1,175 @@
+// What the cross entropy rungs share: the terms of a row's loss and of its gradient. Letters as in
+// ops/cross_entropy/terms.py.
+#pragma once
+#include "kw/softmax.cuh"
+
+namespace kw {
+
+// The terms that a call has, known when its kernel is compiled: the others cost nothing.
+template <bool WEIGHTED, bool SMOOTH, bool CAP> struct Form {
+  static constexpr bool weighted = WEIGHTED, smooth = SMOOTH, cap = CAP;
+};
+
+// The numbers in them.
+struct LossOptions {
+  float label_smoothing, z_loss, softcap;
+};
+
+template <typename F> __device__ __forceinline__ float cap(float x, const LossOptions &o) {
+  if constexpr (F::cap) return o.softcap * tanhf(x / o.softcap);
+  return x;
+}
+
+// exp(x) for a sum: CUDA's expf, or one ex2 where a 16-bit result hides its error.
+template <typename T> __device__ __forceinline__ float exp_of(float x) {
+  if constexpr (sizeof(T) == 4) return expf(x);
+  return fast_exp2(1.4426950408889634f * x);
+}
+
+// What a part of a row adds up to: sum of exp(z - max), and for label smoothing the sums of w z
+// and of w.
+struct Spread {
+  float wz, w;
+};
+struct RowPart {
+  MaxSum all;
+  Spread spread;
+};
+
+// The target of a row, checked by one thread. As PyTorch's, a device-side assert: a line on stderr,
+// an error at the next synchronisation, and a process whose context is lost.
+template <typename Index>
+__device__ __forceinline__ void require_target(Index target, long long n_cols,
+                                               long long ignore_index) {
+  assert((target == ignore_index || (target >= 0 && target < n_cols)) &&
+         "target: a class is out of range");
+}
+
+// Add VECS vectors to a part whose maximum is known. A thread's vectors lie `step` columns apart
+// from `col` on; what lies past the row's end is -inf in x.
+template <typename F, typename T, int VEC, int VECS>
+__device__ __forceinline__ void add_up(RowPart &part, const Vec<T, VEC> (&x)[VECS], long long col,
+                                       int step, long long n_cols, const float *weight,
+                                       const LossOptions &o) {
+  const float base = part.all.base();
+#pragma unroll
+  for (int v = 0; v < VECS; v++) {
+    float z[VEC], of_vector = 0.0f;
+    to_float(x[v], z);
+    if constexpr (F::cap || F::smooth) {
+      if (col + v * step >= n_cols) continue;
+      Spread spread = {0.0f, 0.0f};
+#pragma unroll
+      for (int i = 0; i < VEC; i++) {
+        z[i] = cap<F>(z[i], o);
+        if constexpr (F::smooth) {
+          const float w = F::weighted ? weight[col + v * step + i] : 1.0f;
+          spread.wz += w * z[i];
+          spread.w += w;
+        }
+      }
+      part.spread.wz += spread.wz, part.spread.w += spread.w;
+    }
+#pragma unroll
+    for (int i = 0; i < VEC; i++) of_vector += exp_of<T>(z[i] - base);
+    part.all.sum += of_vector;
+  }
+}
+
+// All 32 lanes add up theirs.
+template <typename F> __device__ __forceinline__ RowPart warp_reduce(RowPart part) {
+  part.all = warp_reduce<32>(part.all);
+  if constexpr (F::smooth) {
+    part.spread.wz = warp_reduce<Sum>(part.spread.wz);
+    part.spread.w = warp_reduce<Sum>(part.spread.w);
+  }
+  return part;
+}
+
+// Every warp reduces the same N parts in shared memory.
+template <typename F, int N>
+__device__ __forceinline__ RowPart reduce_row(const MaxSum *all, const Spread *spread) {
+  RowPart row = {reduce_parts<N>(all), {0.0f, 0.0f}};
+  if constexpr (F::smooth) {
+    for (int i = threadIdx.x % 32; i < N; i += 32)
+      row.spread.wz += spread[i].wz, row.spread.w += spread[i].w;
+    row.spread.wz = warp_reduce<Sum>(row.spread.wz);
+    row.spread.w = warp_reduce<Sum>(row.spread.w);
+  }
+  return row;
+}
+
+__device__ __forceinline__ float log_sum(const RowPart &row) {
+  return row.all.base() + logf(row.all.sum);
+}
+
+// The loss of a token whose target has logit z_hit and weight w.
+template <typename F>
+__device__ __forceinline__ float token_loss(const RowPart &row, float lse, float z_hit, float w,
+                                            long long n_cols, const LossOptions &o) {
+  float loss = w * ((1.0f - o.label_smoothing) * (lse - z_hit) + o.z_loss * lse * lse);
+  if constexpr (F::smooth)
+    loss += o.label_smoothing / float(n_cols) * (row.spread.w * lse - row.spread.wz);
+  return loss;
+}
+
+// gx_j = of_p exp_scaled(z_j - base) - [j = hit] at_hit - smooth w_j, times dz/dx.
+struct Gradient {
+  float base, of_p, at_hit, smooth;
+  long long hit;
+};
+
+// Of a token whose loss has gradient g; `every` is the sum of all class weights, `part_of_p` what
+// exp(z - base) must be multiplied by to be p.
+template <typename T, typename F>
+__device__ __forceinline__ Gradient gradient_of(float g, float lse, float base, float part_of_p,
+                                                long long hit, float w, float every,
+                                                long long n_cols, const LossOptions &o) {
+  const float at_hit = g * (1.0f - o.label_smoothing) * w;
+  const float smooth = F::smooth ? g * o.label_smoothing / float(n_cols) : 0.0f;
+  const float of_p = at_hit + 2.0f * g * o.z_loss * w * lse + smooth * every;
+  constexpr float kUnscaled = sizeof(T) == 4 ? 1.0f : 1.0f / (1 << 24);  // exp_scaled's constant
+  return {base, of_p * (part_of_p * kUnscaled), at_hit, smooth, hit};
+}
+
+// A vector of it, from column `col` on.
+template <typename F, typename T, int VEC>
+__device__ __forceinline__ Vec<T, VEC> apply(const Gradient &r, const Vec<T, VEC> &x, long long col,
+                                             const float *weight, const LossOptions &o) {
+  float z[VEC], gx[VEC];
+  to_float(x, z);
+#pragma unroll
+  for (int i = 0; i < VEC; i++) {
+    z[i] = cap<F>(z[i], o);
+    gx[i] = exp_scaled<T>(z[i] - r.base) * r.of_p;
+    if constexpr (F::smooth) gx[i] -= r.smooth * (F::weighted ? weight[col + i] : 1.0f);
+  }
+  const unsigned long long at = r.hit - col;
+  if (at < VEC) {
+#pragma unroll
+    for (int i = 0; i < VEC; i++) gx[i] -= at == i ? r.at_hit : 0.0f;
+  }
+  if constexpr (F::cap) {
+#pragma unroll
+    for (int i = 0; i < VEC; i++) gx[i] *= 1.0f - (z[i] / o.softcap) * (z[i] / o.softcap);
+  }
+  return from_float<T>(gx);
+}
+
+// Wait until x has been read: what follows in the program cannot happen before.
+__device__ __forceinline__ void settle(float x) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" ::"f"(x) : "memory");
+#endif
+}
+
+// The weight of a row's target, 0 where it is ignored. What is out of range is left to the kernel
+// that reads its row.
+template <typename F, typename Index>
+__device__ __forceinline__ float weight_of(Index target, const float *weight, long long n_cols,
+                                           long long ignore_index) {
+  if (target == ignore_index || target < 0 || target >= n_cols) return 0.0f;
+  return F::weighted ? weight[target] : 1.0f;
+}
+
+}  // namespace kw
