@@ -6,6 +6,7 @@ from kernelwright.dispatch import use
 from ._ask import explain, warmup
 from .adamw import adamw
 from .bias_gelu import bias_gelu
+from .cross_entropy import cross_entropy, cross_entropy_with_grad, cross_entropy_with_grad_
 from .dropout import dropout
 from .elementwise import add, mul, relu, sigmoid, silu, squared_relu, tanh
 from .embedding import embedding
@@ -24,6 +25,9 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "bias_gelu",
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "cross_entropy_with_grad_",
     "dropout",
     "embedding",
     "explain",
