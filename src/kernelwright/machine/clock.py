@@ -38,6 +38,7 @@ class Candidate:
         calls: one function for each set of buffers; each launches the same work on its set.
         bytes: the least that one launch moves through memory, to tell impossible times.
         warm, host: whether those times are wanted too.
+        track: makes it ready to be sampled, in place of `calls`: what runs in another process.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Candidate:
     bytes: int = 0
     warm: bool = False
     host: bool = False
+    track: Callable[[], Track] | None = None
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def prepare(
     tracks, errors = {}, {}
     for c in candidates:
         try:
-            tracks[c.name] = track(c.calls)
+            tracks[c.name] = c.track() if c.track else track(c.calls)
         except Exception as e:  # noqa: BLE001
             errors[c.name] = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
     return tracks, errors

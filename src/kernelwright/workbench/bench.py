@@ -29,10 +29,10 @@ import importlib.util
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -52,6 +52,7 @@ from kernelwright.machine import (
     slug,
     stats,
 )
+from kernelwright.machine.timers import Track
 
 from . import records, roofs
 from .host import host_records
@@ -73,6 +74,19 @@ class Skipped:
     case: str
     why: str
     elsewhere: Record | None = None
+
+
+class Guest(Protocol):
+    """A candidate that is timed beside a ladder and runs elsewhere."""
+
+    @property
+    def name(self) -> str: ...
+
+    def enter(
+        self, case: Case, want: Expected, sets: list[dict[str, Any]]
+    ) -> tuple[Verdict, Callable[[], Track]]:
+        """Whether it is right on a case, and what makes it ready to be sampled on the sets."""
+        ...
 
 
 @dataclass
@@ -112,6 +126,7 @@ def bench(
     cases: Iterable[str] | None = None,
     quick: bool = False,
     peers: bool = False,
+    guests: Sequence[Guest] = (),
     on_row: Callable[[Record], None] = lambda record: None,
     on_case: Callable[[Ladder, Case, BenchResult | None], None] = lambda *_: None,
     time_limit: float | None = None,
@@ -123,6 +138,7 @@ def bench(
             of each operator, on a CPU those of `cpu_cases`.
         quick: a few samples of each.
         peers: other libraries too.
+        guests: candidates that run elsewhere; each is recorded under its name.
         on_row: called with each record as soon as it is there.
         on_case: called with each ladder and case before it is timed, without a result, and
             afterwards, with everything measured so far.
@@ -144,7 +160,7 @@ def bench(
             continue
         on_case(ladder, case, None)
         one = _Bench(ladder, case, device, limits, launch_us, result, stand_ins)
-        for record in one.run(peers):
+        for record in one.run(peers, guests):
             result.records.append(record)
             on_row(record)
         on_case(ladder, case, result)
@@ -192,7 +208,7 @@ class _Bench:
     result: BenchResult
     stand_ins: dict[tuple[str, str], str]
 
-    def run(self, peers: bool) -> Iterator[Record]:
+    def run(self, peers: bool, guests: Sequence[Guest] = ()) -> Iterator[Record]:
         operator = self.ladder.operator
         with clock.session(self.device):
             native = entry_of(self.ladder, self.ladder.rung("native"))
@@ -213,6 +229,10 @@ class _Bench:
                 name = f"peer:{peer.name}"
                 made[name], calls = self._peer(peer, want, sets)
                 candidates += [self._candidate(name, calls)] if calls else []
+            for guest in guests:
+                made[guest.name], track = self._guest(guest, want, sets)
+                if track:
+                    candidates.append(clock.Candidate(guest.name, (), self.cost.bytes, track=track))
             del want
             calls = [partial(native, *args.values()) for args in sets]
             made["control"] = self._record("control", "pass")
@@ -306,6 +326,17 @@ class _Bench:
         why = "" if verdict.ok else f"less exact than ours may be: {verdict.why}"
         error = asdict(verdict.error) if verdict.error else None
         return self._record(name, "pass", why, error=error), calls
+
+    def _guest(self, guest: Guest, want: Expected, sets) -> tuple[Record, Callable | None]:
+        try:
+            verdict, track = guest.enter(self.case, want, sets)
+        except Exception as e:  # noqa: BLE001 - whatever a guest raises is shown
+            return self._record(guest.name, "error", _line(e)), None
+        error = asdict(verdict.error) if verdict.error else None
+        budget = asdict(verdict.budget) if verdict.budget else None
+        outcome = "pass" if verdict.ok else "wrong"
+        record = self._record(guest.name, outcome, verdict.why, error=error, budget=budget)
+        return record, track if verdict.ok else None
 
     def _note(self, measured: clock.Result) -> None:
         """Keep the run's noise and what the driver said of its clocks."""

@@ -21,9 +21,10 @@ from typing import Any
 from kernelwright.contract import Case, Ladder
 from kernelwright.machine import here
 
-from . import dossier
+from . import dossier, judge_times
 from .calling import binding
 from .checks import CHECKS, UNCAPTURED, rejection
+from .figures import Table
 from .sandbox import Box, Died, Failed, Limits
 from .sandbox_place import There
 from .subject import Subject, backward_of, first_results, subject_of, with_gradients
@@ -121,10 +122,12 @@ def judge(
             launch=launch and launch.resolve(),
             what=str(what),
             limits=limits or Limits(),
+            quick=quick,
+            on_case=on_case,
             stack=stack,
         )
         one.open(box)
-        verdict = one.run(cases, on_case, again)
+        verdict = one.run(cases, again)
         return one.described(verdict) if describe else verdict
 
 
@@ -185,8 +188,11 @@ class _Judging:
         launch: Path | None,
         what: str,
         limits: Limits,
+        quick: bool,
+        on_case: Callable[[Case], None],
         stack: ExitStack,
     ):
+        self.quick, self.on_case = quick, on_case
         self.target, self.subject, self.seed = target, subject, seed
         self.deterministic, self.make, self.autograd = deterministic, make, autograd
         self.launch, self.what, self.limits, self.stack = launch, what, limits, stack
@@ -217,7 +223,7 @@ class _Judging:
             raise Mistake(f"{self.target.path.name}: importing it, {e}") from None
         self.bind, self.held = binding(self.subject, self.facts["parameters"], self.autograd)
 
-    def run(self, ids: list[str] | None, on_case, again: str) -> Verdict:
+    def run(self, ids: list[str] | None, again: str) -> Verdict:
         outcomes: list[CaseOutcome] = []
         left_out: Counter[str] = Counter()
         cases = self._cases(ids, left_out)
@@ -228,7 +234,7 @@ class _Judging:
             if self.deaths >= REVIVALS:
                 left_out[f"its process ended {REVIVALS} times"] += 1
                 continue
-            on_case(case)
+            self.on_case(case)
             outcomes.append(self._case(case, case in thorough, checked, again))
         return Verdict(
             target=str(self.target.path.name) + ":" + self.target.name,
@@ -251,7 +257,33 @@ class _Judging:
             none = "not asked: it is right on no input of some size"
             return replace(verdict, no_kernels=none, no_costs=none)
         found = dossier.found(self.box, self._trial(probe), self.target, self.make, self.limits)
-        return replace(verdict, **found)
+        verdict = replace(verdict, **found)
+        if verdict.outcome != "right":
+            return replace(verdict, no_times="not timed: nothing that is wrong is")
+        if self.autograd:
+            return replace(verdict, no_times="gradients through autograd are not timed: --backward")
+        if self.device.type != "cuda":
+            return replace(verdict, no_times="not timed: that needs a GPU")
+        return self.with_times(verdict)
+
+    def with_times(self, verdict: Verdict) -> Verdict:
+        """The verdict with its times; what timing finds wrong is wrong."""
+        place = There(self.box, self.subject.operator, self.bind)
+        guest = judge_times.Timed(verdict.target, place, self.subject, self.seed + 7)
+        cases = judge_times.cases_to_time(self.subject, self.held, self.device, self.quick)
+        tables: list[Table] = []
+        noise: dict[str, float] = {}
+        gpu_us: float | None = None
+        for table, result in judge_times.timed(guest, cases, quick=self.quick):
+            self.on_case(next(c for c in cases if c.id == table.case))
+            tables.append(table)
+            noise |= {case: n for (_, case), n in result.noise.items()}
+            mine = next(r for r in table.rows if r.name == guest.name)
+            if gpu_us is None and mine.cold and guest.host_us and verdict.costs:
+                gpu_us = mine.cold
+                costs = replace(verdict.costs, gpu_us=gpu_us, host_us=guest.host_us)
+                verdict = replace(verdict, costs=replace(costs, case=table.case))
+        return replace(verdict, tables=tuple(tables), noise=noise).objected(guest.objections)
 
     def _probes(self) -> list[Case]:
         """Cases to look at closely, the largest first."""

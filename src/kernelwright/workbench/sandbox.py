@@ -74,7 +74,8 @@ class Died(Exception):
 class Arena:
     """Memory that both processes see. Blocks of it are given out and taken back."""
 
-    def __init__(self, device: torch.device, size: int):
+    def __init__(self, device: torch.device, size: int, fd: int = -1):
+        """`fd`: of an arena on a CPU that this one takes the place of; both processes know it."""
         self.device, self.size = device, size
         self._blocks: dict[int, int] = {}
         self._next = 0
@@ -84,7 +85,8 @@ class Arena:
             self.base = torch.empty(size, dtype=torch.uint8, device=device)
             self.fd = -1
         else:
-            self.fd = _anonymous(size)
+            self.fd = fd if fd >= 0 else _anonymous()
+            os.truncate(self.fd, size)
             self._map = mmap.mmap(self.fd, size)
             self.base = torch.frombuffer(self._map, dtype=torch.uint8)
 
@@ -142,22 +144,23 @@ def _encoded(part: Any) -> Any:
     return {"b": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
 
 
-def _anonymous(size: int) -> int:
-    """A file without a name, of zeros that take no memory until they are written."""
+def _anonymous() -> int:
+    """A file without a name, whose zeros take no memory until they are written."""
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("kernelwright")
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
-    os.truncate(fd, size)
-    return fd
+        return os.memfd_create("kernelwright")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 class Process:
     """The process: starts it, talks to it, ends it."""
 
     def __init__(self, device: torch.device, limits: Limits, arena: Arena, *, interpret: bool):
-        self.limits, self.folder = limits, Path(tempfile.mkdtemp(prefix="kernelwright-judge-"))
+        self.device, self.limits, self.folder = (
+            device,
+            limits,
+            Path(tempfile.mkdtemp(prefix="kernelwright-judge-")),
+        )
         self._why = ""
         request, answer = os.pipe(), os.pipe()
         self._write, self._read = request[1], answer[0]
@@ -201,6 +204,8 @@ class Process:
             Failed: the user's code raised. Died: the process is gone; it took too long, took too
                 much memory, crashed, or answered what is no answer.
         """
+        if self.device.type == "cuda":  # what is written to shared memory has arrived
+            torch.cuda.synchronize(self.device)
         text = json.dumps({"do": do, **request}).encode()
         end = time.monotonic() + (self.limits.call_s if seconds is None else seconds)
         try:
@@ -331,6 +336,11 @@ class Box:
         return self.process.ask(
             "load", self.limits.load_s, path=str(path), name=name, make=make, kind=kind
         )
+
+    def rearm(self, size: int) -> None:
+        """Share so many bytes instead; what was shared before may not be used any more."""
+        self.arena = Arena(self.device, max(size, SHARED), self.arena.fd)
+        self.process.ask("arena", arena=self.arena.told())
 
     def next(self) -> int:
         self._count += 1

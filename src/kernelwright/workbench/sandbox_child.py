@@ -18,6 +18,7 @@ import os
 import struct
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -53,6 +54,8 @@ class Child:
         self.runs: dict[int, tuple[Any, ...]] = {}
         self.captured: dict[int, Any] = {}
         self.interpreted: Any = None
+        self.round: Callable[[], Any] = lambda: None
+        self.first: tuple[list[Any], dict[str, Any]] = ([], {})
         self.loaded = 0
 
     def serve(self) -> None:
@@ -202,6 +205,9 @@ class Child:
         spoiled = [torch.full((n // 4 + 1,), float("nan"), device=self.device) for n in sizes]
         del spoiled
 
+    def do_describe(self, run: int) -> list[dict[str, Any]]:
+        return [_described(r) for r in self.runs[run]]
+
     def do_fetch(self, run: int, slots: list[dict[str, Any]]) -> None:
         """Copy a run's results, as they are now, into the parent's memory."""
         self._copy(self.runs[run], slots)
@@ -258,6 +264,71 @@ class Child:
         self.captured[run].replay()
         _synchronize()
         self.do_fetch(run, slots)
+
+    # time, by the parent's clock
+
+    def do_prepare(self, run: int, sets: list[dict[str, Any]]) -> dict[str, Any]:
+        """Make rounds over rotated sets ready: one CUDA graph of some 64 launches, or plain calls
+        where it cannot be captured; the results of the first round stay."""
+        calls = [self._args(s) for s in sets]
+        fn = self.fn
+        assert fn is not None
+        for listed, named in calls[:2] * 2:
+            fn(*listed, **named)
+
+        def once() -> list[Any]:
+            return [_tuple(fn(*listed, **named)) for listed, named in calls]
+
+        def plainly() -> None:
+            self.runs[run] = once()[0]
+
+        self.round, self.first = plainly, calls[0]
+        launches, why = _len(calls), "there is no GPU"
+        if self.cuda:
+            _synchronize()
+            graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+            repeats = -(-64 // _len(calls))
+            try:
+                with torch.cuda.graph(graph, pool=pool):
+                    kept = once()
+                    for _ in range(repeats - 1):
+                        once()
+            except Exception as e:  # noqa: BLE001 - whatever a kernel raises is why
+                torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+                why = f"{_type(e).__name__}: {e}".splitlines()[0]
+            else:
+                self.round, self.timed = graph.replay, kept  # a graph's results live as it does
+                self.runs[run] = kept[0]
+                launches, why = launches * repeats, ""
+        self.do_repeat(1)
+        return {"launches": launches, "uncaptured": why}
+
+    def do_repeat(self, times: int) -> None:
+        """Rounds, and the wait for their end."""
+        for _ in range(times):
+            self.round()
+        if self.cuda:
+            _synchronize()
+
+    def do_clock(self, times: int) -> float:
+        """Microseconds that this process's own clock gives so many rounds."""
+        if not self.cuda:
+            start = time.perf_counter()
+            self.do_repeat(times)
+            return (time.perf_counter() - start) * 1e6
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        self.do_repeat(times)
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3
+
+    def do_host(self, times: int) -> None:
+        """Calls that nobody waits for."""
+        (listed, named), fn = self.first, self.fn
+        assert fn is not None
+        for _ in range(times):
+            fn(*listed, **named)
 
     # what it is made of
 

@@ -73,6 +73,12 @@ class There:
         weakref.finalize(made, box.forget, run)
         return made
 
+    def fetched(self, run: int, fenced: Fenced) -> tuple[Any, ...]:
+        """The results, as they are now, of what the process has prepared to be timed."""
+        described = self.box.process.ask("describe", run=run)
+        outputs = self._fetch("fetch", run, described)
+        return all_results(self.operator, fenced.args, outputs)
+
     def _fetch(self, do: str, run: int, described: list[dict[str, Any]]) -> tuple[Any, ...]:
         blocks: list[int] = []
         slots = [self._slot(d, blocks) for d in described]

@@ -13,18 +13,21 @@ Its Python runs in this process, unlike a kernel's: judge only by a spec that yo
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from kernelwright.contract import Case, Cost, Ladder, Operator, TensorSpec, case
+from kernelwright.contract import Case, Cost, Ladder, Operator, Rung, TensorSpec, case
 from kernelwright.contract.inputs import adversarial, tensor
 from kernelwright.dispatch import entry_of, ladder, ladders
 
@@ -183,7 +186,23 @@ def _of_file(path: Path) -> Subject:
         named = dict(zip((a.name for a in operator.args), values, strict=True))
         return operator.reference(**named)
 
-    return Subject(path.name, operator, given or by_name)
+    return Subject(
+        str(path), operator, given or by_name, _ladder(operator, module, path, given or by_name)
+    )
+
+
+def _ladder(operator: Operator, module: ModuleType, path: Path, native: Callable) -> Ladder:
+    """A ladder of one rung, so that a spec's operator is timed as any other: its folder stands
+    for a package, and the spec for a module in it that holds the rung."""
+    folder = path.resolve().parent
+    package = f"kernelwright_specs_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    made = ModuleType(package)
+    made.__spec__ = ModuleSpec(package, None, origin=str(folder / "__init__.py"))
+    sys.modules.setdefault(package, made)
+    module.__dict__["judged_native"] = native
+    sys.modules[f"{package}.{path.stem}"] = module
+    rung = Rung("native", "torch", f"{path.stem}:judged_native", "PyTorch, as the spec has it")
+    return Ladder(operator, (rung,), package, lambda gpu, **specs: (), lambda **specs: "")
 
 
 def _operator(module: ModuleType, path: Path) -> Operator:

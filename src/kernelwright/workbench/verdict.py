@@ -128,6 +128,14 @@ class Verdict:
     noise: dict[str, float] = field(default_factory=dict)
     no_times: str = ""
 
+    def objected(self, objections: dict[str, tuple[str, str]]) -> Verdict:
+        """The verdict after what timing has found: check and reason by case."""
+        late = tuple(
+            CaseOutcome(case, "wrong", check, why, (), 2**62, None, f"{self.command} --case {case}")
+            for case, (check, why) in objections.items()
+        )
+        return replace(self, outcomes=(*self.outcomes, *late)) if late else self
+
     @property
     def failures(self) -> tuple[CaseOutcome, ...]:
         """What is wrong or crashed, smallest first."""
