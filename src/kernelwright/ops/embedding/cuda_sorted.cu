@@ -11,6 +11,9 @@
 
 using Pair = unsigned long long;  // as in cuda_order.cu
 
+// Floats that one instruction moves, of VEC.
+template <int VEC> constexpr int kFloats = VEC < 4 ? VEC : 4;
+
 // acc += the vector at `column` of the rows of gy that pairs[first, last) name; UNROLL in flight.
 template <int UNROLL, typename T, int VEC>
 __device__ __forceinline__ void add_rows(const T *gy, long long stride, const Pair *pairs,
@@ -41,6 +44,7 @@ template <typename T, int VEC, int PIECE, int UNROLL, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_pieces(const T *gy, const Pair *pairs, const int *starts, float *partials, int n,
                          int pieces, int vectors, int chunk, long long stride) {
+  constexpr int W = kFloats<VEC>;
   const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, pieces);
   if (!at.inside) return;
   const int first = int(at.row) * PIECE, last = min(first + PIECE, n);
@@ -55,7 +59,12 @@ __global__ void __launch_bounds__(BLOCK)
                              min(stop, last), acc);
     float *to = partials + ((at.row * 2 + side) * vectors + at.vector) * VEC;
 #pragma unroll
-    for (int j = 0; j < VEC; ++j) to[j] = acc[j];
+    for (int j = 0; j < VEC; j += W) {
+      kw::Vec<float, W> v;
+#pragma unroll
+      for (int i = 0; i < W; ++i) v[i] = acc[j + i];
+      kw::store(to + j, v);
+    }
   }
 }
 
@@ -64,6 +73,7 @@ __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_rows(const T *gy, const Pair *pairs, const int *starts, const float *partials,
                        T *gweight, long long rows, int vectors, int chunk, long long stride,
                        long long padding) {
+  constexpr int W = kFloats<VEC>;
   const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, rows);
   if (!at.inside) return;
   const int start = starts[at.row], stop = at.row == padding ? start : starts[at.row + 1];
@@ -77,7 +87,11 @@ __global__ void __launch_bounds__(BLOCK)
       const int side = start > piece * PIECE;  // it begins inside its first piece
       const float *from = partials + ((piece * 2ll + side) * vectors + at.vector) * VEC;
 #pragma unroll
-      for (int j = 0; j < VEC; ++j) acc[j] += from[j];
+      for (int j = 0; j < VEC; j += W) {
+        const kw::Vec<float, W> v = kw::load<float, W>(from + j);
+#pragma unroll
+        for (int i = 0; i < W; ++i) acc[j + i] += v[i];
+      }
     }
   }
   kw::store_once(gweight + (at.row * vectors + at.vector) * VEC, kw::from_float<T, VEC>(acc));

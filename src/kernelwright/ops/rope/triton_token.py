@@ -20,8 +20,8 @@ from .spec import same_order
 
 @triton.jit
 def _angles(
-    cos_ptr, sin_ptr, batch, t, pair, half, table_batch, table_token, table_step, base,
-    COMPUTED: tl.constexpr,
+    cos_ptr, sin_ptr, batch, t, pair, half, table_batch, table_token, base,
+    TABLE_STEP: tl.constexpr, COMPUTED: tl.constexpr,
 ):  # fmt: skip
     """cos and sin (1, pairs) of a token; of computed angles, cos_ptr holds positions."""
     row = batch * table_batch + t * table_token
@@ -33,7 +33,7 @@ def _angles(
         angle = ((turns - tl.floor(turns + 0.5)) * 6.283185307179586).to(tl.float32)
         cos, sin = tl.cos(angle), tl.sin(angle)
     else:
-        at = row + pair * table_step
+        at = row + pair * TABLE_STEP
         cos = tl.load(cos_ptr + at, mask=pair < half, other=0.0).to(tl.float32)
         sin = tl.load(sin_ptr + at, mask=pair < half, other=0.0).to(tl.float32)
     return cos, sin
@@ -41,7 +41,7 @@ def _angles(
 
 @triton.jit
 def _turn(
-    x_ptr, y_ptr, cos, sin, n_heads, half, n_dims, x_head, x_dim, y_head,
+    x_ptr, y_ptr, cos, sin, n_heads, half, n_dims, x_head, y_head, DIM: tl.constexpr,
     HEADS: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr, INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
     """The heads of one token; the pointers are its own."""
@@ -49,31 +49,32 @@ def _turn(
     if INTERLEAVED:
         dim = tl.arange(0, 2 * PAIRS)[None, :]
         inside = (head < n_heads) & (dim < 2 * half)
-        x = tl.load(x_ptr + head * x_head + dim * x_dim, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + head * x_head + dim * DIM, mask=inside, other=0.0).to(tl.float32)
         a, b = tl.split(tl.reshape(x, (HEADS, PAIRS, 2)))
         y = tl.reshape(tl.join(a * cos - b * sin, b * cos + a * sin), (HEADS, 2 * PAIRS))
         tl.store(y_ptr + head * y_head + dim, y.to(y_ptr.dtype.element_ty), mask=inside)
     else:
         pair = tl.arange(0, PAIRS)[None, :]
         inside = (head < n_heads) & (pair < half)
-        from_ptr, to_ptr = x_ptr + head * x_head + pair * x_dim, y_ptr + head * y_head + pair
+        from_ptr, to_ptr = x_ptr + head * x_head + pair * DIM, y_ptr + head * y_head + pair
         a = tl.load(from_ptr, mask=inside, other=0.0).to(tl.float32)
-        b = tl.load(from_ptr + half * x_dim, mask=inside, other=0.0).to(tl.float32)
+        b = tl.load(from_ptr + half * DIM, mask=inside, other=0.0).to(tl.float32)
         tl.store(to_ptr, (a * cos - b * sin).to(y_ptr.dtype.element_ty), mask=inside)
         tl.store(to_ptr + half, (b * cos + a * sin).to(y_ptr.dtype.element_ty), mask=inside)
     if REST > 0:
         dim = 2 * half + tl.arange(0, REST)[None, :]
         inside = (head < n_heads) & (dim < n_dims)
-        x = tl.load(x_ptr + head * x_head + dim * x_dim, mask=inside, other=0.0)
+        x = tl.load(x_ptr + head * x_head + dim * DIM, mask=inside, other=0.0)
         tl.store(y_ptr + head * y_head + dim, x, mask=inside)
 
 
 @triton.jit
 def rope_token(
     q_ptr, k_ptr, cos_ptr, sin_ptr, yq_ptr, yk_ptr, heads_q, heads_k, half, n_dims, tokens,
-    q_batch, q_head, q_token, q_dim, k_batch, k_head, k_token, k_dim,
+    q_batch, q_head, q_token, k_batch, k_head, k_token,
     yq_batch, yq_head, yq_token, yk_batch, yk_head, yk_token,
-    table_batch, table_token, table_step, base,
+    table_batch, table_token, base,
+    Q_DIM: tl.constexpr, K_DIM: tl.constexpr, TABLE_STEP: tl.constexpr,
     HEADS_Q: tl.constexpr, HEADS_K: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr,
     COMPUTED: tl.constexpr, INTERLEAVED: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
@@ -81,7 +82,7 @@ def rope_token(
     t = tl.program_id(0).to(tl.int64) % tokens
     pair = tl.arange(0, PAIRS)[None, :]
     cos, sin = _angles(
-        cos_ptr, sin_ptr, batch, t, pair, half, table_batch, table_token, table_step, base, COMPUTED
+        cos_ptr, sin_ptr, batch, t, pair, half, table_batch, table_token, base, TABLE_STEP, COMPUTED
     )
     if BACKWARD:
         sin = -sin
@@ -89,9 +90,9 @@ def rope_token(
     k_ptr += batch * k_batch + t * k_token
     yq_ptr += batch * yq_batch + t * yq_token
     yk_ptr += batch * yk_batch + t * yk_token
-    _turn(q_ptr, yq_ptr, cos, sin, heads_q, half, n_dims, q_head, q_dim, yq_head,
+    _turn(q_ptr, yq_ptr, cos, sin, heads_q, half, n_dims, q_head, yq_head, Q_DIM,
           HEADS_Q, PAIRS, REST, INTERLEAVED)  # fmt: skip
-    _turn(k_ptr, yk_ptr, cos, sin, heads_k, half, n_dims, k_head, k_dim, yk_head,
+    _turn(k_ptr, yk_ptr, cos, sin, heads_k, half, n_dims, k_head, yk_head, K_DIM,
           HEADS_K, PAIRS, REST, INTERLEAVED)  # fmt: skip
 
 
@@ -110,6 +111,10 @@ def _plan(config, given, results, args):
     computed = args["positions"] is not None
     table = args["positions" if computed else "cos"]
     constexprs = {
+        # as constants: loads are vectors where they are 1
+        "Q_DIM": x.stride(-1),
+        "K_DIM": y.stride(-1),
+        "TABLE_STEP": table.stride()[-1],
         "HEADS_Q": next_power_of_2(heads_q),
         "HEADS_K": next_power_of_2(y.shape[1]),
         "PAIRS": next_power_of_2(half),
@@ -118,8 +123,7 @@ def _plan(config, given, results, args):
         "INTERLEAVED": args["interleaved"],
         "BACKWARD": "gyq" in args,
     }
-    strides = [*_strides(x), x.stride(-1), *_strides(y), y.stride(-1)]
-    strides += [*_strides(same_order(x)), *_strides(same_order(y))]
+    strides = [s for t in (x, y, same_order(x), same_order(y)) for s in _strides(t)]
     launch = Launch(
         TritonKernel(rope_token, constexprs, num_warps=config["num_warps"]),
         grid=(batch * tokens, 1, 1),
@@ -128,7 +132,7 @@ def _plan(config, given, results, args):
             *(("positions", "positions") if computed else ("cos", "sin")),
             *results,
             *map(i32, (heads_q, y.shape[1], half, dims, tokens)),
-            *map(i64, (*strides, *table.stride()[:2], table.stride()[-1])),
+            *map(i64, (*strides, *table.stride()[:2])),
             f64("base"),
         ),
     )
