@@ -56,6 +56,24 @@ def new(op: str, into: Path | None = None) -> list[Path]:
     return written
 
 
+def spec(name: str, into: Path | None = None) -> Path:
+    """Write NAME.py, a spec that a kernel can be judged by, into a folder or the current one.
+
+    Raises:
+        CannotScaffold: the name does not do, or the file is there already.
+    """
+    name = name.removesuffix(".py")
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise CannotScaffold(f"--spec: {name!r} is no name of a Python file")
+    path = (into or Path()) / f"{name}.py"
+    if path.exists() or not path.parent.is_dir():
+        why = "is there already" if path.exists() else "is in no folder"
+        raise CannotScaffold(f"--spec: {path} {why}")
+    text = Template((TEMPLATES.parent / "spec.py.tmpl").read_text()).substitute(name=name)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def load(folder: Path) -> list[str]:
     """Import an operator's folder that stands outside the package; the operators it registers.
 

@@ -280,7 +280,7 @@ def _inputs(parameters: list[inspect.Parameter]) -> Callable[[Case, str], dict[s
 
 def _schema(parameters, reference, inputs, c: Case, path: Path) -> str:
     """From the reference's signature and from what it returns on the first case."""
-    listed = [f"{KINDS.get(p.annotation, 'Tensor')} {p.name}" for p in parameters]
+    listed = [f"{KINDS.get(p.annotation, 'Tensor')} {p.name}{_default(p)}" for p in parameters]
     try:
         made = inputs(replace(c, shape=tuple(min(s, 8) for s in c.shape)), "cpu")
         out = reference(**made)
@@ -294,6 +294,13 @@ def _schema(parameters, reference, inputs, c: Case, path: Path) -> str:
     many = len(out) if isinstance(out, tuple) else 1
     results = ", ".join("Tensor y" if many == 1 else f"Tensor y{i}" for i in range(many))
     return f"({', '.join(listed)}) -> ({results})"
+
+
+def _default(p: inspect.Parameter) -> str:
+    """A number's default, as a schema has it."""
+    if p.annotation not in (int, float, bool) or p.default is p.empty:
+        return ""
+    return f"={p.annotation(p.default)}"
 
 
 def _meta(v: Any) -> Any:
