@@ -551,7 +551,14 @@ def report(
 
 @app.command()
 def new(
-    op: Annotated[str, typer.Argument(metavar="OP", help="A Python name in lower case.")],
+    op: Annotated[
+        str | None,
+        typer.Argument(metavar="[OP]", help="A Python name in lower case.", show_default=False),
+    ] = None,
+    spec: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Instead: NAME.py, a spec to judge kernels by."),
+    ] = None,
     into: Annotated[
         Path | None,
         typer.Option(help="The folder to put it in; default: ops/ of this checkout."),
@@ -564,10 +571,22 @@ def new(
     Examples:
       kernelwright new squared_relu
       kernelwright new squared_relu --into . && kernelwright verify ./squared_relu
+      kernelwright new --spec my_spec && kernelwright judge my_kernel.py:fn --as my_spec.py
     """
+    if (op is None) == (spec is None):
+        raise _mistake("OP, --spec: name an operator or a spec, one of the two")
     with _output(as_json) as out:
         from kernelwright.workbench import scaffold
 
+        if spec is not None:
+            path = scaffold.spec(spec, into)
+            if as_json:
+                out.emit({"spec": path.stem, "files": [str(path)]})
+            else:
+                out.print(path)
+                out.print(f"next: kernelwright judge my_kernel.py:fn --as {path}")
+            return GOOD
+        assert op is not None
         written = scaffold.new(op, into)
         if as_json:
             out.emit({"operator": op, "files": [str(p) for p in written]})
