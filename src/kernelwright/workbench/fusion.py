@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 from kernelwright import ops
 from kernelwright.machine import clock, here, slug
 from kernelwright.ops.gelu import torch_rungs
+from kernelwright.ops.glu.torch_rungs import native_swiglu, native_swiglu_backward
 from kernelwright.toolchain import inductor
 
 from .bench import environment, new_run
@@ -151,9 +152,13 @@ def with_bias(x, bias):
     return ops.gelu(x + bias, "tanh")
 
 
+def biased_formula(x, bias):
+    return torch_rungs.native(x + bias, "tanh")
+
+
 @dataclass(frozen=True)
 class _Way:
-    """One way to compute an example: what is counted, and what is timed."""
+    """One way to compute an example: what is counted, and what is timed. Both take `inputs`."""
 
     example: str
     name: str
@@ -161,50 +166,65 @@ class _Way:
     call: Callable[[torch.device], Callable]
 
 
+def _counted(example: str, name: str, fn: Callable, arguments: int) -> _Way:
+    """A way that takes the first `arguments` of the inputs, and is timed as it is counted."""
+    return _Way(
+        example,
+        name,
+        lambda *given: count(fn, *given[:arguments]),
+        lambda device: lambda *given: fn(*given[:arguments]),
+    )
+
+
 def _ways() -> list[_Way]:
-    chain, biased = "gelu(x)", "gelu(x + bias)"
+    swiglu_backward = torch.ops.kernelwright.swiglu_backward
     return [
+        _counted("gelu(x)", "an operator a kernel", manual, 1),
+        _counted("gelu(x)", "kw.gelu", operator, 1),
+        _counted("gelu(x + bias)", "two kernels", with_bias, 2),
         _Way(
-            chain, "an operator a kernel", lambda x, b: count(manual, x), lambda d: _first(manual)
-        ),
-        _Way(chain, "kw.gelu", lambda x, b: count(operator, x), lambda d: _first(operator)),
-        _Way(biased, "two kernels", lambda x, b: count(with_bias, x, b), lambda d: with_bias),
-        _Way(
-            biased,
+            "gelu(x + bias)",
             "kw.gelu under torch.compile",
-            lambda x, b: fused(biased_formula, x, b),
-            lambda d: inductor.bind(with_bias, d),
+            lambda x, bias, *rest: fused(biased_formula, x, bias),
+            lambda device: _first_two(inductor.bind(with_bias, device)),
         ),
+        _counted("gelu(x + bias)", "kw.bias_gelu", lambda x, b: ops.bias_gelu(x, b, "tanh"), 2),
+        _counted("swiglu", "PyTorch's operators", _glu(native_swiglu), 4),
+        _counted("swiglu", "kw.swiglu", _glu(ops.swiglu), 4),
+        _counted("swiglu.backward", "PyTorch's operators", _glu(native_swiglu_backward, 3), 4),
+        _counted("swiglu.backward", "kw.swiglu", _glu(swiglu_backward, 3), 4),
     ]
 
 
-def biased_formula(x, bias):
-    return torch_rungs.native(x + bias, "tanh")
+def _first_two(fn: Callable) -> Callable:
+    return lambda x, bias, *rest: fn(x, bias)
 
 
-def _first(fn: Callable) -> Callable:
-    return lambda x, bias: fn(x)
+def _glu(fn: Callable, tensors: int = 2) -> Callable:
+    """A function of two or three activations, whichever stands for which, without the bias."""
+    return lambda x, bias, *more: fn(*(x, *more)[:tensors])
 
 
-def inputs(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """(x, bias) of GPT-2's MLP: 32 x 1024 tokens in bfloat16, 2 x 1024 on a CPU."""
+def inputs(device: torch.device) -> tuple[torch.Tensor, ...]:
+    """(x, bias, up, incoming gradient) of GPT-2's MLP: 32 x 1024 tokens in bfloat16, 2 x 1024 on a
+    CPU."""
     tokens = 32 * 1024 if device.type == "cuda" else 2 * 1024
-    x = torch.randn(tokens, 3072, dtype=torch.bfloat16, device=device)
-    return x, torch.randn(3072, dtype=torch.bfloat16, device=device)
+    x, up, gy = (torch.randn(tokens, 3072, dtype=torch.bfloat16, device=device) for _ in range(3))
+    return x, torch.randn(3072, dtype=torch.bfloat16, device=device), up, gy
 
 
 def rows(device: torch.device | None = None) -> list[Row]:
     """Each way's counts. No GPU is needed: the counts are of operators, not of launches."""
-    x, bias = inputs(device or torch.device("cpu"))
-    return [Row(w.example, w.name, w.work(x, bias)) for w in _ways()]
+    given = inputs(device or torch.device("cpu"))
+    return [Row(w.example, w.name, w.work(*given)) for w in _ways()]
 
 
 def measure(device: torch.device, limits: clock.Limits | None = None) -> list[Row]:
     """The counts, and beside them what this machine took: kernels seen, time with cold operands."""
     found = rows(device)
-    x, bias = inputs(device)
+    x, bias, *more = inputs(device)
     with clock.session(device):
-        sets = [(x.clone(), bias) for _ in range(clock.rotations(2 * x.nbytes, device))]
+        sets = [(x.clone(), bias, *more) for _ in range(clock.rotations(2 * x.nbytes, device))]
         calls = [way.call(device) for way in _ways()]
         timed = clock.measure(
             [
@@ -214,7 +234,7 @@ def measure(device: torch.device, limits: clock.Limits | None = None) -> list[Ro
             device,
             limits,
         )
-        seen = [kernels_seen(call, x, bias) if x.is_cuda else None for call in calls]
+        seen = [kernels_seen(call, x, bias, *more) if x.is_cuda else None for call in calls]
     out = []
     for row, kernels in zip(found, seen, strict=True):
         times = timed.times[f"{row.example}: {row.way}"]
