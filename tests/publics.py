@@ -55,6 +55,12 @@ def torch_rope(q, k, cos, sin):
     return one(q), one(k)
 
 
+def torch_add(norm, x, residual, *args):
+    """A sum and its norm, as the fused operators return them."""
+    h = x + residual
+    return norm(h, *args), h
+
+
 @dataclass(frozen=True)
 class Public:
     """A public function of tensors, and PyTorch's; `more`: shapes of further tensors, `rest`:
@@ -102,6 +108,24 @@ PUBLIC = {
     "sum dims": Public(lambda x: kw.sum(x, (0, -1)), lambda x: torch.sum(x, (0, -1))),
     "sum keepdim": Public(
         lambda x: kw.sum(x, 1, keepdim=True), lambda x: torch.sum(x, 1, keepdim=True)
+    ),
+    "layer_norm": Public(
+        lambda x, w, b: kw.layer_norm(x, w.shape, w, b),
+        lambda x, w, b: F.layer_norm(x, w.shape, w, b),
+        more=("columns", "columns"),
+    ),
+    "layer_norm without weight": Public(
+        lambda x: kw.layer_norm(x, x.shape[-1:]), lambda x: F.layer_norm(x, x.shape[-1:])
+    ),
+    "add_layer_norm": Public(
+        lambda x, w, b: torch.stack(kw.add_layer_norm(x, 1 - x * x, w.shape, w, b)),
+        lambda x, w, b: torch.stack(torch_add(F.layer_norm, x, 1 - x * x, w.shape, w, b)),
+        more=("columns", "columns"),
+    ),
+    "add_rms_norm": Public(
+        lambda x, w: torch.stack(kw.add_rms_norm(x, 1 - x * x, w.shape, w)),
+        lambda x, w: torch.stack(torch_add(F.rms_norm, x, 1 - x * x, w.shape, w)),
+        more=("columns",),
     ),
     "rms_norm": Public(
         lambda x, w: kw.rms_norm(x, w.shape, w),

@@ -11,7 +11,6 @@ from kernelwright.ops.dropout.philox import factor, kept, philox
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
-RMS_NORM = ("native", "triton_row")
 DROPOUT = ("native", "triton_philox")
 
 
@@ -40,103 +39,6 @@ def binds(monkeypatch):
 
     monkeypatch.setattr(binding, "launcher", counted)
     return seen
-
-
-# rms_norm: a saved statistic, several gradients
-
-
-@pytest.mark.parametrize("rung", RMS_NORM)
-@pytest.mark.parametrize("wants", ["x", "weight", "both"])
-def test_rms_norm_gives_the_gradients_that_are_wanted(rung, wants):
-    x, w = leaf(6, 40), leaf(40, seed=1)
-    x.requires_grad_(wants != "weight")
-    w.requires_grad_(wants != "x")
-    gy = randn(6, 40, seed=2)
-    with kw.use(rms_norm=rung):
-        y = kw.rms_norm(x, (40,), w, 1e-5)
-    y.backward(gy)
-    mine = x.grad, w.grad
-    x.grad = w.grad = None
-    expected = F.rms_norm(x, (40,), w, 1e-5)
-    expected.backward(gy)
-    torch.testing.assert_close(y, expected)
-    for got, want in zip(mine, (x.grad, w.grad), strict=True):
-        assert (got is None) == (want is None)
-        if want is not None:
-            torch.testing.assert_close(got, want)
-
-
-@pytest.mark.parametrize("rung", RMS_NORM)
-def test_rms_norm_without_weight(rung):
-    x = leaf(3, 4, 10)
-    with kw.use(rms_norm=rung):
-        (mine,) = torch.autograd.grad(kw.rms_norm(x, (10,)).square().sum(), x)
-    (theirs,) = torch.autograd.grad(F.rms_norm(x, (10,)).square().sum(), x)
-    torch.testing.assert_close(mine, theirs)
-
-
-@pytest.mark.parametrize("rung", RMS_NORM)
-def test_rms_norm_over_two_dimensions_with_a_strided_weight(rung):
-    x = leaf(5, 4, 6)
-    w = leaf(6, 4, seed=1)
-    with kw.use(rms_norm=rung):
-        mine = kw.rms_norm(x, (4, 6), w.t())
-        got = torch.autograd.grad(mine.square().sum(), (x, w))
-    theirs = F.rms_norm(x, (4, 6), w.t())
-    torch.testing.assert_close(mine, theirs)
-    torch.testing.assert_close(got, torch.autograd.grad(theirs.square().sum(), (x, w)))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_rms_norm_has_torchs_default_eps(dtype):
-    x = torch.full((2, 8), 1e-3, dtype=dtype, device=DEVICE)
-    torch.testing.assert_close(kw.rms_norm(x, (8,)), F.rms_norm(x, (8,)))
-
-
-def test_rms_norm_reads_eps_at_each_call(binds):
-    x = randn(2, 1031)
-    with kw.use(rms_norm="triton_row"):
-        a, b = kw.rms_norm(x, (1031,), eps=1e-6), kw.rms_norm(x, (1031,), eps=3.0)
-    assert binds == ["rms_norm"]
-    torch.testing.assert_close(a, F.rms_norm(x, (1031,), eps=1e-6))
-    torch.testing.assert_close(b, F.rms_norm(x, (1031,), eps=3.0))
-
-
-def test_rms_norm_gradients_of_each_sample():
-    x, w = randn(3, 5, 16), randn(16, seed=1)
-
-    def loss(w, x):
-        return kw.rms_norm(x, (16,), w).square().sum()
-
-    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(w, x)
-    torch.testing.assert_close(each, torch.stack([torch.func.grad(loss)(w, s) for s in x]))
-
-
-@pytest.mark.parametrize("weighted", [True, False])
-def test_rms_norm_compiles_whole(weighted):
-    x, w = leaf(4, 32), leaf(32, seed=1) if weighted else None
-    inputs = [t for t in (x, w) if t is not None]
-    y = kw.rms_norm(x, (32,), w)
-    z = fullgraph(lambda x, w: kw.rms_norm(x, (32,), w))(x, w)
-    assert torch.equal(y, z)
-    gradients = [torch.autograd.grad(t.square().sum(), inputs) for t in (y, z)]
-    torch.testing.assert_close(*gradients)
-
-
-def test_rms_norm_refuses_by_name():
-    x = randn(2, 8)
-    with pytest.raises(ValueError, match=r"normalized_shape: \(7,\) is not the end"):
-        kw.rms_norm(x, (7,))
-    with pytest.raises(ValueError, match="normalized_shape: must name"):
-        kw.rms_norm(x, ())
-    with pytest.raises(ValueError, match=r"weight: has shape \(7,\), should be \(8,\)"):
-        kw.rms_norm(x, (8,), randn(7))
-    with pytest.raises(TypeError, match=r"input: .* torch\.int32"):
-        kw.rms_norm(x.int(), (8,))
-    with pytest.raises(NotImplementedError, match="double backward"):
-        x = leaf(2, 8)
-        (g,) = torch.autograd.grad(kw.rms_norm(x, (8,)).square().sum(), x, create_graph=True)
-        g.sum().backward()
 
 
 # dropout: a seed is a tensor

@@ -24,8 +24,8 @@ __device__ __forceinline__ int cluster_rank() {
 //
 // A loop takes two boxes in turns, opened together by open_all. Once a box is full, expect() opens
 // it for the turn after the next, whose bytes may already be coming, and wait() is told its parity:
-// 0 for the first time a box is filled, then 1, 0, ... One box would not do: a block that has all of
-// a turn may send of the next while another still waits for the first.
+// 0 for the first time a box is filled, then 1, 0, ... One box would not do: a block that has all
+// of a turn may send of the next while another still waits for the first.
 struct Mailbox {
   unsigned long long barrier;
 

@@ -6,23 +6,31 @@
 namespace kw {
 
 // Which norm: T is the rows' type and W the parameters'; CENTER: layer_norm, which subtracts the
-// mean; ADD: forward, a residual is added first; backward, a gradient is added last.
-template <typename T_, typename W_, bool CENTER, bool ADD, bool WEIGHT, bool BIAS> struct Norm {
+// mean and may add a bias; ADD: forward, a residual is added first; backward, a gradient last.
+template <typename T_, typename W_, bool CENTER, bool ADD> struct Norm {
   using T = T_;
   using W = W_;
-  static constexpr bool kCenter = CENTER, kAdd = ADD, kWeight = WEIGHT, kBias = BIAS;
+  static constexpr bool kCenter = CENTER, kAdd = ADD;
 };
 
-// N parameters as floats.
+// Bits of a kernel's argument `given`: which parameters there are. Without a weight it is 1,
+// without a bias that is 0: a kernel for each combination would save next to nothing.
+constexpr int kWeight = 1, kBias = 2;
+
+// N parameters as floats, plus `offset`; `other` where there are none.
 template <int N, typename W>
-__device__ __forceinline__ void load_parameters(const W *p, float (&out)[N]) {
+__device__ __forceinline__ void load_or(const W *p, bool given, float offset, float other,
+                                        float (&out)[N]) {
   constexpr int kPiece = N < kVecWidth<W> ? N : kVecWidth<W>;
+#pragma unroll
+  for (int i = 0; i < N; i++) out[i] = other;
+  if (!given) return;
 #pragma unroll
   for (int i = 0; i < N; i += kPiece) {
     float piece[kPiece];
     to_float(load<W, kPiece>(p + i), piece);
 #pragma unroll
-    for (int j = 0; j < kPiece; j++) out[i + j] = piece[j];
+    for (int j = 0; j < kPiece; j++) out[i + j] = piece[j] + offset;
   }
 }
 
@@ -33,7 +41,8 @@ __device__ __forceinline__ void load_parameters(const W *p, float (&out)[N]) {
 template <typename N, int STEP, int VEC, int VECS>
 __device__ __forceinline__ void load_row(Vec<typename N::T, VEC> (&row)[VECS],
                                          const typename N::T *x, const typename N::T *r,
-                                         typename N::T *h, int first, int n_cols, bool live = true) {
+                                         typename N::T *h, int first, int n_cols,
+                                         bool live = true) {
   using T = typename N::T;
   Vec<T, VEC> more[VECS];
 #pragma unroll
@@ -109,7 +118,8 @@ template <int STEP, int VEC, int VECS> __device__ __forceinline__ int held(int f
 template <typename N, int STEP, int VEC, int VECS>
 __device__ __forceinline__ Moments moments(const Vec<typename N::T, VEC> (&x)[VECS], int first,
                                            int n_cols) {
-  if constexpr (!N::kCenter) return {0.0f, warp_reduce<Sum>(squares_about<STEP>(0.0f, x, first, n_cols))};
+  if constexpr (!N::kCenter)
+    return {0.0f, warp_reduce<Sum>(squares_about<STEP>(0.0f, x, first, n_cols))};
   const float sum = warp_reduce<Sum>(sum_of(x));
   const int count = held<STEP, VEC, VECS>(first - threadIdx.x % 32, n_cols);
   const float mean = count ? sum / count : 0.0f;
@@ -158,25 +168,19 @@ __device__ __forceinline__ Vec<typename N::T, VEC> normalise(const Vec<typename 
   to_float(x, y);
 #pragma unroll
   for (int i = 0; i < VEC; i++) {
-    y[i] = (N::kCenter ? y[i] - s.mean : y[i]) * s.rstd;
-    if constexpr (N::kWeight) y[i] *= w[i];
-    if constexpr (N::kBias) y[i] += b[i];
+    y[i] = (N::kCenter ? y[i] - s.mean : y[i]) * s.rstd * w[i];
+    if constexpr (N::kCenter) y[i] += b[i];
   }
   return from_float<typename N::T>(y);
 }
 
 // Weight (with its offset) and bias of a vector's columns.
 template <typename N, int VEC>
-__device__ __forceinline__ void parameters(const typename N::W *w, const typename N::W *b, int col,
-                                           int n_cols, float offset, float (&wf)[VEC],
-                                           float (&bf)[VEC]) {
-  if (col >= n_cols) return;
-  if constexpr (N::kWeight) {
-    load_parameters(w + col, wf);
-#pragma unroll
-    for (int i = 0; i < VEC; i++) wf[i] += offset;
-  }
-  if constexpr (N::kBias) load_parameters(b + col, bf);
+__device__ __forceinline__ void parameters(const typename N::W *w, const typename N::W *b,
+                                           int given, int col, int n_cols, float offset,
+                                           float (&wf)[VEC], float (&bf)[VEC]) {
+  load_or(w + col, (given & kWeight) && col < n_cols, offset, 1.0f, wf);
+  if constexpr (N::kCenter) load_or(b + col, (given & kBias) && col < n_cols, 0.0f, 0.0f, bf);
 }
 
 }  // namespace kw

@@ -15,7 +15,7 @@ template <typename N> struct Streams {
 
 // A thread's part of the parameters' gradients, over all rows that it meets.
 template <typename N, int VEC, int VECS> struct Gradients {
-  float weight[N::kWeight ? VECS : 1][VEC] = {}, bias[N::kBias ? VECS : 1][VEC] = {};
+  float weight[VECS][VEC] = {}, bias[N::kCenter ? VECS : 1][VEC] = {};
 };
 
 // Sums along a row: g xhat, and g.
@@ -57,16 +57,13 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
   }
 
   // One team writes the weights; the others read them after a barrier.
-  __device__ __forceinline__ void keep_weights(const typename N::W *w, float offset, bool writer) {
-    if constexpr (N::kWeight) {
-      if (!writer) return;
+  __device__ __forceinline__ void keep_weights(const typename N::W *w, int given, float offset) {
 #pragma unroll
-      for (int v = 0; v < VECS; v++) {
-        float f[VEC] = {};
-        if (column(v) < n_cols) load_parameters(w + column(v), f);
+    for (int v = 0; v < VECS; v++) {
+      float f[VEC];
+      load_or(w + column(v), (given & kWeight) && column(v) < n_cols, offset, 1.0f, f);
 #pragma unroll
-        for (int i = 0; i < VEC; i++) plane(v, i) = f[i] + offset;
-      }
+      for (int i = 0; i < VEC; i++) plane(v, i) = f[i];
     }
   }
 
@@ -109,9 +106,9 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
           read(i, v, s[i], gy, xhat, w);
 #pragma unroll
           for (int k = 0; k < VEC; k++) {
-            if constexpr (N::kWeight) g.weight[v][k] += gy[k] * xhat[k];
-            if constexpr (N::kBias) g.bias[v][k] += gy[k];
-            if constexpr (N::kWeight) gy[k] *= w[k];
+            g.weight[v][k] += gy[k] * xhat[k];
+            if constexpr (N::kCenter) g.bias[v][k] += gy[k];
+            gy[k] *= w[k];
             dot += gy[k] * xhat[k];
             if constexpr (N::kCenter) sum += gy[k];
           }
@@ -138,9 +135,8 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
           if constexpr (N::kAdd) to_float(*slot(i, 2, v), more);
 #pragma unroll
           for (int k = 0; k < VEC; k++) {
-            if constexpr (N::kWeight) gy[k] *= w[k];
             const float rest = N::kCenter ? xhat[k] * dot + sum : xhat[k] * dot;
-            gy[k] = s[i].rstd * gy[k] - rest;
+            gy[k] = s[i].rstd * (gy[k] * w[k]) - rest;
             if constexpr (N::kAdd) gy[k] += more[k];
           }
           store_if(gx + (row + i) * n_cols + column(v), column(v) < n_cols, from_float<T>(gy));
@@ -160,13 +156,11 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     to_float(*slot(i, 1, v), xhat);
 #pragma unroll
     for (int k = 0; k < VEC; k++) xhat[k] = (N::kCenter ? xhat[k] - s.mean : xhat[k]) * s.rstd;
-    if constexpr (N::kWeight) {
 #pragma unroll
-      for (int k = 0; k < VEC; k += kPlane) {
-        const auto some = load<float, kPlane>(&plane(v, k));
+    for (int k = 0; k < VEC; k += kPlane) {
+      const auto some = load<float, kPlane>(&plane(v, k));
 #pragma unroll
-        for (int j = 0; j < kPlane; j++) w[k + j] = some[j];
-      }
+      for (int j = 0; j < kPlane; j++) w[k + j] = some[j];
     }
   }
   static __device__ __forceinline__ void copy(V *to, const T *from) {
@@ -175,10 +169,14 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
   // For the copies of the flight's row i; later rows' may still be on their way.
   static __device__ __forceinline__ void wait(int i) {
     switch (ROWS - 1 - i) {
-      case 0: return copy_async_wait_all_but<0>();
-      case 1: return copy_async_wait_all_but<1>();
-      case 2: return copy_async_wait_all_but<2>();
-      default: return copy_async_wait_all_but<3>();
+      case 0:
+        return copy_async_wait_all_but<0>();
+      case 1:
+        return copy_async_wait_all_but<1>();
+      case 2:
+        return copy_async_wait_all_but<2>();
+      default:
+        return copy_async_wait_all_but<3>();
     }
   }
 };

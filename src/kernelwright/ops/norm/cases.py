@@ -32,8 +32,13 @@ def _bench(shapes, params):
 
 
 def _full(params, sweep):
+    """float16 differs from bfloat16 by its conversions: a few cases."""
+    half = (((5, 33), "contiguous"), ((4, 1000), "contiguous"), ((6, 40), "sliced"))
     return (
-        *adversarial(**params, sweep=sweep),
+        *adversarial(dtypes=(torch.float32, torch.bfloat16), **params),
+        *(case(shape, torch.float16, layout=layout, **params) for shape, layout in half),
+        *(case((4, 66), torch.float16, values=v, **params) for v in ("large", "nan", "inf")),
+        *_swept(params, sweep),
         *(case((3, 5000), d, **params) for d in FLOATS),
         *(case((300, 64), d, **params) for d in FLOATS),  # more rows than programs, backward
         *_bench(BENCH, params),
@@ -41,30 +46,31 @@ def _full(params, sweep):
     )
 
 
+def _swept(params, sweep):
+    """Further parameters, on a row that whole vectors fill."""
+    dtypes = torch.float32, torch.bfloat16
+    return tuple(case((4, 3, 64), d, **{**params, **more}) for more in sweep for d in dtypes)
+
+
 def _short(params, sweep):
     """For operators that are others with a flag: the flag, on a few shapes and every layout."""
+    empty = tuple(case(s, torch.float32, **params) for s in ((0,), (3, 0)))
     small = tuple(
         case(shape, d, **params)
         for shape, d in (
-            ((0,), torch.float32),
-            ((3, 0), torch.bfloat16),
             ((7,), torch.float32),
-            ((2, 3, 129), torch.bfloat16),
-            ((4, 1000), torch.float32),
-            ((4, 1000), torch.float16),
+            ((2, 3, 40), torch.float32),
+            ((4, 1000), torch.bfloat16),
+            ((5, 64), torch.float16),
             ((300, 64), torch.bfloat16),
         )
     )
-    laid_out = tuple(
-        case((6, 40), d, layout=layout, **params)
-        for d in (torch.float32, torch.bfloat16)
-        for layout in ("sliced", "permuted", "offset", "expanded")
-    )
+    layouts = ("sliced", "permuted", "offset", "expanded")
+    laid_out = tuple(case((6, 40), torch.float32, layout=x, **params) for x in layouts)
     spoiled = tuple(
-        case((4, 66), torch.float32, values=v, **params) for v in ("large", "nan", "inf")
+        case((5, 64), torch.float16, values=v, **params) for v in ("large", "nan", "inf")
     )
-    swept = tuple(case((5, 33), torch.bfloat16, **{**params, **extra}) for extra in sweep)
-    return (*small, *laid_out, *spoiled, *swept, *_bench(ADD_BENCH, params))
+    return (*empty, *small, *laid_out, *spoiled, *_swept(params, sweep), *_bench(ADD_BENCH, params))
 
 
 NO_WEIGHT, WIDE = {"weight": "none"}, {"weight": "float32"}

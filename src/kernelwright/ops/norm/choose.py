@@ -56,8 +56,8 @@ CLUSTER_CONFIGS_BACKWARD = (
     {"items": 16, "rows": 2, "blocks": 2, "waves": 1},
     {"items": 16, "rows": 2, "blocks": 8, "waves": 1},
     {"items": 16, "rows": 4, "blocks": 8, "waves": 4},
+    {"items": 16, "rows": 2, "blocks": 16, "waves": 1},
     {"items": 32, "rows": 2, "blocks": 4, "waves": 1},
-    {"items": 32, "rows": 1, "blocks": 8, "waves": 1},
 )
 
 

@@ -80,7 +80,7 @@ def cluster_backward(gpu, config, **args):
 
 
 def _kernel(name, c, *constants, cluster=1):
-    flags = (c.center, c.add, c.weight, c.bias)
+    flags = (c.center, c.add)
     norm = ", ".join([CTYPE[c.dtype], CTYPE[c.parameter_dtype], *(str(f).lower() for f in flags)])
     values = ", ".join(map(str, (c.width, *constants)))
     source = Path(__file__).parent / f"cuda_{name.rpartition('_')[2]}.cu"
@@ -88,7 +88,7 @@ def _kernel(name, c, *constants, cluster=1):
 
 
 def _forward(c, kernel, blocks, threads):
-    args = (*c.pointers, *c.numbers, f32("eps"), c.offset)
+    args = (*c.pointers, *c.numbers, f32("eps"), c.offset, c.given)
     return Plan((Launch(kernel, (blocks, 1, 1), args, (threads, 1, 1)),))
 
 
@@ -97,7 +97,7 @@ def _backward(c, kernel, walk, parts, blocks):
     first = Launch(
         kernel,
         (parts * blocks, 1, 1),
-        (*c.pointers, *c.numbers, c.offset),
+        (*c.pointers, *c.numbers, c.offset, c.given),
         (walk.threads, 1, 1),
         walk.shared,
     )
@@ -109,7 +109,7 @@ def _backward(c, kernel, walk, parts, blocks):
     second = Launch(
         CudaKernel(
             Path(__file__).parent / "cuda_parts.cu",
-            f"norm_bwd_parts<{CTYPE[c.parameter_dtype]}, {width}, {warps}>",
+            f"norm_bwd_parts<{CTYPE[c.parameter_dtype]}, {width}>",
         ),
         (cdiv(c.cols, 32 * width), len(c.parameters), 1),
         (*c.parts_and_sums, i64(parts), i64(c.cols)),

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(THREADS)
                    typename N::T *__restrict__ y, typename N::T *__restrict__ h,
                    float *__restrict__ means, float *__restrict__ rstds, long long n_rows,
                    long long n_cols_, long long x_stride, long long r_stride, float eps,
-                   float offset) {
+                   float offset, int given) {
   __shared__ kw::Moments parts[THREADS / 32];
   const int n_cols = static_cast<int>(n_cols_), first = threadIdx.x;
   const long long row = blockIdx.x;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int v = 0; v < VECS; v++) {
     const int col = (v * THREADS + first) * VEC;
     float wf[VEC], bf[VEC];
-    kw::parameters<N>(w, b, col, n_cols, offset, wf, bf);
+    kw::parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
     kw::store_if(y + row * n_cols + col, col < n_cols,
                  kw::normalise<N>(kw::again(kept[v]), s, wf, bf));
   }
@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                    const float *__restrict__ means, const float *__restrict__ rstds,
                    typename N::T *__restrict__ gx, float *__restrict__ gw_parts,
                    float *__restrict__ gb_parts, long long n_rows, long long n_cols_,
-                   long long gy_stride, long long gh_stride, long long x_stride, float offset) {
+                   long long gy_stride, long long gh_stride, long long x_stride, float offset,
+                   int given) {
   constexpr int kWarps = THREADS / 32;
   extern __shared__ uint4 dynamic_shared[];
   __shared__ float parts[2][ROWS][2][kWarps];  // of this turn and the next: one barrier a turn
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                                   gy_stride, gh_stride, x_stride, n_rows, n_cols};
   kw::Flight<N, VEC, VECS, THREADS, THREADS, ROWS> flight(dynamic_shared, first, n_cols);
   kw::Gradients<N, VEC, VECS> g;
-  flight.keep_weights(w, offset, true);
+  flight.keep_weights(w, given, offset);
 
   const long long step = static_cast<long long>(gridDim.x) * ROWS;
   long long row = static_cast<long long>(blockIdx.x) * ROWS;
@@ -86,8 +87,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     flight.gradients(gx, streams, row, step, s, sums);
   }
 
-  if constexpr (N::kWeight)
+  if (given & kw::kWeight)
     kw::store_part<THREADS>(g.weight, gw_parts + blockIdx.x * n_cols_, first, n_cols);
-  if constexpr (N::kBias)
-    kw::store_part<THREADS>(g.bias, gb_parts + blockIdx.x * n_cols_, first, n_cols);
+  if constexpr (N::kCenter)
+    if (given & kw::kBias)
+      kw::store_part<THREADS>(g.bias, gb_parts + blockIdx.x * n_cols_, first, n_cols);
 }

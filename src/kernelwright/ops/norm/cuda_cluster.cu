@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(THREADS)
                      typename N::T *__restrict__ y, typename N::T *__restrict__ h,
                      float *__restrict__ means, float *__restrict__ rstds, long long n_rows,
                      long long n_cols_, long long x_stride, long long r_stride, float eps,
-                     float offset) {
+                     float offset, int given) {
   constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER;
   __shared__ kw::Moments parts[kParts];
   __shared__ kw::Mailbox box;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int v = 0; v < VECS; v++) {
     const int col = (v * THREADS + first) * VEC;
     float wf[VEC], bf[VEC];
-    kw::parameters<N>(w, b, col, n_cols, offset, wf, bf);
+    kw::parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
     kw::store_if(y + row * n_cols + col, col < n_cols,
                  kw::normalise<N>(kw::again(kept[v]), s, wf, bf));
   }
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                      const float *__restrict__ means, const float *__restrict__ rstds,
                      typename N::T *__restrict__ gx, float *__restrict__ gw_parts,
                      float *__restrict__ gb_parts, long long n_rows, long long n_cols_,
-                     long long gy_stride, long long gh_stride, long long x_stride, float offset) {
+                     long long gy_stride, long long gh_stride, long long x_stride, float offset,
+                     int given) {
   constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER;
   extern __shared__ uint4 dynamic_shared[];
   __shared__ float parts[2][ROWS][2][kParts];
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                                   gy_stride, gh_stride, x_stride, n_rows, n_cols};
   kw::Flight<N, VEC, VECS, THREADS, THREADS, ROWS> flight(dynamic_shared, first, n_cols);
   kw::Gradients<N, VEC, VECS> g;
-  flight.keep_weights(w, offset, true);
+  flight.keep_weights(w, given, offset);
 
   const long long step = static_cast<long long>(gridDim.x / CLUSTER) * ROWS;
   long long row = static_cast<long long>(blockIdx.x / CLUSTER) * ROWS;
@@ -103,8 +104,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   }
 
   const long long part = blockIdx.x / CLUSTER;
-  if constexpr (N::kWeight)
+  if (given & kw::kWeight)
     kw::store_part<THREADS>(g.weight, gw_parts + part * n_cols_, first, n_cols);
-  if constexpr (N::kBias)
-    kw::store_part<THREADS>(g.bias, gb_parts + part * n_cols_, first, n_cols);
+  if constexpr (N::kCenter)
+    if (given & kw::kBias)
+      kw::store_part<THREADS>(g.bias, gb_parts + part * n_cols_, first, n_cols);
 }

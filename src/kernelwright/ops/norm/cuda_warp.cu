@@ -3,8 +3,8 @@
 // Idea: WIDTH lanes hold a row in registers and reduce it by shuffles: no barrier. Backward: a
 // fixed number of warps walk over the rows. cp.async brings the next ROWS rows to shared memory
 // while these are in work, so loads never wait for a reduction; each lane reads only what it copied
-// itself. Parts of gweight and gbias stay in registers to the end, where a block adds up its warps'.
-// Traffic: forward x read, y written once; backward gy, x read, gx written once.
+// itself. Parts of gweight and gbias stay in registers to the end, where a block adds up its
+// warps'. Traffic: forward x read, y written once; backward gy, x read, gx written once.
 // `triton_row` waits for its rows in the backward.
 // Limit: a lane's registers.
 #include "kw/norm.cuh"
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads)
                   typename N::T *__restrict__ y, typename N::T *__restrict__ h,
                   float *__restrict__ means, float *__restrict__ rstds, long long n_rows,
                   long long n_cols_, long long x_stride, long long r_stride, float eps,
-                  float offset) {
+                  float offset, int given) {
   const int n_cols = static_cast<int>(n_cols_), lane = threadIdx.x % WIDTH;
   const long long first =
       (blockIdx.x * static_cast<long long>(kThreads) + threadIdx.x) / WIDTH * ROWS;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int v = 0; v < VECS; v++) {
     const int col = (v * WIDTH + lane) * VEC;
     float wf[VEC], bf[VEC];
-    kw::parameters<N>(w, b, col, n_cols, offset, wf, bf);
+    kw::parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
       kw::store_if(y + (first + i) * n_cols + col, first + i < n_rows && col < n_cols,
@@ -65,15 +65,17 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                   const float *__restrict__ means, const float *__restrict__ rstds,
                   typename N::T *__restrict__ gx, float *__restrict__ gw_parts,
                   float *__restrict__ gb_parts, long long n_rows, long long n_cols_,
-                  long long gy_stride, long long gh_stride, long long x_stride, float offset) {
+                  long long gy_stride, long long gh_stride, long long x_stride, float offset,
+                  int given) {
   constexpr int kTeams = THREADS / WIDTH;
   extern __shared__ uint4 dynamic_shared[];
   const int n_cols = static_cast<int>(n_cols_);
   const int lane = threadIdx.x % WIDTH, team = threadIdx.x / WIDTH;
-  const kw::Streams<N> streams = {gy, gh, x, means, rstds, gy_stride, gh_stride, x_stride, n_rows, n_cols};
+  const kw::Streams<N> streams = {gy,        gh,        x,        means,  rstds,
+                                  gy_stride, gh_stride, x_stride, n_rows, n_cols};
   kw::Flight<N, VEC, VECS, WIDTH, THREADS, ROWS> flight(dynamic_shared, lane, n_cols);
   kw::Gradients<N, VEC, VECS> g;
-  flight.keep_weights(w, offset, team == 0);
+  if (team == 0) flight.keep_weights(w, given, offset);
   __syncthreads();
 
   // rows of a warp's teams follow each other, so that all its lanes make the same turns
@@ -95,8 +97,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 
   // each block's part: its teams' in order, through the memory that held their rows
   float *const all = reinterpret_cast<float *>(dynamic_shared);
-  if constexpr (N::kWeight)
-    kw::add_teams<VEC, VECS, WIDTH, THREADS>(g.weight, all, gw_parts + blockIdx.x * n_cols_, n_cols);
-  if constexpr (N::kBias)
-    kw::add_teams<VEC, VECS, WIDTH, THREADS>(g.bias, all, gb_parts + blockIdx.x * n_cols_, n_cols);
+  if (given & kw::kWeight)
+    kw::add_teams<VEC, VECS, WIDTH, THREADS>(g.weight, all, gw_parts + blockIdx.x * n_cols_,
+                                             n_cols);
+  if constexpr (N::kCenter)
+    if (given & kw::kBias)
+      kw::add_teams<VEC, VECS, WIDTH, THREADS>(g.bias, all, gb_parts + blockIdx.x * n_cols_,
+                                               n_cols);
 }

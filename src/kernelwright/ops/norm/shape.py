@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from kernelwright.contract import Scratch, TensorSpec, f32, i64, rows_view
+from kernelwright.contract import Scalar, Scratch, TensorSpec, f32, i32, i64, rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
 
@@ -62,6 +62,11 @@ class Call:
         views = [self.args.get(n) and rows_view(self.args[n].shape, self.args[n].strides)
                  for n in self.read]  # fmt: skip
         return tuple(v[2] if v else 0 for v in views)
+
+    @property
+    def given(self) -> Scalar:
+        """norm.cuh's bits of the parameters that there are."""
+        return i32(self.weight + 2 * self.bias)
 
     def _or(self, name, other) -> str:
         return name if self.args.get(name) is not None else other
@@ -175,7 +180,7 @@ def cluster_forward(c: Call, config) -> Shape | None:
 
 
 def _lanes(c: Call) -> Shape:
-    lanes = min(32, next_power_of_2(c.vectors))
+    lanes = min(32, max(8, next_power_of_2(c.vectors)))
     return Shape(cdiv(c.vectors, lanes), lanes)
 
 
@@ -233,8 +238,7 @@ def cluster_walk(gpu, c: BackwardCall, config) -> Walk | None:
 
 def _walk(gpu, c, config, shape, threads, blocks) -> Walk | None:
     """With the config's rows at once, or the power of two that shared memory holds."""
-    columns = shape.vectors * shape.threads * c.width
-    weights = 4 * columns if c.weight else 0
+    weights = 4 * shape.vectors * shape.threads * c.width
     slots = shape.vectors * threads * c.width * c.itemsize * (3 if c.add else 2)
     sums = 16 * shape.blocks * threads // 32  # of each row, of two turns
     room = (gpu.shared_per_block + SYSTEM) // blocks - SYSTEM - 256 - weights
