@@ -50,12 +50,13 @@ SWEEP = (
     {"at": 131_000},
     {"at": 131_000, "interleaved": True, "rotary": 16, "base": 500_000.0},
 )
+TWO = (torch.float32, torch.bfloat16)
 CASES = (
+    *(case((2, 4, 3, 40), d, kv=2) for d in FLOATS),
     *(
         case(shape, d, **params)
-        for d in FLOATS
+        for d in TWO
         for shape, params in (
-            ((2, 4, 3, 40), {"kv": 2}),
             ((1, 1, 1, 2), {}),
             ((1, 1, 1, 2), {"interleaved": True}),
             ((0, 2, 3, 8), {}),
@@ -65,21 +66,17 @@ CASES = (
             ((1, 2, 3, 96), {"rotary": 24}),
         )
     ),
-    *(
-        case((2, 4, 2, 32), d, **params)
-        for d in (torch.float32, torch.bfloat16)
-        for params in SWEEP
-    ),
+    *(case((2, 4, 2, 32), d, **params) for d in TWO for params in SWEEP),
     *(
         case((2, 4, 2, 32), d, layout=layout)
-        for d in FLOATS
+        for d in TWO
         for layout in ("sliced", "permuted", "offset", "expanded")
     ),
-    *(case((2, 4, 2, 32), d, values=v) for d in FLOATS for v in ("large", "nan", "inf")),
+    *(case((2, 4, 2, 32), d, values=v) for d in TWO for v in ("large", "nan", "inf")),
     *(
         case(shape, d, use="bench", label=label, memory="bthd", tables="same", **params)
         for shape, params, label in BENCH
-        for d in (torch.bfloat16, torch.float32)
+        for d in TWO
     ),
     case((4, 32, 2048, 128), torch.float16, use="bench", memory="bthd", tables="same", kv=8),
     case(
