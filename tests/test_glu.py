@@ -12,7 +12,7 @@ from kernelwright.dispatch import ladder, launcher, plan_of, specs_of, unsupport
 from kernelwright.ops.bias_gelu import shape as bias_shape
 from kernelwright.ops.glu import choose
 from kernelwright.ops.glu.shape import rows_of
-from kernelwright.workbench import fusion
+from kernelwright.workbench import fusion, tables
 from publics import DEVICE, randn, with_gradients
 
 BF16 = torch.bfloat16
@@ -124,3 +124,11 @@ def test_one_pass_counts_fewer_accesses():
     assert counted["swiglu", "kw.swiglu"] == 3
     assert counted["swiglu.backward", "PyTorch's operators"] == 11
     assert counted["swiglu.backward", "kw.swiglu"] == 5
+
+
+def test_the_table_of_an_example_has_its_rows_only():
+    text = tables.render("fusion swiglu", [])
+    assert text.count("\n| swiglu") == 4
+    assert "gelu(x)" not in text
+    with pytest.raises(ValueError, match="table:fusion relu: no example begins so"):
+        tables.render("fusion relu", [])

@@ -7,7 +7,7 @@ A marker names its table:
 
     <!-- table:operators -->            every operator, in means over its cases
     <!-- table:fusion -->               what one kernel saves over several
-    <!-- table:fusion swiglu -->        the same for the examples of one name
+    <!-- table:fusion swiglu -->        the same for the examples that begin so
     <!-- table:host -->                 what a call of a public function costs the host
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
@@ -57,8 +57,8 @@ def render(name: str, found: list[Record]) -> str:
     kind, *rest = name.split()
     if kind == "operators" and not rest:
         return operators(found)
-    if kind == "fusion" and len(rest) <= 1:
-        return _fusion(found, *rest)
+    if kind == "fusion":
+        return _fusion(found, " ".join(rest))
     if kind == "host" and not rest:
         return _host(found)
     if not rest and kind in {x.name for x in ladders()}:
@@ -68,7 +68,8 @@ def render(name: str, found: list[Record]) -> str:
     if kind == "cases" and len(rest) == 1:
         return _cases(found, rest[0])
     raise ValueError(
-        f"table:{name}: there are table:operators, fusion [NAME], host, ladder OP [CASE], cases OP"
+        f"table:{name}: there are table:operators, fusion [EXAMPLE], host, ladder OP [CASE], "
+        "cases OP"
     )
 
 
@@ -111,9 +112,12 @@ def _over_native(row: Row, table: Table) -> float | None:
 def _fusion(found: list[Record], name: str = "") -> str:
     """Kernels and accesses as counted here, the kernels that the profiler saw and the time, of
     the examples whose name begins with `name`."""
+    counted = [r for r in fusion.rows() if r.example.startswith(name)]
+    if not counted:
+        raise ValueError(f"table:fusion {name}: no example begins so")
     timed = {(r.case, r.rung): r for r in found if r.operator == "fusion" and r.cold}
     rows = [["", "kernels", "tensors read or written", "on the H200", ""]]
-    for row in (r for r in fusion.rows() if r.example.startswith(name)):
+    for row in counted:
         record = timed.get((row.example, row.way))
         cold = microseconds(records.median(record.cold)) if record else "no record"
         counts = [str(row.work.kernels), str(row.work.accesses)]
