@@ -3,7 +3,7 @@
 On every case A, B and A once more (the control) are sampled in rounds of random order. The
 verdict is of B: how many times as fast it is as A by the median of the paired ratios, with a
 bootstrap 95% interval; a difference below twice what the control differs from A is "same", and
-what neither the interval nor the SM clocks decide is "ambiguous".
+what the interval, the SM clocks or an unsteady control leave open is "ambiguous".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from .trial import Expected, all_results, copy_of, expected, map_tensors
 #: Verdicts on a case from the one that decides the whole down, and the exit code of each.
 EXITS = {"wrong": 5, "error": 5, "slower": 1, "ambiguous": 4, "faster": 0, "same": 0}
 NOTHING = 3
+#: Where A differs from itself by more than this, as a part, "same" would say nothing.
+UNSTEADY = 0.1
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,9 @@ def judged(a, b, control, *, clock_spread: float = 0.0) -> dict[str, Any]:
     found = stats.compare(
         b, a, noise=stats.noise(a, control), clock_spread=clock_spread
     )  # of B: the ratio is A's time over B's
-    medians = {"a_us": stats.median(a), "b_us": stats.median(b)}
-    return {**asdict(found), **medians}
+    if found.verdict == "same" and found.noise > UNSTEADY:
+        found = replace(found, verdict="ambiguous")
+    return {**asdict(found), "a_us": stats.median(a), "b_us": stats.median(b)}
 
 
 def _bound(side: Side, args: dict[str, Any]) -> Bound:

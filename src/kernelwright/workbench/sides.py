@@ -21,6 +21,7 @@ from typing import Any
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import Ladder, Rung
 from kernelwright.dispatch import UnknownOperator, ladder, ladders
+from kernelwright.dispatch.proof import _stripped as stripped
 from kernelwright.machine import here
 
 from . import commit
@@ -90,15 +91,20 @@ def changed(a: str, b: str) -> list[str]:
     """Operators that both packages have and whose rungs' sources, selection or tables differ."""
     theirs = {x.name: _fingerprint(b, x) for x in _dispatch(b).ladders()}
     ours = {x.name: _fingerprint(a, x) for x in _dispatch(a).ladders()}
-    return [x.name for x in ladders() if x.name in ours and theirs.get(x.name, "") != ours[x.name]]
+    return [
+        x.name
+        for x in ladders()
+        if x.name in ours and x.name in theirs and theirs[x.name] != ours[x.name]
+    ]
 
 
-def _fingerprint(package: str, lad: Any) -> list[str | bytes]:
-    folder: Path = lad.folder
-    beside = (folder / "__init__.py", folder / "choose.py", *sorted(folder.glob("tuned/*.json")))
-    hashes = [_dispatch(package).source_hash(lad, r) for r in lad.rungs]
-    texts = [p.read_text(encoding="utf-8") for p in beside]
-    return [*hashes, *(t.replace(package, THIS) for t in texts)]
+def _fingerprint(package: str, lad: Any) -> list[str]:
+    """What decides an operator's kernels and which of them serves, comments left out."""
+    sources = importlib.import_module(f"{package}.dispatch.proof").sources
+    files = {path for rung in lad.rungs for path in sources(lad, rung)}
+    files |= {lad.folder / "__init__.py", lad.folder / "choose.py"}
+    texts = [stripped(path).replace(package, THIS) for path in sorted(files)]
+    return [*texts, *(p.read_text(encoding="utf-8") for p in sorted(lad.folder.glob("tuned/*")))]
 
 
 def of_rung(name: str, lad: Ladder, rung: Rung | None, package: str = THIS) -> Side:
