@@ -9,8 +9,10 @@
 #include "kw/gelu.cuh"
 #include "kw/map.cuh"
 
-template <bool TANH> KW_FORMULA(Gelu, 1, 1, y[0] = kw::gelu<T, TANH>(x[0]))
-template <bool TANH> KW_FORMULA(GeluBackward, 2, 1, y[0] = x[0] * kw::gelu_slope<T, TANH>(x[1]))
+template <bool TANH>
+KW_FORMULA(Gelu, 1, 1, y[0] = kw::gelu<T, TANH>(x[0]))
+template <bool TANH>
+KW_FORMULA(GeluBackward, 2, 1, y[0] = x[0] * kw::gelu_slope<T, TANH>(x[1]))
 
 template <typename T, bool TANH, int BLOCK, int UNROLL, bool STREAM>
 __global__ void __launch_bounds__(BLOCK) gelu_fwd_vec16(T *x, T *y, long long n) {
