@@ -28,10 +28,10 @@ def torch_dropout(x, p):
 
 
 def looked_up(weight, embedding):
-    """The rows of a table (*, V, D) read as (rows, D), some of them twice, one of them padding."""
+    """The rows of a table (*, V, D) read as (rows, D), some of them twice."""
     weight = weight.reshape(-1, weight.shape[-1])
     indices = torch.arange(weight.shape[0] + 3, device=weight.device).remainder(weight.shape[0])
-    return embedding(indices.view(1, -1), weight, padding_idx=1)
+    return embedding(indices.view(1, -1), weight)
 
 
 def rotated(x, rope):
@@ -53,6 +53,15 @@ def torch_rope(q, k, cos, sin):
         return torch.cat(((x * cos + torch.cat((-b, a), -1) * sin).to(rest.dtype), rest), -1)
 
     return one(q), one(k)
+
+
+def torch_layer_norm(x, shape, w=None, b=None):
+    """F.layer_norm with statistics in float32, which PyTorch keeps in 16 bits on a CPU."""
+    if x.is_cuda or x.itemsize > 2:
+        return F.layer_norm(x, shape, w, b)
+    return F.layer_norm(x.float(), shape, *(p if p is None else p.float() for p in (w, b))).to(
+        x.dtype
+    )
 
 
 def torch_add(norm, x, residual, *args):
@@ -111,15 +120,15 @@ PUBLIC = {
     ),
     "layer_norm": Public(
         lambda x, w, b: kw.layer_norm(x, w.shape, w, b),
-        lambda x, w, b: F.layer_norm(x, w.shape, w, b),
+        lambda x, w, b: torch_layer_norm(x, w.shape, w, b),
         more=("columns", "columns"),
     ),
     "layer_norm without weight": Public(
-        lambda x: kw.layer_norm(x, x.shape[-1:]), lambda x: F.layer_norm(x, x.shape[-1:])
+        lambda x: kw.layer_norm(x, x.shape[-1:]), lambda x: torch_layer_norm(x, x.shape[-1:])
     ),
     "add_layer_norm": Public(
         lambda x, w, b: torch.stack(kw.add_layer_norm(x, 1 - x * x, w.shape, w, b)),
-        lambda x, w, b: torch.stack(torch_add(F.layer_norm, x, 1 - x * x, w.shape, w, b)),
+        lambda x, w, b: torch.stack(torch_add(torch_layer_norm, x, 1 - x * x, w.shape, w, b)),
         more=("columns", "columns"),
     ),
     "add_rms_norm": Public(

@@ -112,7 +112,7 @@ def test_each_sequence_of_a_batch_has_positions_of_its_own():
 @pytest.mark.parametrize("base", [10_000.0, 500_000.0])
 def test_computed_angles_are_right_at_every_distance(rung, base):
     """Each cosine and sine within 3 ulp of 1, at up to 2^24 tokens: float32's product of position
-    and frequency would be off by half a turn."""
+    and frequency would be off by a radian."""
     positions = torch.tensor([0, 1, 2047, 131_071, 1_000_003, 2**24 - 1], device=DEVICE)
     q = torch.zeros(1, 1, len(positions), 128, device=DEVICE)
     q[..., :64] = 1.0  # so that the result is (cos, sin)

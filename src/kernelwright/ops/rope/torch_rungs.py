@@ -6,7 +6,7 @@ from .spec import angle_tables, turned
 
 
 def manual(q, k, cos, sin, positions, base, rotary_dim, interleaved):
-    """A kernel an operator: four products, two sums and two joins for each of q and k."""
+    """A kernel an operator: for q as for k four products, two sums, two joins, two conversions."""
     cos, sin = _wide(cos, sin, positions, base, rotary_dim, q.dtype)
     return tuple(_manual(x, cos, sin, rotary_dim, interleaved) for x in (q, k))
 
