@@ -198,7 +198,7 @@ class _Judging:
         self.launch, self.what, self.limits, self.stack = launch, what, limits, stack
         self.device = here()
         self.facts: dict[str, Any] = {}
-        self.deaths = 0
+        self.deaths, self.dead = 0, False
 
     def open(self, box: Box | None = None) -> None:
         """Start a process, unless there is one, and load the function into it."""
@@ -234,6 +234,8 @@ class _Judging:
             if self.deaths >= REVIVALS:
                 left_out[f"its process ended {REVIVALS} times"] += 1
                 continue
+            if self.dead:
+                self._revive()
             self.on_case(case)
             outcomes.append(self._case(case, case in thorough, checked, again))
         return Verdict(
@@ -252,6 +254,9 @@ class _Judging:
 
     def described(self, verdict: Verdict) -> Verdict:
         """The verdict with what a kernel that is right costs and compiles to."""
+        if self.dead:
+            gone = "not asked: its process has ended"
+            return replace(verdict, no_kernels=gone, no_costs=gone)
         probe = next((c for c in self._probes() if c.id in {o.case for o in verdict.passed}), None)
         if probe is None:
             none = "not asked: it is right on no input of some size"
@@ -382,7 +387,7 @@ class _Judging:
             why, lines = str(e).strip().splitlines()[0], e.lines
         except Died as e:
             outcome, why = "error", str(e)
-            self._revive()
+            self.deaths, self.dead = self.deaths + 1, True
         worst = max(trial.verdicts, key=usage, default=None)
         return CaseOutcome(
             case.id, outcome, check, why, lines, case.numel, worst, command, capture, thorough
@@ -390,7 +395,7 @@ class _Judging:
 
     def _revive(self) -> None:
         """A new process after the old one has ended."""
-        self.deaths += 1
+        self.dead = False
         self.open()
 
 

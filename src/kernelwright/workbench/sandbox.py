@@ -218,8 +218,11 @@ class Process:
                 self._end(f"answered {size} bytes")
                 raise OSError
             answer = json.loads(self._take(size, end))
-        except (OSError, ValueError) as e:
-            raise Died(self._reason() or f"its answer cannot be read: {e}") from None
+        except OSError:
+            raise Died(self._reason()) from None
+        except ValueError as e:
+            self._end(f"its answer cannot be read: {e}")
+            raise Died(self._why) from None
         if not isinstance(answer, dict) or not answer.keys() <= {"ok", "error"}:
             self._end("its answer is none")
             raise Died(self._why)
@@ -268,6 +271,8 @@ class Process:
 
     def said(self) -> str:
         """The end of what the user's code printed."""
+        if not self.folder.exists():
+            return ""
         with (self.folder / "output").open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4000))
             return file.read().decode(errors="replace")

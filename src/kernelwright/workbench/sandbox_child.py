@@ -53,6 +53,7 @@ class Child:
         self.fn: Callable[..., Any] | None = None
         self.runs: dict[int, tuple[Any, ...]] = {}
         self.captured: dict[int, Any] = {}
+        self.languages: set[str] = set()
         self.interpreted: Any = None
         self.round: Callable[[], Any] = lambda: None
         self.first: tuple[list[Any], dict[str, Any]] = ([], {})
@@ -141,19 +142,21 @@ class Child:
         """
         self.watch.restore()
         self.loaded += 1
+        before = _imported()
         if "launch" in kind:
             fn = self._cuda_function(path, name, **kind["launch"])
         else:
             fn = _function(_module(path, f"judged_{self.loaded}"), path, name)
         fn = fn() if make else fn
-        if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
+        self.languages |= _imported() - before  # torch imports some of them itself, later
+        if "triton" in self.languages:
             self._watch_interpreter()
         self.fn = fn
         if "autograd" in kind:
             self.fn = _differentiated(fn, **kind["autograd"])
         return {
             "parameters": _parameters(fn),
-            "languages": [n for n in LANGUAGES if n in sys.modules],
+            "languages": sorted(self.languages),
             "replaced": self.watch.replaced(),
         }
 
@@ -171,6 +174,8 @@ class Child:
 
         from .sandbox_kernels import Interpreted
 
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            return
         toolchain.prepare("triton")
         self.interpreted = self.interpreted or Interpreted()
 
@@ -340,7 +345,7 @@ class Child:
             return {"kernels": self.fn.kernels(arch)}
         if self.interpreted is not None:
             return {"launches": list(self.interpreted.launches.values())}
-        if "triton" in sys.modules:
+        if "triton" in sys.modules and self.cuda:
             return {"kernels": sandbox_kernels.triton_kernels()}
         return {}
 
@@ -367,7 +372,7 @@ class Child:
         before = launched()
         work = count(call)
         ours = launched() - before
-        opaque = ours or any(n in sys.modules for n in LANGUAGES)
+        opaque = ours or self.languages
         if hasattr(fn, "launches"):  # a .cu: what runs it here is no part of it
             work = replace(work, kernels=0)
         answer = {"launches": work.kernels + ours, "moved": None if opaque else work.bytes}
@@ -401,6 +406,10 @@ class _Poisoned(TorchDispatchMode):
                 return made
             return self.guard.empty("torch.empty", spec, made.device, result=False)
         return made
+
+
+def _imported() -> set[str]:
+    return {n for n in LANGUAGES if n in sys.modules}
 
 
 def _function(module: Any, path: str, name: str) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -123,6 +124,7 @@ def with_gradients(subject: Subject) -> Subject:
 
     results = ", ".join(f"Tensor g{n}" for n in wanted)
     listed = op.schema.rsplit("->", 1)[0].strip()[1:-1]
+    listed = re.sub(r"=(\[[^]]*\]|[^,]*)", "", listed)  # no argument without default behind one
     made = Operator(
         name=f"{op.name}.autograd",
         schema=f"({listed}, Tensor grad_{op.results[0]}) -> ({results})",

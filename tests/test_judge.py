@@ -1,0 +1,364 @@
+"""judge: what it says of users' kernels, how it keeps them apart, how it answers mistakes."""
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelwright import cli
+from kernelwright.contract import case
+from kernelwright.machine import here
+from kernelwright.workbench import judge_times, scaffold, show_judge
+from kernelwright.workbench.judge import judge, judge_all
+from kernelwright.workbench.launch_file import LaunchFile, plan_of
+from kernelwright.workbench.sandbox import Arena, Box, Died, Failed, Limits, Process
+from kernelwright.workbench.sandbox_place import There
+from kernelwright.workbench.subject import subject_of
+from kernelwright.workbench.terminal import Mistake
+
+FOLDER = Path(__file__).parent / "judged"
+USER = FOLDER / "user.py"
+SMALL = "5x33-f32-dim=-1"
+GPU = torch.cuda.is_available()
+QUICK = Limits(call_s=60)
+
+
+@pytest.fixture(scope="module")
+def box():
+    with Box(here(), limits=QUICK) as made:
+        yield made
+
+
+def judged(name, box, what="softmax", cases=(SMALL,), **how):
+    how = {"describe": False, **how}
+    return judge(f"{USER}:{name}", what, cases=list(cases), box=box, **how)
+
+
+# right or wrong
+
+
+@pytest.mark.parametrize("name", ["softmax", "last_dim", "keywords", "several_kernels"])
+def test_right_however_it_is_called(name, box):
+    verdict = judged(name, box)
+    assert (verdict.outcome, verdict.exit_code) == ("right", 0), verdict.smallest
+    assert verdict.held == ({"dim": -1} if name == "last_dim" else {})
+
+
+def test_an_argument_that_it_does_not_take_leaves_cases_out(box):
+    softmax = subject_of("softmax")
+    few = tuple(softmax.operator.case(i) for i in (SMALL, "5x33-f32-dim=-2"))
+    subject = replace(softmax, operator=replace(softmax.operator, cases=few))
+    verdict = judge(f"{USER}:last_dim", subject, box=box, describe=False)
+    assert verdict.left_out == {"it takes no dim: only cases with dim=-1": 1}
+
+
+def test_a_refusal_in_words_is_no_failure_and_no_success(box):
+    verdict = judged("picky", box, cases=(SMALL, "5x33-f16-dim=-1"))
+    assert verdict.outcome == "right"
+    assert [o.why for o in verdict.refused] == ["ValueError: x: must be float32, is torch.float16"]
+    nothing = judged("never", box)
+    assert (nothing.outcome, nothing.exit_code) == ("nothing", 3)
+
+
+def test_what_it_raises_is_shown_with_its_own_lines(box):
+    found = judged("raises_in_a_helper", box).smallest
+    assert (found.outcome, found.why) == ("error", "ArithmeticError: no softmax today")
+    assert [re.sub(r".*/(\w+\.py):\d+", r"\1", line) for line in found.lines] == [
+        "user.py: return _helper(x)",
+        'user.py: raise ArithmeticError("no softmax today")',
+    ]
+
+
+def test_the_same_values_come_back_by_seed(box):
+    first = judged("forgets_the_sum", box, "softmax.backward")
+    assert first.smallest.check == "value"
+    again = judged("forgets_the_sum", box, "softmax.backward", seed=first.seed)
+    other = judged("forgets_the_sum", box, "softmax.backward")
+    assert again.smallest.worst == first.smallest.worst != other.smallest.worst
+
+
+def test_a_backward_and_gradients_through_autograd(box):
+    assert judged("softmax_backward", box, "softmax.backward").outcome == "right"
+    assert judged("softmax", box, autograd=True).outcome == "right"
+    assert judged("wrong_gradient", box).outcome == "right"
+    wrong = judged("wrong_gradient", box, autograd=True)
+    assert (wrong.operator, wrong.smallest.check) == ("softmax.autograd", "value")
+    assert wrong.smallest.command.startswith(f"kernelwright judge {USER}:wrong_gradient --as soft")
+
+
+def test_the_smallest_failing_case_is_said(box):
+    cases = ("2x3x129-f32-dim=-1", "5x33-f32-dim=-1", "4x1000-f32-dim=-1")
+    verdict = judged("wrong_gradient", box, autograd=True, cases=cases)
+    assert verdict.smallest.case == SMALL and len(verdict.failures) == 3
+
+
+# apart
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "why"),
+    [
+        ("hangs", Limits(call_s=0.5), "took longer than its time limit"),
+        ("crashes", QUICK, "ended by SIGABRT"),
+        ("eats_memory", Limits(memory=1 << 29), "took more than its 512 MiB of memory"),
+        ("answers_nonsense", QUICK, "cannot be read"),
+    ],
+)
+def test_a_process_that_ends_is_a_verdict(name, limits, why):
+    softmax = subject_of("softmax").operator.case(SMALL)
+    subject = subject_of("softmax")
+    subject = replace(subject, operator=replace(subject.operator, cases=(softmax,)))
+    verdict = judge(f"{USER}:{name}", subject, limits=limits, describe=False)
+    assert verdict.exit_code == 1 and why in verdict.smallest.why, verdict.smallest
+
+
+def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "of the user")
+    device = torch.device("cpu")
+    with Box(device, limits=QUICK) as box:
+        box.load(USER, "tells")
+        softmax = subject_of("softmax")
+        place = There(box, softmax.operator, lambda args: {"listed": [*args.values()], "named": {}})
+        args = softmax.of(softmax.operator.inputs(softmax.operator.case(SMALL), "cpu"))
+        with pytest.raises(Failed, match="ValueError") as e:
+            place.run(place.fence(args))
+        said, folder = e.value.message, box.process.folder
+        assert "'SECRET_TOKEN': ''" in said and f"{folder}/home" in said
+        assert f"'TRITON_CACHE_DIR': '{folder}/triton_cache_dir'" in said
+        assert folder.stat().st_mode & 0o777 == 0o700
+        pid = box.process.pid
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_what_a_file_prints_or_exits_with_is_told(box):
+    found = judged("leaves", box).smallest
+    assert (found.outcome, found.why) == ("error", "SystemExit: 7")
+
+
+def test_a_closed_process_cannot_be_asked():
+    arena = Arena(torch.device("cpu"), 1 << 20)
+    process = Process(torch.device("cpu"), QUICK, arena, interpret=True)
+    process.close()
+    with pytest.raises(Died):
+        process.ask("start")
+
+
+def test_blocks_of_the_arena_move_on_and_come_back():
+    arena, mine = Arena(torch.device("cpu"), 4096), []
+    first = arena.empty(128, torch.float32, mine)
+    second = arena.empty(128, torch.float32, mine)
+    assert second.storage_offset() == first.storage_offset() + 128
+    arena.release(mine)
+    third = arena.empty(128, torch.float32, [])
+    assert third.storage_offset() == 256  # not at once where another was
+    with pytest.raises(MemoryError, match="used up"):
+        arena.empty(4096, torch.float32, [])
+    arena.close()
+
+
+# mistakes
+
+
+@pytest.mark.parametrize(
+    ("target", "how", "message"),
+    [
+        ("nowhere.py:fn", {}, "nowhere.py:fn: there is no file nowhere.py"),
+        (f"{USER}", {}, "name the function too"),
+        (f"{USER}:nope", {}, "user.py has no 'nope'; it has .*softmax"),
+        (f"{USER}:number", {}, "number in user.py is a int, no function"),
+        (f"{USER}:five", {}, r"it needs 5 arguments \(a, b, c, d, e\); softmax gives 2 \(x, dim\)"),
+        (f"{FOLDER / 'broken.py'}:fn", {}, "ModuleNotFoundError.*\n .*broken.py:\\d: import"),
+        (f"{FOLDER / 'rows.cu'}:row_sum", {"what": "sum"}, "--launch: how is rows.cu launched"),
+        (f"{USER}:softmax", {"cases": ["3x4"]}, "--case: softmax has no case '3x4'; it has"),
+        (f"{USER}:softmax", {"what": "nowhere.py"}, "--as: there is no file nowhere.py"),
+        (f"{USER}:softmax", {"what": f"{USER}"}, "has no function `reference`"),
+        (f"{USER}:softmax", {"backward": "x", "autograd": True}, "the one or the other"),
+        (f"{USER}:softmax", {"what": "sum", "backward": "x"}, "sum has no backward operator"),
+    ],
+)
+def test_a_mistake_is_said_in_words(target, how, message, box):
+    with pytest.raises(Mistake, match=message):
+        judge_all(target, how.pop("what", "softmax"), box=box, **how)
+
+
+def test_the_command_line(capfd, tmp_path):
+    page = tmp_path / "verdict.html"
+    arguments = ["judge", f"{USER}:never", "--as", "softmax", "--case", SMALL]
+    with pytest.raises(SystemExit) as e:
+        cli.main([*arguments, "--json", "--html", str(page)])
+    assert e.value.code == 3
+    (found,) = json.loads(capfd.readouterr().out)
+    assert found["outcome"] == "nothing" and "arbitrary code" in found["note"]
+    assert "NOTHING could run" in page.read_text()
+    with pytest.raises(SystemExit) as e:
+        cli.main(["judge", "nowhere.py:fn", "--as", "softmax"])
+    assert e.value.code == 2
+    assert "there is no file nowhere.py" in capfd.readouterr().err
+
+
+# what is shown
+
+
+def test_the_screen_and_the_page_say_the_same(box, tmp_path):
+    from rich.console import Console
+
+    verdict = judged("wrong_gradient", box, autograd=True)
+    odd = replace(verdict, target="<script>alert(1)</script>")
+    console = Console(width=200, record=True, file=(tmp_path / "out").open("w"))
+    console.print(show_judge.verdict(verdict))
+    text = console.export_text()
+    assert text.startswith("A kernel is arbitrary code.")
+    for words in ("WRONG on 1 of 1 input", SMALL, "value: gx", verdict.smallest.command[:60]):
+        assert words in text
+    page = show_judge.html([odd])
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+    assert "http://" not in page and "https://" not in page
+    with pytest.raises(Mistake, match="--html: there is no folder"):
+        show_judge.write([verdict], tmp_path / "no" / "page.html")
+
+
+def test_a_fusion_is_worth_what_the_operators_move(box):
+    verdict = judged("several_kernels", box, describe=True)
+    n = 5 * 33 * 4
+    assert verdict.costs.launches >= 5 and verdict.costs.least == 2 * n
+    assert verdict.costs.moved > 4 * n
+    assert verdict.costs.saves()[0].startswith(f"a fusion: {verdict.costs.launches} launches move")
+    if not GPU:
+        assert verdict.no_times == "not timed: that needs a GPU"
+    slow = replace(verdict.costs, gpu_us=10.0, host_us=50.0).saves()
+    assert slow[-1] == "a graph: the host takes 50.0 us a call, the GPU 10.0 us"
+
+
+# kernels in other languages
+
+
+def test_a_triton_kernel_is_interpreted_and_compiled():
+    verdict = judge(f"{FOLDER / 'row.py'}:softmax", "softmax", cases=["4x1000-bf16-dim=-1"])
+    assert verdict.outcome == "right", verdict.smallest
+    assert verdict.languages == ("triton",) and verdict.costs.launches == 1
+    (kernel,) = verdict.kernels
+    assert kernel["kernel"] == "softmax_row" and kernel["threads"] == 128
+    assert kernel["resources"]["registers"] > 8 and kernel["resources"]["spill_loads"] == 0
+    assert "occupancy" in show_judge.kernel(kernel)
+
+
+def test_a_cuda_kernel_with_a_launch_file():
+    cases = ["5x33-f32-dim=-1", "5x33-f16-dim=-1", "4x1000-f32-dim=-1"]
+    target, launch = f"{FOLDER / 'rows.cu'}:row_sum", FOLDER / "launch.py"
+    verdict = judge(target, "sum", launch=launch, cases=cases)
+    assert (verdict.outcome, len(verdict.refused)) == ("right", 1), verdict.smallest
+    assert verdict.kernels[0]["kernel"] == "row_sum" and verdict.costs.launches == 1
+    wrong = judge(f"{target}_by_four", "sum", launch=launch, cases=cases)
+    assert (wrong.smallest.case, wrong.smallest.check) == (cases[0], "value")
+
+
+def test_a_launch_file_that_cannot_be_is_said_in_words(tmp_path):
+    from kernelwright.contract import H200, TensorSpec, f64
+
+    subject = subject_of("sum")
+    x = TensorSpec.contiguous((4, 8), torch.float32)
+    specs = {"x": x, "dim": (-1,), "to": None}
+
+    def plan(launch):
+        module = type("launch", (), {"__file__": "launch.py"})()
+        if launch:
+            module.launch = launch
+        return plan_of(module, FOLDER / "rows.cu", "row_sum", H200, subject.operator, specs)
+
+    found = plan(lambda x, y: {"grid": (4, 2), "block": 32, "args": ["x", "y", 8, 0.5, f64(1.0)]})
+    (step,) = found.launches
+    assert (step.grid, step.block) == ((4, 2, 1), (32, 1, 1))
+    assert [getattr(a, "ctype", a) for a in step.args] == ["x", "y", "i32", "f32", "f64"]
+    for launch, message in (
+        (None, "has no function `launch`"),
+        (lambda z: {}, "'z' is no argument or result; there are x, dim, to, y"),
+        (lambda x: {"grid": 1}, "needs grid, block and args"),
+        (lambda x: {"grid": 1, "block": 1, "args": [], "blok": 1}, "knows no blok"),
+        (lambda x: {"grid": 1, "block": 1, "args": ["q"]}, "'q' is no tensor of the call"),
+        (lambda x: {"grid": 1, "block": 1, "args": [None]}, "None is a NoneType"),
+    ):
+        with pytest.raises(LaunchFile, match=message):
+            plan(launch)
+
+
+# specs
+
+
+def test_a_spec_as_scaffolded(tmp_path, box):
+    path = scaffold.spec("my_norm", tmp_path)
+    assert len(path.read_text().splitlines()) < 45
+    (tmp_path / "kernel.py").write_text(
+        "import torch\n\ndef norm(x, weight, eps):\n"
+        "    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)\n"
+        "def bare(x, weight):\n    return norm(x, weight, 1e-6)\n"
+    )
+    cases = ["5x33-f32", "6x40-bf16-permuted"]
+    for name in ("norm", "bare"):
+        verdict = judge(f"{tmp_path}/kernel.py:{name}", path, cases=cases, box=box, describe=False)
+        assert verdict.outcome == "right", verdict.smallest
+    assert verdict.held == {"eps": 1e-6}
+    with pytest.raises(scaffold.CannotScaffold, match="is there already"):
+        scaffold.spec("my_norm", tmp_path)
+    with pytest.raises(scaffold.CannotScaffold, match="is no name"):
+        scaffold.spec("my norm", tmp_path)
+
+
+def test_a_spec_of_a_reference_alone(tmp_path):
+    subject = subject_of(FOLDER / "two_lines.py")
+    op = subject.operator
+    assert op.schema == "(Tensor x, float scale=2.0) -> (Tensor y)"
+    c = case((5, 33), torch.bfloat16)
+    made = subject.of(op.inputs(c, "cpu"))
+    assert made["scale"] == 2.0 and made["x"].dtype == torch.bfloat16
+    (y,) = op.outputs(**made)
+    assert (y.shape, y.dtype) == ((5, 33), torch.bfloat16)
+    assert any(c.use == "bench" for c in op.cases) and subject.ladder.names == ("native",)
+    for text, message in (
+        ("reference = 3", "has no function `reference`"),
+        ("def reference(x):\n    return 3", "returns no tensor"),
+        ("def reference(x):\n    return y", "NameError"),
+        ("1 / 0", r"spec.py:1: ZeroDivisionError"),
+        ("def reference(x):\n    return x\ncases = []", "`cases` are empty"),
+    ):
+        path = tmp_path / "spec.py"
+        path.write_text(text)
+        with pytest.raises(Mistake, match=message):
+            subject_of(path)
+
+
+# times: the clock is the judge's
+
+
+@pytest.mark.parametrize(
+    ("name", "check"), [("softmax", None), ("Stops", "timed result"), ("SlowClock", "clock")]
+)
+def test_the_clock_is_the_judges(name, check, box):
+    softmax = subject_of("softmax")
+    shape = case((512, 768), torch.float32, use="bench", dim=-1)
+    ladder = replace(
+        softmax.ladder,
+        operator=replace(softmax.operator, cases=(shape,)),
+        rungs=(softmax.ladder.rung("native"),),
+    )
+    subject = replace(softmax, operator=ladder.operator, ladder=ladder)
+    box.load(USER, name, make=name[0].isupper())
+    place = There(box, ladder.operator, lambda args: {"listed": [*args.values()], "named": {}})
+    guest = judge_times.Timed(name, place, subject, seed=3)
+    ((table, _),) = judge_times.timed(guest, [shape], quick=True, limits=0.2)
+    row = next(r for r in table.rows if r.name == name)
+    assert row.timed and table.roof is not None and row.interval
+    assert guest.objections.get(shape.id, (None,))[0] == check
+
+
+def test_up_to_four_cases_are_timed():
+    softmax = subject_of("softmax")
+    cases = judge_times.cases_to_time(softmax, {"dim": -1}, torch.device("cpu"), quick=False)
+    assert len(cases) == 4 and all(c.use == "bench" for c in cases)
+    assert len(judge_times.cases_to_time(softmax, {}, torch.device("cpu"), quick=True)) == 1
