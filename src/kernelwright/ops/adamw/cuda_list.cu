@@ -8,6 +8,7 @@
 // Traffic: p, m, v read and written, g read, once; a copy of p written where there is one.
 // Limit: bandwidth.
 #include <kw/arrive.cuh>
+#include <kw/lists.cuh>
 #include <kw/philox.cuh>
 #include <kw/vec.cuh>
 
@@ -36,11 +37,11 @@ struct Parameter {
   float eps;
 
   __device__ __forceinline__ Parameter(const unsigned long long *row, long long first)
-      : p(reinterpret_cast<P *>(row[0]) + first),
-        g(reinterpret_cast<const G *>(row[1]) + first),
-        m(reinterpret_cast<S *>(row[2]) + first),
-        v(reinterpret_cast<S *>(row[3]) + first),
-        copy(COPY ? reinterpret_cast<C *>(row[5]) + first : nullptr) {}
+      : p(kw::global_pointer<P>(row[0]) + first),
+        g(kw::global_pointer<const G>(row[1]) + first),
+        m(kw::global_pointer<S>(row[2]) + first),
+        v(kw::global_pointer<S>(row[3]) + first),
+        copy(COPY ? kw::global_pointer<C>(row[5]) + first : nullptr) {}
 
   __device__ __forceinline__ bool aligned() const {
     const auto odd = [](const void *x, int size) {
@@ -79,25 +80,33 @@ struct Parameter {
       for (int j = 0; j < N; ++j) step(fp[j], fg[j], fm[j], fv[j]);
       kw::store(p + i, kw::from_float<P, N>(fp));
       if constexpr (COPY) kw::store(copy + i, kw::from_float<C, N>(fp));
-      kw::store(m + i, moment<N>(fm, i, 0)), kw::store(v + i, moment<N>(fv, i, 16));
+      if constexpr (SEEDED) {
+        unsigned word[N];
+        random(i, word);
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          vm[k][j] = kw::round_stochastic(fm[j], word[j] & 0xffff);
+          vv[k][j] = kw::round_stochastic(fv[j], word[j] >> 16);
+        }
+      } else {
+        vm[k] = kw::from_float<S, N>(fm), vv[k] = kw::from_float<S, N>(fv);
+      }
+      kw::store(m + i, vm[k]), kw::store(v + i, vv[k]);
     }
   }
 
-  // Moments as they are stored; element i takes word i % 4 of counter i / 4, from bit `shift` on.
-  template <int N>
-  __device__ __forceinline__ kw::Vec<S, N> moment(const float (&x)[N], int i, int shift) const {
-    if constexpr (SEEDED) {
-      kw::Vec<S, N> y;
+  // The words of elements i to i + N - 1: four of each counter.
+  template <int N> __device__ __forceinline__ void random(int i, unsigned (&word)[N]) const {
+    if constexpr (N % 4 == 0) {
 #pragma unroll
-      for (int j = 0; j < N; ++j) {
+      for (int j = 0; j < N; j += 4) {
         const uint4 four = kw::philox(seed, counter + (i + j) / 4);
-        const int k = (i + j) % 4;
-        const unsigned word = k == 0 ? four.x : k == 1 ? four.y : k == 2 ? four.z : four.w;
-        y[j] = kw::round_stochastic(x[j], word >> shift & 0xffff);
+        word[j] = four.x, word[j + 1] = four.y, word[j + 2] = four.z, word[j + 3] = four.w;
       }
-      return y;
     } else {
-      return kw::from_float<S, N>(x);
+      static_assert(N == 1, "whole quads or single elements");
+      const uint4 four = kw::philox(seed, counter + i / 4);
+      word[0] = i % 4 < 2 ? (i % 4 ? four.y : four.x) : (i % 4 < 3 ? four.z : four.w);
     }
   }
 };
@@ -113,12 +122,11 @@ __global__ void __launch_bounds__(BLOCK)
   constexpr int W = Part::W, CHUNK = BLOCK * VECS * ROUNDS * W;
   __shared__ Factors shared;
   if (found_inf && *found_inf != 0) return;
-  const int k = chunks[2 * blockIdx.x];
-  const long long first = (long long)chunks[2 * blockIdx.x + 1] * CHUNK, n = sizes[k];
-  const unsigned long long *row = addresses + (COPY ? 6 : 5) * k;
-  Part part(row, first);
+  const kw::Chunk chunk(chunks, sizes, CHUNK);
+  const unsigned long long *row = addresses + (COPY ? 6 : 5) * chunk.k;
+  Part part(row, chunk.first);
   if (threadIdx.x == 0) {
-    float *count = reinterpret_cast<float *>(row[4]);
+    float *count = kw::global_pointer<float>(row[4]);
     const float t = *count + 1;
     if (lr_tensor) lr = *lr_tensor;
     shared = {float(1 - lr * weight_decay),
@@ -127,15 +135,15 @@ __global__ void __launch_bounds__(BLOCK)
               float(lr / (1 - power(beta1, (long long)t))),
               float(1 / sqrt(1 - power(beta2, (long long)t))),
               grad_scale ? 1 / *grad_scale : 1.0f};
-    const unsigned last = unsigned((n - 1) / CHUNK);
+    const unsigned last = unsigned((chunk.n - 1) / CHUNK);
     kw::fence();  // the step is read before this block counts
-    if (atomicInc(arrived + k, last) == last) *count = t;
+    if (atomicInc(arrived + chunk.k, last) == last) *count = t;
   }
   __syncthreads();
   part.f = shared, part.eps = eps;
-  if constexpr (SEEDED) part.seed = *seed, part.counter = ((unsigned long long)k << 40) + first / 4;
-  const int length = int(n - first < CHUNK ? n - first : CHUNK);
-  const int whole = part.aligned() ? length / W * W : 0;
+  if constexpr (SEEDED)
+    part.seed = *seed, part.counter = ((unsigned long long)chunk.k << 40) + chunk.first / 4;
+  const int whole = part.aligned() ? chunk.length / W * W : 0;
   int at = threadIdx.x * W;
 #pragma unroll 1
   for (; at + (VECS - 1) * BLOCK * W < whole; at += VECS * BLOCK * W)
@@ -143,5 +151,5 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll 1
   for (; at < whole; at += BLOCK * W) part.template update<W, 1>(at, 0);
 #pragma unroll 1
-  for (at = whole + threadIdx.x; at < length; at += BLOCK) part.template update<1, 1>(at, 0);
+  for (at = whole + threadIdx.x; at < chunk.length; at += BLOCK) part.template update<1, 1>(at, 0);
 }

@@ -1,0 +1,31 @@
+// One launch over a list of tensors: addresses from an array, and which block works on what.
+#pragma once
+
+namespace kw {
+
+// An address as a pointer to global memory, which the compiler could not tell from a number:
+// generic loads find out the memory's kind first.
+template <typename T> __device__ __forceinline__ T *global_pointer(unsigned long long address) {
+#ifdef __CUDA_ARCH__
+  return static_cast<T *>(__cvta_global_to_generic(address));
+#else
+  return reinterpret_cast<T *>(address);
+#endif
+}
+
+// The part of a list that a block works on: elements `first` to `first + length` of tensor k,
+// which has n.
+struct Chunk {
+  int k, length;
+  long long first, n;
+
+  // chunks: contract.arithmetic.chunks with `size` elements each
+  __device__ __forceinline__ Chunk(const int *chunks, const long long *sizes, int size) {
+    k = chunks[2 * blockIdx.x];
+    n = sizes[k];
+    first = (long long)chunks[2 * blockIdx.x + 1] * size;
+    length = int(n - first < size ? n - first : size);
+  }
+};
+
+}  // namespace kw
