@@ -6,11 +6,9 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments
 from kernelwright.dispatch import bind
+from kernelwright.ops._loss import options
 
 from . import choose, spec
-from .terms import Form
-
-REDUCTIONS = ("none", "mean", "sum")
 
 
 def _cuda(name: str, side: str, idea: str, supports, configs, **more) -> Rung:
@@ -114,6 +112,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float | None = None,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """-log softmax(input)[target], as torch.nn.functional.cross_entropy, and two terms more.
 
@@ -130,9 +129,10 @@ def cross_entropy(
         z_loss: factor of log(sum exp logits)^2, added to each token's loss and weighted as it is
             (Chowdhery et al. 2022).
         softcap: logits are softcap * tanh(input / softcap) (Gemma Team 2024).
+        dtype: of the loss; the input's, or float32 for 16-bit input under autocast.
 
     Returns:
-        The loss, in the input's dtype; float32 for 16-bit input under autocast.
+        The loss: one number, or one for each target where reduction is "none".
 
     Raises:
         TypeError: input is not floating point, target no integers.
@@ -140,8 +140,8 @@ def cross_entropy(
         IndexError: a target is out of range. On a GPU the launch fails, as PyTorch's does.
     """
     rows, target, weight = _checked(input, target, weight, reduction)
-    form = _form(ignore_index, label_smoothing, z_loss, softcap)
-    return _cross_entropy(rows, target, weight, reduction, *form, _autocast(input))[0]
+    form = options.form(ignore_index, label_smoothing, z_loss, softcap)
+    return _cross_entropy(rows, target, weight, reduction, *form, dtype or _autocast(input))[0]
 
 
 def cross_entropy_with_grad(
@@ -168,7 +168,7 @@ def cross_entropy_with_grad(
         As `cross_entropy`.
     """
     rows, target, weight = _checked(input.detach(), target, weight, reduction)
-    form = _form(ignore_index, label_smoothing, z_loss, softcap)
+    form = options.form(ignore_index, label_smoothing, z_loss, softcap)
     loss, grad = _with_grad(rows, target, weight, reduction, *form, _autocast(input))
     return loss, grad.movedim(-1, 1) if input.ndim > 2 else grad
 
@@ -208,51 +208,17 @@ def cross_entropy_with_grad_(
         raise ValueError(
             f"scale: has shape {tuple(scale.shape)}, should be one number or {tuple(target.shape)}"
         )
-    form = _form(ignore_index, label_smoothing, z_loss, softcap)
+    form = options.form(ignore_index, label_smoothing, z_loss, softcap)
     return _with_grad_in_place(rows, target, weight, scale, *form)
 
 
 def _checked(input, target, weight, reduction):
     """(logits with the classes last, target, weight as kernels read it)."""
     arguments.floating("input", input)
-    arguments.tensor("target", target)
-    if target.is_floating_point():
-        raise TypeError("target: class probabilities are not implemented, give class indices")
-    if target.dtype not in (torch.int64, torch.int32):
-        if target.dtype != torch.uint8:
-            raise TypeError(f"target: must be int64, int32 or uint8, is {target.dtype}")
-        target = target.long()
     if input.ndim == 0:
         raise ValueError("input: must have a dimension of classes")
     rows = input.movedim(1, -1) if input.ndim > 2 else input
-    if target.shape != rows.shape[:-1]:
-        raise ValueError(
-            f"target: has shape {tuple(target.shape)}, should be {tuple(rows.shape[:-1])}"
-        )
-    if weight is not None:
-        if weight.shape != rows.shape[-1:]:
-            raise ValueError(
-                f"weight: has shape {tuple(weight.shape)}, should be {tuple(rows.shape[-1:])}"
-            )
-        weight = weight.detach().to(torch.promote_types(input.dtype, torch.float32))
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction: must be one of {', '.join(REDUCTIONS)}, is {reduction!r}")
-    return rows, target.contiguous(), weight
-
-
-def _form(ignore_index, label_smoothing, z_loss, softcap) -> Form:
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"label_smoothing: must be between 0 and 1, is {label_smoothing}")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap: must be positive, is {softcap}")
-    return Form(
-        ignore_index,
-        label_smoothing,
-        z_loss,
-        softcap or 0.0,
-        smooth=label_smoothing != 0,
-        cap=softcap is not None,
-    )
+    return rows, *options.classes(rows.shape, input.dtype, target, weight, reduction)
 
 
 def _autocast(input) -> torch.dtype | None:

@@ -1,4 +1,4 @@
-"""cross_entropy: what is promised. The maths stands in terms.py.
+"""cross_entropy: what is promised. The maths stands in ops/_loss/terms.py.
 
 Four operators: the loss, its backward from a saved log-sum-exp, loss and gradient at once, and the
 same in place of the logits with a factor for each token, for who computes the logits in chunks.
@@ -12,9 +12,8 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
-
-from . import terms
-from .terms import Form
+from kernelwright.ops._loss import terms
+from kernelwright.ops._loss.terms import Form
 
 # (tokens, classes): quack's and Liger's published tables.
 BENCH = {

@@ -3,8 +3,8 @@
 import torch
 import torch.nn.functional as F
 
-from . import terms
-from .terms import Form
+from kernelwright.ops._loss import terms
+from kernelwright.ops._loss.terms import Form
 
 
 def manual(x, target, weight, reduction, *form_and_to):

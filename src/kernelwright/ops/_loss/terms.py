@@ -14,7 +14,7 @@ import torch
 
 
 class Form(NamedTuple):
-    """What a call adds to plain cross entropy; `smooth` and `cap` say that those terms are there."""
+    """What a call adds to plain cross entropy; `smooth` and `cap` say that terms are there."""
 
     ignore_index: int
     label_smoothing: float

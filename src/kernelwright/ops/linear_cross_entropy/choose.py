@@ -1,0 +1,46 @@
+"""How many tokens a chunk has, and which rung takes a call. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.inputs import FLOATS
+
+# A chunk's logits are the workspace. Its product with the tokens reads and writes all of gw, which
+# costs less the more tokens share it: 4 V H bytes of traffic beside 6 T H V flops.
+TOKENS = 2048
+WORKSPACE = 512 << 20  # bytes
+TILE = 256  # tokens that a matrix product's tiles divide evenly
+
+SCALE_CONFIGS = ({"block": 2048, "warps": 8}, {"block": 1024, "warps": 4})
+
+
+def chunk(tokens: int, classes: int, itemsize: int) -> int:
+    """Tokens of a chunk: equal chunks in whole tiles, within WORKSPACE where a tile is."""
+    fit = WORKSPACE // (classes * itemsize) // TILE * TILE
+    most = max(TILE, min(TOKENS, fit))
+    each = cdiv(tokens, max(1, cdiv(tokens, most)))
+    return max(1, min(tokens, cdiv(each, TILE) * TILE))
+
+
+def order(gpu, **args):
+    return ("chunked",)
+
+
+def bucket(x, w, **others):
+    kind = str(x.dtype).removeprefix("torch.")
+    sizes = (x.shape[0], x.shape[1], w.shape[0])
+    return "/".join([kind, *(str(next_power_of_2(s)) for s in sizes)])
+
+
+def fits_scale(gpu, x, g):
+    if x.dtype not in FLOATS:
+        return f"{x.dtype} is not float32, float16 or bfloat16"
+    return None if x.is_contiguous() else "x has gaps between its elements"
+
+
+def order_scale(gpu, **args):
+    return ("triton_unless_one",)
+
+
+def bucket_scale(x, g):
+    return f"{str(x.dtype).removeprefix('torch.')}/{next_power_of_2(x.numel())}"
