@@ -6,12 +6,14 @@ from kernelwright.dispatch import use
 from ._ask import explain, warmup
 from .adamw import adamw
 from .bias_gelu import bias_gelu
+from .clip_grad_norm import clip_grad_norm_, clip_grads_with_norm_, get_total_norm
 from .cross_entropy import cross_entropy, cross_entropy_with_grad, cross_entropy_with_grad_
 from .dropout import dropout
 from .elementwise import add, mul, relu, sigmoid, silu, squared_relu, tanh
 from .embedding import embedding
 from .gelu import gelu
 from .glu import geglu, swiglu
+from .linear_cross_entropy import linear_cross_entropy
 from .norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from .rope import rope
 from .softmax import softmax
@@ -25,6 +27,8 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "bias_gelu",
+    "clip_grad_norm_",
+    "clip_grads_with_norm_",
     "cross_entropy",
     "cross_entropy_with_grad",
     "cross_entropy_with_grad_",
@@ -33,7 +37,9 @@ __all__ = [
     "explain",
     "geglu",
     "gelu",
+    "get_total_norm",
     "layer_norm",
+    "linear_cross_entropy",
     "mul",
     "relu",
     "rms_norm",
