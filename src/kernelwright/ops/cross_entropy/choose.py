@@ -12,9 +12,8 @@ from kernelwright.contract.inputs import FLOATS
 from .shape import CLUSTER, rows_of, shape_of
 
 TRITON_CONFIGS = (
-    {"block": 4096, "warps": 8},
     {"block": 8192, "warps": 16},
-    {"block": 16384, "warps": 32},
+    {"block": 4096, "warps": 8},
 )
 # vectors a thread loads before it uses the first
 ONLINE_CONFIGS = (
