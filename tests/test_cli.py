@@ -16,7 +16,10 @@ from kernelwright.dispatch import ladders
 from kernelwright.workbench import scaffold
 
 SOURCE = Path(cli.__file__).parents[1]
-COMMANDS = ("env", "list", "verify", "bench", "tune", "inspect", "ledger", "report", "new")
+COMMANDS = (
+    "env", "list", "verify", "bench", "tune", "inspect", "ledger", "compare", "exercise", "report",
+    "new",
+)  # fmt: skip
 GPU = torch.cuda.is_available()
 
 

@@ -114,6 +114,8 @@ def kernels(tmp_path):
         "def rough(x, dim):\n    return torch.softmax(x.half(), dim).to(x.dtype)\n"
         "def fails(x, dim):\n    raise ArithmeticError('no softmax today')\n"
         "number = 3\n"
+        "def last(input):\n    return torch.softmax(input, -1)\n"
+        "def named(dim, x):\n    return torch.softmax(x, dim)\n"
     )
     return path
 
@@ -145,6 +147,13 @@ def test_what_is_not_right_gets_no_time(kernels):
     (one,) = found.rows
     assert found.exit_code == 5 and one.verdict == "error"
     assert one.why == "A: ArithmeticError: no softmax today"
+
+
+def test_functions_are_called_as_judge_calls_them(kernels, steady):
+    assert run("softmax.native", f"{kernels}:last").verdict == "same"
+    assert run("softmax.native", f"{kernels}:named").verdict == "same"
+    (one,) = run("softmax.native", f"{kernels}:last", case="4x3x64-f32-dim=-2").rows
+    assert (one.verdict, one.why) == ("untimed", "B: it takes no dim, which is -2 here")
 
 
 def test_a_call_that_a_rung_does_not_take(kernels):

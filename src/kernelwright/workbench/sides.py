@@ -25,7 +25,10 @@ from kernelwright.dispatch.proof import _stripped as stripped
 from kernelwright.machine import here
 
 from . import commit
+from .calling import binding
 from .listing import named
+from .sandbox_child import _parameters as parameters_of
+from .subject import subject_of
 from .terminal import Mistake
 
 THIS = "kernelwright"
@@ -168,7 +171,7 @@ def _function(text: str, as_: str | None) -> Side:
     path, _, name = text.rpartition(":")
     if as_ is None:
         raise Mistake(f"--as: name the operator that {text} computes")
-    operator = ladder(as_).name
+    operator = ladder(as_).operator
     file = Path(path)
     if not file.is_file():
         raise Mistake(f"{text}: there is no file {path}")
@@ -180,7 +183,23 @@ def _function(text: str, as_: str | None) -> Side:
     fn = getattr(module, name, None)
     if not callable(fn):
         raise Mistake(f"{text}: {path} has no function {name!r}")
-    return Side(text, operator, lambda args: Bound(name, fn))
+    given, held = binding(subject_of(ladder(as_)), parameters_of(fn), False)
+    names = [a.name for a in operator.args]
+
+    def bind(args: dict[str, Any]) -> Bound:
+        lacking = [n for n, v in held.items() if args[n] != v]
+        if lacking:
+            return Bound(name, None, f"it takes no {lacking[0]}, which is {args[lacking[0]]} here")
+        if given({n: n for n in names}) == {"listed": names, "named": {}}:
+            return Bound(name, fn)
+
+        def call(*values: Any) -> Any:
+            taken = given(dict(zip(names, values, strict=True)))
+            return fn(*taken["listed"], **taken["named"])
+
+        return Bound(name, call)
+
+    return Side(text, operator.name, bind)
 
 
 def _operator(text: str) -> str | None:
