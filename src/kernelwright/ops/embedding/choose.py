@@ -33,7 +33,6 @@ ATOMICS_CONFIGS = ({"block": 256},)
 SORTED_CONFIGS = (
     {"block": 256, "unroll": 4, "piece": 256},
     {"block": 128, "unroll": 8, "piece": 256},
-    {"block": 256, "unroll": 2, "piece": 128},
 )
 
 
@@ -50,9 +49,9 @@ def fits(gpu, weight=None, gy=None, *, indices, num_weights, **rest):
 
 
 def fits_sliced(gpu, weight, indices, num_weights, padding_idx=-1):
-    row = weight.shape[1] * weight.itemsize
-    if row < 2 * SLICED_CONFIGS[1]["slice"]:
-        return f"weight: rows of {row} bytes are too short to slice"
+    shortest = 2 * min(config["slice"] for config in SLICED_CONFIGS)
+    if weight.shape[1] * weight.itemsize < shortest:
+        return f"weight: rows of less than {shortest} bytes are too short to slice"
     if vector(weight) * weight.itemsize < 16:
         return "weight: its rows are not aligned to 16 bytes"
     return fits(gpu, weight, indices=indices, num_weights=num_weights)
