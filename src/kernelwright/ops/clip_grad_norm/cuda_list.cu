@@ -1,0 +1,100 @@
+// One launch for the norm of all tensors and one to scale them, by vectors of 16 bytes.
+//
+// Idea: as `triton_list`: a table of which block works on what, the last block combines what the
+// others found, in their order. Here a tensor that is not aligned goes element by element without
+// slowing the others down, and a thread has several vectors on their way.
+// Traffic: every tensor once for the norm; once more, read and written, where it is scaled.
+// Limit: bandwidth; for small lists the two launches.
+#include <kw/arrive.cuh>
+#include <kw/lists.cuh>
+#include <kw/reduce.cuh>
+#include <kw/vec.cuh>
+
+// ORDER 1 and 2 add up, 0 stands for infinity and takes the largest.
+template <int ORDER> struct Norm {
+  static __device__ __forceinline__ float join(float a, float b) {
+    return ORDER == 0 ? kw::max_nan(a, b) : a + b;
+  }
+  static __device__ __forceinline__ float of(float x) { return ORDER == 2 ? x * x : fabsf(x); }
+  static __device__ __forceinline__ float block(float x, float *scratch) {
+    if constexpr (ORDER == 0) return kw::block_reduce<kw::Max>(x, scratch);
+    return kw::block_reduce<kw::Sum>(x, scratch);
+  }
+};
+
+template <typename T, int N> __device__ __forceinline__ bool aligned(const T *x) {
+  return reinterpret_cast<unsigned long long>(x) % (N * sizeof(T)) == 0;
+}
+
+template <typename T, typename Out, int ORDER, int BLOCK, int VECS, int ROUNDS>
+__global__ void __launch_bounds__(BLOCK)
+    norm_list(const unsigned long long *addresses, const int *chunks, const long long *sizes,
+              float *partials, unsigned *arrived, Out *norm) {
+  using Op = Norm<ORDER>;
+  constexpr int W = kw::kVecWidth<T>, CHUNK = BLOCK * VECS * ROUNDS * W;
+  __shared__ float scratch[32];
+  const kw::Chunk chunk(chunks, sizes, CHUNK);
+  const T *x = kw::global_pointer<const T>(addresses[chunk.k]) + chunk.first;
+  const int whole = aligned<T, W>(x) ? chunk.length / W * W : 0;
+  float found[VECS * W] = {};
+  int at = threadIdx.x * W;
+#pragma unroll 1
+  for (; at + (VECS - 1) * BLOCK * W < whole; at += VECS * BLOCK * W) {
+    kw::Vec<T, W> v[VECS];
+#pragma unroll
+    for (int k = 0; k < VECS; ++k) v[k] = kw::load<T, W>(x + at + k * BLOCK * W);
+#pragma unroll
+    for (int k = 0; k < VECS; ++k) {
+      float f[W];
+      kw::to_float(v[k], f);
+#pragma unroll
+      for (int j = 0; j < W; ++j) found[k * W + j] = Op::join(found[k * W + j], Op::of(f[j]));
+    }
+  }
+#pragma unroll 1
+  for (; at < whole; at += BLOCK * W) {
+    float f[W];
+    kw::to_float(kw::load<T, W>(x + at), f);
+#pragma unroll
+    for (int j = 0; j < W; ++j) found[j] = Op::join(found[j], Op::of(f[j]));
+  }
+#pragma unroll 1
+  for (at = whole + threadIdx.x; at < chunk.length; at += BLOCK)
+    found[0] = Op::join(found[0], Op::of(kw::to_float(x[at])));
+#pragma unroll
+  for (int half = VECS * W / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int j = 0; j < half; ++j) found[j] = Op::join(found[j], found[j + half]);
+  float total = Op::block(found[0], scratch);
+  if (threadIdx.x == 0) partials[blockIdx.x] = total;
+  if (!kw::arrive_last(arrived, gridDim.x)) return;
+  total = 0;
+  // from L2: the other blocks wrote these during this launch
+  for (unsigned i = threadIdx.x; i < gridDim.x; i += BLOCK)
+    total = Op::join(total, __ldcg(partials + i));
+  total = Op::block(total, scratch);
+  if (threadIdx.x == 0) *norm = kw::from_float<Out>(ORDER == 2 ? sqrtf(total) : total);
+}
+
+template <typename T, typename Norm, int BLOCK, int VECS, int ROUNDS>
+__global__ void __launch_bounds__(BLOCK)
+    scale_list(const unsigned long long *addresses, const int *chunks, const long long *sizes,
+               const Norm *norm, float max_norm) {
+  constexpr int W = kw::kVecWidth<T>, CHUNK = BLOCK * VECS * ROUNDS * W;
+  const float factor = max_norm / (kw::to_float(*norm) + 1e-6f);
+  if (factor >= 1) return;  // a NaN goes on
+  const kw::Chunk chunk(chunks, sizes, CHUNK);
+  T *x = kw::global_pointer<T>(addresses[chunk.k]) + chunk.first;
+  const int whole = aligned<T, W>(x) ? chunk.length / W * W : 0;
+#pragma unroll VECS
+  for (int at = threadIdx.x * W; at < whole; at += BLOCK * W) {
+    float f[W];
+    kw::to_float(kw::load<T, W>(x + at), f);
+#pragma unroll
+    for (int j = 0; j < W; ++j) f[j] *= factor;
+    kw::store(x + at, kw::from_float<T, W>(f));
+  }
+#pragma unroll 1
+  for (int at = whole + threadIdx.x; at < chunk.length; at += BLOCK)
+    x[at] = kw::from_float<T>(kw::to_float(x[at]) * factor);
+}
