@@ -168,18 +168,21 @@ def choose_cluster(gpu, **args):
 
 
 def choose_warp_backward(gpu, **args):
-    """Some 64 KiB in flight on each multiprocessor."""
     c = BackwardCall(args)
-    rows = 2**16 // (16 * c.cols * c.itemsize * (3 if c.add else 2))
-    return {"rows": 4 if rows >= 4 else 2 if rows >= 2 else 1}
+    walk = warp_walk(gpu, c, {"rows": 1})
+    return {"rows": _rows_in_flight(c, walk.blocks * walk.threads // walk.shape.threads)}
 
 
 def choose_block_backward(gpu, **args):
-    """Some 128 KiB in flight on each multiprocessor, as far as they are there."""
     c = BackwardCall(args)
     walk = block_walk(gpu, c, BLOCK_CONFIGS_BACKWARD[0])
-    rows = 2**17 // (walk.blocks * c.cols * c.itemsize * (3 if c.add else 2))
-    return {"items": 16, "rows": 4 if rows >= 4 else 2 if rows >= 2 else 1}
+    return {"items": 16, "rows": _rows_in_flight(c, walk.blocks)}
+
+
+def _rows_in_flight(c, teams):
+    """As many rows at once as put some 128 KiB in flight on a multiprocessor: 1, 2 or 4."""
+    rows = 2**17 // (teams * c.cols * c.itemsize * (3 if c.add else 2))
+    return 4 if rows >= 4 else 2 if rows >= 2 else 1
 
 
 def choose_cluster_backward(gpu, **args):

@@ -217,8 +217,8 @@ def warp_walk(gpu, c: BackwardCall, config) -> Walk | None:
     shape = _lanes(c)
     if shape.vectors * c.width > ITEMS:
         return None
-    # 64 registers a thread, or 128 for more columns
-    return _walk(gpu, c, config, shape, 256, 4 if shape.vectors * c.width <= 8 else 2)
+    # 80 registers a thread, or 128 for more columns
+    return _walk(gpu, c, config, shape, 256, 3 if shape.vectors * c.width <= 8 else 2)
 
 
 def block_walk(gpu, c: BackwardCall, config, blocks: int = 1) -> Walk | None:
