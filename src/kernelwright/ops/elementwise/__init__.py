@@ -15,6 +15,20 @@ from kernelwright.dispatch import bind
 from . import choose, spec, torch_rungs
 
 
+def _grid2d(f: spec.Formula) -> Rung:
+    """Of the forwards: what it is for is an operand that is one row for all."""
+    return Rung(
+        "cuda_grid2d",
+        "cuda",
+        f"cuda:grid2d_{f.name}",
+        "columns by x, rows by y: one row for all needs no division",
+        supports=choose.fits_grid2d,
+        configs=choose.GRID2D_CONFIGS,
+        serves=f.binary,
+        sources=("cuda_grid2d.cu",),
+    )
+
+
 def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
     name = f"{f.name}{backward}"
@@ -42,16 +56,7 @@ def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
             configs=choose.THREAD_CONFIGS,
             sources=("cuda_thread.cu",),
         ),
-        Rung(
-            "cuda_grid2d",
-            "cuda",
-            f"cuda:grid2d_{name}",
-            "columns by x, rows by y: one row for all needs no division",
-            supports=choose.fits_grid2d,
-            configs=choose.GRID2D_CONFIGS,
-            serves=f.binary and not backward,
-            sources=("cuda_grid2d.cu",),
-        ),
+        *(() if backward else (_grid2d(f),)),
         Rung(
             "triton_block",
             "triton",

@@ -8,7 +8,6 @@ THREAD_CONFIGS = ({"block": 256},)
 GRID2D_CONFIGS = ({"x": 32, "y": 8},)
 BLOCK_CONFIGS = ({"block": 2048, "num_warps": 4}, {"block": 512, "num_warps": 4})
 VEC16_CONFIGS = (
-    {"block": 256, "unroll": 2, "stream": False},
     {"block": 256, "unroll": 2, "stream": True},
     {"block": 256, "unroll": 1, "stream": True},
     {"block": 128, "unroll": 1, "stream": False},
@@ -48,7 +47,7 @@ def is_row(x, other) -> bool:
 
 def fits_grid2d(gpu, **tensors):
     x, other = tensors.get("x"), tensors.get("other")
-    if other is None or x.shape == other.shape or "gy" in tensors or not is_row(x, other):
+    if other is None or x.shape == other.shape or not is_row(x, other):
         return fits_flat(gpu, **tensors)
     return fits_dtype(gpu, **tensors)
 
@@ -60,13 +59,12 @@ def choose_block(gpu, **tensors):
 
 
 def choose_vec16(gpu, **tensors):
-    """Small tensors need every SM, large ones bytes in flight; what outgrows the L2 streams."""
+    """What outgrows the L2 streams, in as many vectors a thread as registers hold; else every SM
+    needs work."""
     x, streams = next(iter(tensors.values())), len(tensors)
-    if x.nbytes // 16 < 128 * 8 * gpu.sms:
-        return VEC16_CONFIGS[3]
     if streams * x.nbytes < gpu.l2_bytes:
-        return VEC16_CONFIGS[0]
-    return VEC16_CONFIGS[1] if streams < 3 else VEC16_CONFIGS[2]
+        return VEC16_CONFIGS[2]
+    return VEC16_CONFIGS[0] if streams < 3 else VEC16_CONFIGS[1]
 
 
 def order(gpu, **tensors):

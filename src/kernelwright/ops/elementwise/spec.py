@@ -91,7 +91,7 @@ def cases(f: Formula) -> tuple:
         verify = _short(same, sweep)
     return (
         *verify,
-        *(case((33001,), d, **same) for d in FLOATS),
+        *(case((9001,), d, **same) for d in FLOATS),
         *(case(shape, d, use="bench", label=label, **same)
           for shape, label in BENCH.items() for d in FLOATS),
         *(case(shape, torch.bfloat16, use="bench", label=label, **same)
@@ -103,10 +103,10 @@ def cases(f: Formula) -> tuple:
 
 
 def _short(params, sweep) -> tuple:
-    found = []
+    layouts = ("sliced", "permuted", "offset")
+    found = [case((3, 4, 37), torch.bfloat16, layout=x, **params) for x in layouts]
     for d in FLOATS:
-        found += [case(shape, d, **params) for shape in ((0,), (5, 33), (4, 1000))]
-        found += [case((3, 4, 37), d, layout=x, **params) for x in ("sliced", "permuted", "offset")]
+        found += [case(shape, d, **params) for shape in ((0,), (5, 33))]
         found += [case((4, 66), d, values=v, **params) for v in ("large", "nan", "inf")]
         found += [case((5, 33), d, **more) for more in sweep]
     return tuple(found)

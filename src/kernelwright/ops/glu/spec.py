@@ -23,24 +23,23 @@ FUSED = {"fused": True}
 SWIGLU_CASES = (
     *adversarial(sweep=(FUSED,)),
     *(case((7, 48), d, **p) for d in FLOATS for p in ({}, FUSED)),  # rows end inside a tile
-    *(case((33001,), d) for d in FLOATS),
+    *(case((9001,), d) for d in FLOATS),
     *(case(shape, BF16, use="bench", label=label) for shape, label in BENCH.items()),
     case((8192, 11008), torch.float32, use="bench", label="Llama 2 7B MLP, 8192 tokens"),
     case((8192, 14336), BF16, use="bench", label="a fused gate_up of Llama 3 8B", **FUSED),
     case((256, 3072), BF16, use="bench", label="Qwen3 0.6B MLP, 256 tokens"),
     case((2**18, 8208), BF16, use="big"),
 )
-# The same kernels with another activation: each formula on each dtype, layout and special value.
+# The same kernels with another activation: each formula on each dtype and special value.
 GEGLU_CASES = (
     *(
         case(shape, d, approximate=a)
         for d in FLOATS
         for a in ("none", "tanh")
-        for shape in ((0,), (5, 33), (4, 1000), (33001,))
+        for shape in ((0,), (5, 33), (9001,))
     ),
     *(
-        case((3, 4, 37), d, approximate="none", layout=x)
-        for d in FLOATS
+        case((3, 4, 37), BF16, approximate="none", layout=x)
         for x in ("sliced", "permuted", "offset", "expanded")
     ),
     *(
