@@ -105,10 +105,11 @@ class TestInterpreter:
             assert torch.equal(run(m, a), a * torch.arange(8.0))
             assert torch.equal(m, torch.arange(8.0) + 1)
 
-    def test_cuda_on_a_cpu_says_so(self, cuda_source):
-        specs = {"x": TensorSpec.contiguous((8,), torch.float32), "a": 2.0}
-        with pytest.raises(toolchain.ToolchainError, match="runs on GPUs only"):
-            toolchain.bind(cuda_plan(cuda_source, 8), scaling(), specs, (), CPU)
+    def test_cuda_is_emulated_and_reads_floats_at_each_call(self, cuda_source):
+        specs = {"x": TensorSpec.contiguous((8,), torch.float32), "a": 0.0}
+        run = toolchain.bind(cuda_plan(cuda_source, 8), scaling(), specs, (), CPU)
+        for a in (2.0, 3.0):
+            assert torch.equal(run(torch.arange(8.0), a), a * torch.arange(8.0))
 
     def test_compiling_here_says_how(self):
         with pytest.raises(toolchain.ToolchainError, match="interprets"):

@@ -23,7 +23,7 @@ WITHOUT_A_GPU = {
     "inductor": "runs",
     "triton": "interpreted",
     "numba": "simulated",
-    "cuda": "compiled, not run",
+    "cuda": "emulated",
 }
 
 
@@ -132,7 +132,7 @@ def _operator(lad: Ladder, gpu: Gpu, device: torch.device) -> OperatorEntry:
 
 def _here(rung: Rung, device: torch.device) -> str:
     missing = toolchain.missing(rung.backend, device)
-    if device.type == "cpu" and (missing is None or rung.backend == "cuda"):
+    if device.type == "cpu" and missing is None:
         return WITHOUT_A_GPU[rung.backend]
     return missing or "runs"
 

@@ -120,12 +120,14 @@ def _runtime_flags() -> tuple[str, ...]:
 def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
     entry = cache.key([*_basis(source, kind), *names])
     with tempfile.TemporaryDirectory() as folder:
-        unit, out = Path(folder) / "unit.cpp", Path(folder) / LIBRARY
+        unit, made, out = (Path(folder) / n for n in ("unit.cpp", "unit.o", LIBRARY))
         unit.write_text(unit_of(source, names))
-        done = _call([
-            *_options(kind), "-include", str(prelude(kind)), f"-I{source.resolve().parent}",
-            "-shared", str(unit), "-o", str(out), str(runtime()), "-Wl,--no-undefined", "-lm",
-        ])  # fmt: skip
+        include = ["-include", str(prelude(kind)), f"-I{source.resolve().parent}"]
+        done = _call([*_options(kind), *include, "-c", str(unit), "-o", str(made)])
+        if not done.returncode:
+            # by itself: with -fsanitize=thread it would bring libtsan
+            link = ["-shared", str(made), str(runtime()), "-Wl,--no-undefined", "-lm"]
+            done = _call([*link, "-o", str(out)])
         if done.returncode:
             raise CompileError(messages.explain(done.stderr, source, unit))
         cache.put("emulated", entry, {LIBRARY: out.read_bytes()})

@@ -30,10 +30,11 @@ DIALECT = (
 )
 #: The last one: an error in a macro is an error of the line that uses it.
 GNU_ONLY = ("-fno-gnu-unique", "-fno-extern-tls-init", "-ftrack-macro-expansion=0")
+# addr2line of binutils 2.40 takes the first file of a DWARF 5 table for another: DWARF 4.
 KINDS = {
-    "fast": ("-O2", "-g1"),
-    "watched": ("-O1", "-g", "-fsanitize=thread", "-DKW_WATCHED"),
-    "debug": ("-O0", "-g3", "-fno-inline"),
+    "fast": ("-O2", "-g1", "-gdwarf-4"),
+    "watched": ("-O1", "-g", "-gdwarf-4", "-fsanitize=thread", "-DKW_WATCHED"),
+    "debug": ("-O0", "-g3", "-gdwarf-4", "-fno-inline"),
 }
 
 

@@ -49,19 +49,19 @@ struct Warp {
 // An OS thread's block and everything to run it. Kept between launches for its stacks.
 struct Worker : Block {
   Shared *all;
-  std::uint64_t ready[kWords];    // threads that may run
-  std::uint64_t started[kWords];  // threads that have a stack
-  unsigned alive, arrived;        // threads; those of them at the barrier
+  std::uint64_t ready[kWords];                          // threads that may run
+  std::uint64_t started[kWords];                        // threads that have a stack
+  unsigned alive, arrived;                              // threads; those of them at the barrier
   std::uint64_t sum, conjunction, disjunction, result;  // of the barrier's predicates
   Warp warps[kMostThreads / 32];
   std::vector<Thread> pool;
   std::vector<void *> stacks, free_stacks;
-  void *home;             // where the OS thread waits for its block to end
+  void *home;  // where the OS thread waits for its block to end
   std::uint64_t random;
-  volatile bool busy;     // inside the runtime, where no signal may switch
+  volatile bool busy;                    // inside the runtime, where no signal may switch
   volatile unsigned long long progress;  // counts waits and exits
   unsigned long long seen;               // progress at the last tick
-  double stuck;           // seconds since it changed
+  double stuck;                          // seconds since it changed
   void *signal_stack;
 
   Worker() : pool(kMostThreads) {}
@@ -171,11 +171,11 @@ std::string name_of(const Thread &t) {
 }
 
 const char *const kNames[] = {
-    "nothing",           "__syncthreads",      "__syncthreads_count", "__syncthreads_and",
-    "__syncthreads_or",  "__syncwarp",         "a shuffle",           "__ballot_sync",
-    "__any_sync",        "__all_sync",         "__uni_sync",          "__match_any_sync",
-    "__match_all_sync",  "__reduce_add_sync",  "__reduce_min_sync",   "__reduce_min_sync",
-    "__reduce_max_sync", "__reduce_max_sync",  "__reduce_and_sync",   "__reduce_or_sync",
+    "nothing",           "__syncthreads",     "__syncthreads_count", "__syncthreads_and",
+    "__syncthreads_or",  "__syncwarp",        "a shuffle",           "__ballot_sync",
+    "__any_sync",        "__all_sync",        "__uni_sync",          "__match_any_sync",
+    "__match_all_sync",  "__reduce_add_sync", "__reduce_min_sync",   "__reduce_min_sync",
+    "__reduce_max_sync", "__reduce_max_sync", "__reduce_and_sync",   "__reduce_or_sync",
     "__reduce_xor_sync", "__activemask",
 };
 
@@ -190,7 +190,8 @@ std::string waiting(const Worker &w) {
     const Thread &a = w.threads[i];
     for (next = i + 1; next < w.count; ++next) {
       const Thread &b = w.threads[next];
-      if (b.wait != a.wait || b.where != a.where || (a.wait >= kSyncwarp && b.mask != a.mask)) break;
+      if (b.wait != a.wait || b.where != a.where || (a.wait >= kSyncwarp && b.mask != a.mask))
+        break;
     }
     text += "\n  " + range(i, next - 1);
     if (a.wait == kNothing)
@@ -210,8 +211,7 @@ bool settle_activemasks(Worker &w);
 void wait(Worker &w, Thread *t) {
   int next = pick(w, t->number);
   if (next < 0 && settle_activemasks(w)) next = pick(w, t->number);
-  if (next < 0)
-    fail(w, "block " + place(w.index) + " waits for ever:" + waiting(w));
+  if (next < 0) fail(w, "block " + place(w.index) + " waits for ever:" + waiting(w));
   go(w, next, &t->stack_pointer);
 }
 
@@ -262,7 +262,9 @@ void meet(Worker &w, unsigned number, unsigned lanes, Wait kind) {
   switch (kind) {
     case kShuffle:
       // what a lane reads from one that does not take part is undefined: here NaN, or -1
-      each([&](int i) { t[i].out = lanes >> t[i].source & 1 ? t[t[i].source].in : ~std::uint64_t(0); });
+      each([&](int i) {
+        t[i].out = lanes >> t[i].source & 1 ? t[t[i].source].in : ~std::uint64_t(0);
+      });
       break;
     case kBallot:
     case kAny:
@@ -286,16 +288,35 @@ void meet(Worker &w, unsigned number, unsigned lanes, Wait kind) {
       all_get(same ? lanes : 0);
       break;
     }
-    case kReduceAdd: fold([](auto a, auto b) { return std::uint32_t(a + b); }); break;
-    case kReduceMin: fold([](auto a, auto b) { return std::min(a, b); }); break;
-    case kReduceMax: fold([](auto a, auto b) { return std::max(a, b); }); break;
-    case kReduceMinSigned: fold([](auto a, auto b) { return Signed(a) < Signed(b) ? a : b; }); break;
-    case kReduceMaxSigned: fold([](auto a, auto b) { return Signed(a) > Signed(b) ? a : b; }); break;
-    case kReduceAnd: fold([](auto a, auto b) { return a & b; }); break;
-    case kReduceOr: fold([](auto a, auto b) { return a | b; }); break;
-    case kReduceXor: fold([](auto a, auto b) { return a ^ b; }); break;
-    case kActivemask: all_get(lanes); break;
-    default: break;
+    case kReduceAdd:
+      fold([](auto a, auto b) { return std::uint32_t(a + b); });
+      break;
+    case kReduceMin:
+      fold([](auto a, auto b) { return std::min(a, b); });
+      break;
+    case kReduceMax:
+      fold([](auto a, auto b) { return std::max(a, b); });
+      break;
+    case kReduceMinSigned:
+      fold([](auto a, auto b) { return Signed(a) < Signed(b) ? a : b; });
+      break;
+    case kReduceMaxSigned:
+      fold([](auto a, auto b) { return Signed(a) > Signed(b) ? a : b; });
+      break;
+    case kReduceAnd:
+      fold([](auto a, auto b) { return a & b; });
+      break;
+    case kReduceOr:
+      fold([](auto a, auto b) { return a | b; });
+      break;
+    case kReduceXor:
+      fold([](auto a, auto b) { return a ^ b; });
+      break;
+    case kActivemask:
+      all_get(lanes);
+      break;
+    default:
+      break;
   }
   each([&](int i) {
     t[i].wait = kNothing;
@@ -437,10 +458,10 @@ void on_fault(int signal, siginfo_t *info, void *context) {
   const void *where = static_cast<const char *>(instruction(context)) + 1;
   const auto *address = static_cast<const char *>(info->si_addr);
   const auto *stack = static_cast<const char *>(t->stack);
-  if (signal == SIGFPE)
-    fail(w, name_of(*t) + say(" divides an integer by zero at @%p@", where));
+  if (signal == SIGFPE) fail(w, name_of(*t) + say(" divides an integer by zero at @%p@", where));
   if (address >= stack && address < stack + kGuard)
-    fail(w, name_of(*t) + say(" uses more than its stack of %zu KiB at @%p@", kStack / 1024, where));
+    fail(w,
+         name_of(*t) + say(" uses more than its stack of %zu KiB at @%p@", kStack / 1024, where));
   if (info->si_code == SI_KERNEL)
     fail(w, name_of(*t) + say(" touches a misaligned address at @%p@", where));
   fail(w, name_of(*t) + say(" touches the address %p, where no memory is, at @%p@",
@@ -462,9 +483,11 @@ void on_tick(int, siginfo_t *, void *context) {
   w.busy = true;
   if (w.stuck > w.launch->patience) {
     const void *where = static_cast<const char *>(instruction(context)) + 1;
-    fail(w, name_of(*t) + say(" has been at @%p@ for %.3g seconds: it waits for something that "
-                              "does not come, or its loop is endless. The others of its block:",
-                              where, w.stuck) + waiting(w));
+    fail(w, name_of(*t) +
+                say(" has been at @%p@ for %.3g seconds: it waits for something that "
+                    "does not come, or its loop is endless. The others of its block:",
+                    where, w.stuck) +
+                waiting(w));
   }
   const int saved = errno;
   kw_yield();
@@ -567,8 +590,7 @@ void work(const Launch &launch, Shared &all, unsigned number) {
   sigaltstack(&mine, &before);
   {
     const Clock clock(launch.patience > 0);
-    const unsigned long long blocks =
-        1ull * launch.grid.x * launch.grid.y * launch.grid.z;
+    const unsigned long long blocks = 1ull * launch.grid.x * launch.grid.y * launch.grid.z;
     for (unsigned long long n; !all.failed && (n = all.next++) < blocks;) {
       if (!all.order.empty()) n = all.order[n];
       w.index.x = static_cast<unsigned>(n % launch.grid.x);
@@ -628,7 +650,8 @@ const char *kw_launch(const Launch *launch) {
     all.order.resize(blocks);
     std::iota(all.order.begin(), all.order.end(), 0u);
     std::uint64_t state = launch->block_seed;
-    for (std::size_t i = blocks; i > 1; --i) std::swap(all.order[i - 1], all.order[draw(state) % i]);
+    for (std::size_t i = blocks; i > 1; --i)
+      std::swap(all.order[i - 1], all.order[draw(state) % i]);
   }
   install();
   if (launch->observer && launch->observer->launch_begin) launch->observer->launch_begin(*launch);

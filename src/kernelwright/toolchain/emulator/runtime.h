@@ -42,12 +42,12 @@ struct Block;
 
 // One CUDA thread.
 struct Thread {
-  void *stack_pointer;    // where it was left; null before its first instruction
-  Index index;            // threadIdx
-  unsigned number;        // x + y * blockDim.x + z * blockDim.x * blockDim.y
+  void *stack_pointer;  // where it was left; null before its first instruction
+  Index index;          // threadIdx
+  unsigned number;      // x + y * blockDim.x + z * blockDim.x * blockDim.y
   Block *block;
-  unsigned epoch;         // block barriers that it has passed
-  unsigned warp_epoch;    // warp operations that it has passed
+  unsigned epoch;       // block barriers that it has passed
+  unsigned warp_epoch;  // warp operations that it has passed
   Wait wait;
   unsigned mask;          // lanes that a warp operation names
   unsigned source;        // lane that a shuffle reads

@@ -26,9 +26,9 @@ template <typename Word> Word word(const void *p) {
 
 template <typename Word> bool exchange(void *p, std::uint64_t *expected, std::uint64_t desired) {
   Word old = static_cast<Word>(*expected);
-  const bool done = __atomic_compare_exchange_n(static_cast<Word *>(p), &old,
-                                                static_cast<Word>(desired), false,
-                                                __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  const bool done =
+      __atomic_compare_exchange_n(static_cast<Word *>(p), &old, static_cast<Word>(desired), false,
+                                  __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   *expected = old;
   return done;
 }
@@ -38,19 +38,15 @@ template <typename Word> bool exchange(void *p, std::uint64_t *expected, std::ui
 #define HERE __builtin_extract_return_addr(__builtin_return_address(0))
 
 extern "C" {
-#define KW_ACCESS(bytes)                                                                      \
-  void __tsan_read##bytes(void *p) { tell(p, bytes, kRead, HERE); }                           \
-  void __tsan_write##bytes(void *p) { tell(p, bytes, kWrite, HERE); }                         \
-  void __tsan_volatile_read##bytes(void *p) { tell(p, bytes, kRead | kVolatile, HERE); }      \
-  void __tsan_volatile_write##bytes(void *p) { tell(p, bytes, kWrite | kVolatile, HERE); }    \
-  void __tsan_unaligned_read##bytes(void *p) { tell(p, bytes, kRead, HERE); }                 \
-  void __tsan_unaligned_write##bytes(void *p) { tell(p, bytes, kWrite, HERE); }               \
-  void __tsan_unaligned_volatile_read##bytes(void *p) {                                       \
-    tell(p, bytes, kRead | kVolatile, HERE);                                                  \
-  }                                                                                           \
-  void __tsan_unaligned_volatile_write##bytes(void *p) {                                      \
-    tell(p, bytes, kWrite | kVolatile, HERE);                                                 \
-  }
+#define KW_ACCESS(bytes)                                                                           \
+  void __tsan_read##bytes(void *p) { tell(p, bytes, kRead, HERE); }                                \
+  void __tsan_write##bytes(void *p) { tell(p, bytes, kWrite, HERE); }                              \
+  void __tsan_volatile_read##bytes(void *p) { tell(p, bytes, kRead | kVolatile, HERE); }           \
+  void __tsan_volatile_write##bytes(void *p) { tell(p, bytes, kWrite | kVolatile, HERE); }         \
+  void __tsan_unaligned_read##bytes(void *p) { tell(p, bytes, kRead, HERE); }                      \
+  void __tsan_unaligned_write##bytes(void *p) { tell(p, bytes, kWrite, HERE); }                    \
+  void __tsan_unaligned_volatile_read##bytes(void *p) { tell(p, bytes, kRead | kVolatile, HERE); } \
+  void __tsan_unaligned_volatile_write##bytes(void *p) { tell(p, bytes, kWrite | kVolatile, HERE); }
 KW_ACCESS(1)
 KW_ACCESS(2)
 KW_ACCESS(4)

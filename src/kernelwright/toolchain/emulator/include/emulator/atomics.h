@@ -44,13 +44,13 @@ template <typename T> using same = typename Same<T>::type;
 
 }  // namespace kw::emulator
 
-#define KW_ATOMIC(name, ...)                                                                   \
-  template <typename T> KW_BUILT_IN T name(T *p, kw::emulator::same<T> value) {                \
-    return kw::emulator::atomically(p, [value](T old) { return __VA_ARGS__; });                \
+#define KW_ATOMIC(name, ...)                                                    \
+  template <typename T> KW_BUILT_IN T name(T *p, kw::emulator::same<T> value) { \
+    return kw::emulator::atomically(p, [value](T old) { return __VA_ARGS__; }); \
   }
-#define KW_ATOMICS(name, ...)                                                                  \
-  KW_ATOMIC(name, __VA_ARGS__)                                                                 \
-  KW_ATOMIC(name##_block, __VA_ARGS__)                                                         \
+#define KW_ATOMICS(name, ...)          \
+  KW_ATOMIC(name, __VA_ARGS__)         \
+  KW_ATOMIC(name##_block, __VA_ARGS__) \
   KW_ATOMIC(name##_system, __VA_ARGS__)
 KW_ATOMICS(atomicAdd, old + value)
 KW_ATOMICS(atomicSub, old - value)
@@ -59,16 +59,16 @@ KW_ATOMICS(atomicMin, value < old ? value : old)
 KW_ATOMICS(atomicMax, value > old ? value : old)
 KW_ATOMICS(atomicInc, old >= value ? 0 : old + 1)
 KW_ATOMICS(atomicDec, old == 0 || old > value ? value : old - 1)
-KW_ATOMICS(atomicAnd, old & value)
+KW_ATOMICS(atomicAnd, old &value)
 KW_ATOMICS(atomicOr, old | value)
 KW_ATOMICS(atomicXor, old ^ value)
 #undef KW_ATOMICS
 #undef KW_ATOMIC
 
-#define KW_CAS(name)                                                                           \
-  template <typename T>                                                                        \
-  KW_BUILT_IN T name(T *p, kw::emulator::same<T> compare, kw::emulator::same<T> value) {       \
-    return kw::emulator::atomically(p, [=](T old) { return old == compare ? value : old; });   \
+#define KW_CAS(name)                                                                         \
+  template <typename T>                                                                      \
+  KW_BUILT_IN T name(T *p, kw::emulator::same<T> compare, kw::emulator::same<T> value) {     \
+    return kw::emulator::atomically(p, [=](T old) { return old == compare ? value : old; }); \
   }
 KW_CAS(atomicCAS)
 KW_CAS(atomicCAS_block)

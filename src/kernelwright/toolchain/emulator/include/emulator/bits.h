@@ -79,7 +79,9 @@ inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
   return shift >= 32 ? high : __funnelshift_r(low, high, shift);
 }
 inline int __mulhi(int a, int b) { return static_cast<int>(1ll * a * b >> 32); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(1ull * a * b >> 32); }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(1ull * a * b >> 32);
+}
 inline long long __mul64hi(long long a, long long b) {
   return static_cast<long long>(static_cast<__int128>(a) * b >> 64);
 }
@@ -94,7 +96,9 @@ inline unsigned __sad(int a, int b, unsigned c) {
 inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return c + (a > b ? a - b : b - a); }
 inline int __hadd(int a, int b) { return static_cast<int>((1ll * a + b) >> 1); }
 inline int __rhadd(int a, int b) { return static_cast<int>((1ll * a + b + 1) >> 1); }
-inline unsigned __uhadd(unsigned a, unsigned b) { return static_cast<unsigned>((1ull * a + b) >> 1); }
+inline unsigned __uhadd(unsigned a, unsigned b) {
+  return static_cast<unsigned>((1ull * a + b) >> 1);
+}
 inline int __dp4a(int a, int b, int c) {
   for (int i = 0; i < 32; i += 8)
     c += static_cast<signed char>(a >> i) * static_cast<signed char>(b >> i);

@@ -19,33 +19,38 @@ template <typename T> constexpr const char *kind_of() {
     return "struct";
 }
 
+// Reading the arguments is no access of the kernel's: not instrumented.
+#define KW_UNSEEN __attribute__((no_sanitize("thread")))
+
 template <auto KERNEL> struct Entry;
 template <typename... P, void (*KERNEL)(P...)> struct Entry<KERNEL> {
   template <std::size_t... I>
-  KW_BUILT_IN void call(void *const *arguments, std::index_sequence<I...>) {
+  KW_UNSEEN KW_BUILT_IN void call(void *const *arguments, std::index_sequence<I...>) {
     KERNEL(*static_cast<std::remove_reference_t<P> *>(arguments[I])...);
   }
-  static void run(void *const *arguments) { call(arguments, std::index_sequence_for<P...>{}); }
+  KW_UNSEEN static void run(void *const *arguments) {
+    call(arguments, std::index_sequence_for<P...>{});
+  }
   static constexpr const char *kinds[] = {kind_of<P>()..., nullptr};
 };
 
 }  // namespace kw::emulator
 
 #define KW_SHOWN extern "C" __attribute__((visibility("default")))
-#define KW_ENTRY(number, ...)                                                                  \
-  KW_SHOWN void kw_run_##number(void *const *arguments) {                                    \
-    kw::emulator::Entry<&__VA_ARGS__>::run(arguments);                                         \
-  }                                                                                            \
-  KW_SHOWN const char *const *kw_kinds_##number() {                                          \
-    return kw::emulator::Entry<&__VA_ARGS__>::kinds;                                           \
+#define KW_ENTRY(number, ...)                             \
+  KW_SHOWN void kw_run_##number(void *const *arguments) { \
+    kw::emulator::Entry<&__VA_ARGS__>::run(arguments);    \
+  }                                                       \
+  KW_SHOWN const char *const *kw_kinds_##number() {       \
+    return kw::emulator::Entry<&__VA_ARGS__>::kinds;      \
   }
 
 // What is declared `extern __shared__`, under whatever names: one place, behind all static ones
 // (linkers put .tcommon last). `LABELS` are the names, each with ":".
-#define KW_DYNAMIC_SHARED(bytes, labels)                                                       \
+#define KW_DYNAMIC_SHARED(bytes, labels)                                                          \
   __asm__(".section .tcommon,\"awT\",%nobits\n.balign 128\n" labels ".zero " #bytes "\n.text\n"); \
-  extern __attribute__((visibility("hidden"))) __thread unsigned char kw_dynamic[];            \
+  extern __attribute__((visibility("hidden"))) __thread unsigned char kw_dynamic[];               \
   KW_SHOWN const void *kw_dynamic_shared() { return kw_dynamic; }
 #define KW_LABEL(name) ".globl " #name "\n.hidden " #name "\n.type " #name ",STT_TLS\n" #name ":\n"
-#define KW_NO_DYNAMIC_SHARED                                                                   \
+#define KW_NO_DYNAMIC_SHARED \
   KW_SHOWN const void *kw_dynamic_shared() { return nullptr; }

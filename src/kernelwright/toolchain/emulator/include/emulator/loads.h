@@ -1,7 +1,7 @@
 // Loads and stores with hints to the caches, which change nothing here.
 #pragma once
 
-#define KW_LOAD(name)                                                                          \
+#define KW_LOAD(name) \
   template <typename T> KW_BUILT_IN T name(const T *p) { return *p; }
 KW_LOAD(__ldg)
 KW_LOAD(__ldca)
@@ -10,7 +10,7 @@ KW_LOAD(__ldcs)
 KW_LOAD(__ldlu)
 KW_LOAD(__ldcv)
 #undef KW_LOAD
-#define KW_STORE(name)                                                                         \
+#define KW_STORE(name) \
   template <typename T> KW_BUILT_IN void name(T *p, kw::emulator::same<T> value) { *p = value; }
 KW_STORE(__stwb)
 KW_STORE(__stcg)

@@ -2,8 +2,8 @@
 // approximation of the GPU is the exact function here.
 #pragma once
 
-#define KW_EACH_FLOAT(name, ...)                                                               \
-  inline float name##f(float x) { return static_cast<float>(__VA_ARGS__); }                    \
+#define KW_EACH_FLOAT(name, ...)                                            \
+  inline float name##f(float x) { return static_cast<float>(__VA_ARGS__); } \
   inline double name(double x) { return __VA_ARGS__; }
 KW_EACH_FLOAT(rsqrt, 1 / ::sqrt(double(x)))
 KW_EACH_FLOAT(rcbrt, 1 / ::cbrt(double(x)))
@@ -22,7 +22,9 @@ inline double sinpi(double x) { return kw_sinpi(x); }
 inline double cospi(double x) { return kw_cospi(x); }
 inline float sinpif(float x) { return static_cast<float>(kw_sinpi(x)); }
 inline float cospif(float x) { return static_cast<float>(kw_cospi(x)); }
-inline float rhypotf(float x, float y) { return static_cast<float>(1 / ::hypot(double(x), double(y))); }
+inline float rhypotf(float x, float y) {
+  return static_cast<float>(1 / ::hypot(double(x), double(y)));
+}
 inline double rhypot(double x, double y) { return 1 / ::hypot(x, y); }
 
 // One-instruction approximations.
@@ -71,16 +73,20 @@ template <typename I> inline I saturating(double x) {
   return x < low ? static_cast<I>(low) : x >= high ? top : static_cast<I>(x);
 }
 }  // namespace kw::emulator
-#define KW_TO(name, I)                                                                         \
-  inline I __float2##name##_rn(float x) { return kw::emulator::saturating<I>(::rint(double(x))); }  \
-  inline I __float2##name##_rz(float x) { return kw::emulator::saturating<I>(::trunc(double(x))); } \
-  inline I __float2##name##_ru(float x) { return kw::emulator::saturating<I>(::ceil(double(x))); }  \
-  inline I __float2##name##_rd(float x) { return kw::emulator::saturating<I>(::floor(double(x))); } \
-  inline I __double2##name##_rn(double x) { return kw::emulator::saturating<I>(::rint(x)); }   \
-  inline I __double2##name##_rz(double x) { return kw::emulator::saturating<I>(::trunc(x)); }  \
-  inline I __double2##name##_ru(double x) { return kw::emulator::saturating<I>(::ceil(x)); }   \
-  inline I __double2##name##_rd(double x) { return kw::emulator::saturating<I>(::floor(x)); }  \
-  inline float __##name##2float_rn(I x) { return static_cast<float>(x); }                      \
+#define KW_TO(name, I)                                                                             \
+  inline I __float2##name##_rn(float x) { return kw::emulator::saturating<I>(::rint(double(x))); } \
+  inline I __float2##name##_rz(float x) {                                                          \
+    return kw::emulator::saturating<I>(::trunc(double(x)));                                        \
+  }                                                                                                \
+  inline I __float2##name##_ru(float x) { return kw::emulator::saturating<I>(::ceil(double(x))); } \
+  inline I __float2##name##_rd(float x) {                                                          \
+    return kw::emulator::saturating<I>(::floor(double(x)));                                        \
+  }                                                                                                \
+  inline I __double2##name##_rn(double x) { return kw::emulator::saturating<I>(::rint(x)); }       \
+  inline I __double2##name##_rz(double x) { return kw::emulator::saturating<I>(::trunc(x)); }      \
+  inline I __double2##name##_ru(double x) { return kw::emulator::saturating<I>(::ceil(x)); }       \
+  inline I __double2##name##_rd(double x) { return kw::emulator::saturating<I>(::floor(x)); }      \
+  inline float __##name##2float_rn(I x) { return static_cast<float>(x); }                          \
   inline double __##name##2double_rn(I x) { return static_cast<double>(x); }
 KW_TO(int, int)
 KW_TO(uint, unsigned)
@@ -90,8 +96,8 @@ KW_TO(ull, unsigned long long)
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
 
 // min and max of every pair of types, and the float forms of the functions of C.
-#define KW_EXTREMES(T)                                                                         \
-  inline T min(T a, T b) { return b < a ? b : a; }                                             \
+#define KW_EXTREMES(T)                             \
+  inline T min(T a, T b) { return b < a ? b : a; } \
   inline T max(T a, T b) { return a < b ? b : a; }
 KW_EXTREMES(int)
 KW_EXTREMES(unsigned)

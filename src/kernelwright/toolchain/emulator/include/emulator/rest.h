@@ -3,7 +3,7 @@
 #include <time.h>
 
 #undef assert
-#define assert(condition)                                                                      \
+#define assert(condition) \
   ((condition) ? static_cast<void>(0) : kw_fail("assertion `%s` failed", #condition))
 #define printf kw_printf
 

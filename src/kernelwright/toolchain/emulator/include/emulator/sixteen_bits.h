@@ -64,170 +64,167 @@ inline double fused(double a, double b, double c) {
 }  // namespace kw::emulator
 
 // A type T of 16 bits, `KIND`_bits and `KIND`_value its conversions, and T2, a pair of it.
-#define KW_SIXTEEN_BITS(T, T2, KIND)                                                           \
-  struct T {                                                                                   \
-    unsigned short bits;                                                                       \
-    T() = default;                                                                             \
-    T(float x) : bits(kw::emulator::KIND##_bits(x)) {}                                         \
-    T(double x) : bits(kw::emulator::KIND##_bits(x)) {}                                        \
-    T(int x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                   \
-    T(unsigned x) : bits(kw::emulator::KIND##_bits(double(x))) {}                              \
-    T(short x) : T(int(x)) {}                                                                  \
-    T(unsigned short x) : T(unsigned(x)) {}                                                    \
-    T(long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                  \
-    T(unsigned long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                         \
-    T(long long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                             \
-    T(unsigned long long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                    \
-    operator float() const { return kw::emulator::KIND##_value(bits); }                        \
-    explicit operator bool() const { return (bits & 0x7fff) != 0; }                            \
-  };                                                                                           \
-  struct alignas(4) T2 {                                                                       \
-    T x, y;                                                                                    \
-    T2() = default;                                                                            \
-    T2(T x, T y) : x(x), y(y) {}                                                               \
-  };                                                                                           \
-  KW_BINARY(T, T2, __hadd, +, a + b)                                                           \
-  KW_BINARY(T, T2, __hsub, -, a - b)                                                           \
-  KW_BINARY(T, T2, __hmul, *, a *b)                                                            \
-  inline T __hdiv(T a, T b) { return T(float(a) / float(b)); }                                 \
-  inline T2 __h2div(T2 a, T2 b) { return {__hdiv(a.x, b.x), __hdiv(a.y, b.y)}; }               \
-  inline T operator/(T a, T b) { return __hdiv(a, b); }                                        \
-  inline T2 operator/(T2 a, T2 b) { return __h2div(a, b); }                                    \
-  inline T &operator/=(T &a, T b) { return a = a / b; }                                        \
-  inline T operator-(T a) {                                                                    \
-    a.bits ^= 0x8000;                                                                          \
-    return a;                                                                                  \
-  }                                                                                            \
-  inline T operator+(T a) { return a; }                                                        \
-  inline T2 operator-(T2 a) { return {-a.x, -a.y}; }                                           \
-  inline T __hneg(T a) { return -a; }                                                          \
-  inline T2 __hneg2(T2 a) { return -a; }                                                       \
-  inline T __habs(T a) {                                                                       \
-    a.bits &= 0x7fff;                                                                          \
-    return a;                                                                                  \
-  }                                                                                            \
-  inline T2 __habs2(T2 a) { return {__habs(a.x), __habs(a.y)}; }                               \
-  inline T __hfma(T a, T b, T c) {                                                             \
-    return T(kw::emulator::fused(float(a), float(b), float(c)));                               \
-  }                                                                                            \
-  inline T2 __hfma2(T2 a, T2 b, T2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; } \
-  inline T __hfma_relu(T a, T b, T c) {                                                        \
-    const T y = __hfma(a, b, c);                                                               \
-    return float(y) < 0 ? T(0.0f) : y;                                                         \
-  }                                                                                            \
-  inline T2 __hfma2_relu(T2 a, T2 b, T2 c) {                                                   \
-    return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)};                           \
-  }                                                                                            \
-  inline bool __hisnan(T a) { return float(a) != float(a); }                                   \
-  inline int __hisinf(T a) { return __builtin_isinf(float(a)) ? (a.bits >> 15 ? -1 : 1) : 0; } \
-  KW_EXTREME(T, T2, __hmin, <)                                                                 \
-  KW_EXTREME(T, T2, __hmax, >)                                                                 \
-  KW_COMPARISON(T, T2, eq, ==)                                                                 \
-  KW_COMPARISON(T, T2, ne, !=)                                                                 \
-  KW_COMPARISON(T, T2, lt, <)                                                                  \
-  KW_COMPARISON(T, T2, le, <=)                                                                 \
-  KW_COMPARISON(T, T2, gt, >)                                                                  \
-  KW_COMPARISON(T, T2, ge, >=)                                                                 \
-  KW_FUNCTION(T, T2, exp, ::exp(x))                                                            \
-  KW_FUNCTION(T, T2, exp2, ::exp2(x))                                                          \
-  KW_FUNCTION(T, T2, exp10, ::pow(10.0, x))                                                    \
-  KW_FUNCTION(T, T2, log, ::log(x))                                                            \
-  KW_FUNCTION(T, T2, log2, ::log2(x))                                                          \
-  KW_FUNCTION(T, T2, log10, ::log10(x))                                                        \
-  KW_FUNCTION(T, T2, sin, ::sin(x))                                                            \
-  KW_FUNCTION(T, T2, cos, ::cos(x))                                                            \
-  KW_FUNCTION(T, T2, tanh, ::tanh(x))                                                          \
-  KW_FUNCTION(T, T2, sqrt, ::sqrt(x))                                                          \
-  KW_FUNCTION(T, T2, rsqrt, 1 / ::sqrt(x))                                                     \
-  KW_FUNCTION(T, T2, rcp, 1 / x)                                                               \
-  KW_FUNCTION(T, T2, ceil, ::ceil(x))                                                          \
-  KW_FUNCTION(T, T2, floor, ::floor(x))                                                        \
-  KW_FUNCTION(T, T2, rint, ::rint(x))                                                          \
-  KW_FUNCTION(T, T2, trunc, ::trunc(x))                                                        \
-  inline float __low2float(T2 a) { return a.x; }                                               \
-  inline float __high2float(T2 a) { return a.y; }                                              \
+#define KW_SIXTEEN_BITS(T, T2, KIND)                                                              \
+  struct T {                                                                                      \
+    unsigned short bits;                                                                          \
+    T() = default;                                                                                \
+    T(float x) : bits(kw::emulator::KIND##_bits(x)) {}                                            \
+    T(double x) : bits(kw::emulator::KIND##_bits(x)) {}                                           \
+    T(int x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                      \
+    T(unsigned x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                 \
+    T(short x) : T(int(x)) {}                                                                     \
+    T(unsigned short x) : T(unsigned(x)) {}                                                       \
+    T(long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                     \
+    T(unsigned long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                            \
+    T(long long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                                \
+    T(unsigned long long x) : bits(kw::emulator::KIND##_bits(double(x))) {}                       \
+    operator float() const { return kw::emulator::KIND##_value(bits); }                           \
+    explicit operator bool() const { return (bits & 0x7fff) != 0; }                               \
+  };                                                                                              \
+  struct alignas(4) T2 {                                                                          \
+    T x, y;                                                                                       \
+    T2() = default;                                                                               \
+    T2(T x, T y) : x(x), y(y) {}                                                                  \
+  };                                                                                              \
+  KW_BINARY(T, T2, __hadd, +, a + b)                                                              \
+  KW_BINARY(T, T2, __hsub, -, a - b)                                                              \
+  KW_BINARY(T, T2, __hmul, *, a *b)                                                               \
+  inline T __hdiv(T a, T b) { return T(float(a) / float(b)); }                                    \
+  inline T2 __h2div(T2 a, T2 b) { return {__hdiv(a.x, b.x), __hdiv(a.y, b.y)}; }                  \
+  inline T operator/(T a, T b) { return __hdiv(a, b); }                                           \
+  inline T2 operator/(T2 a, T2 b) { return __h2div(a, b); }                                       \
+  inline T &operator/=(T &a, T b) { return a = a / b; }                                           \
+  inline T operator-(T a) {                                                                       \
+    a.bits ^= 0x8000;                                                                             \
+    return a;                                                                                     \
+  }                                                                                               \
+  inline T operator+(T a) { return a; }                                                           \
+  inline T2 operator-(T2 a) { return {-a.x, -a.y}; }                                              \
+  inline T __hneg(T a) { return -a; }                                                             \
+  inline T2 __hneg2(T2 a) { return -a; }                                                          \
+  inline T __habs(T a) {                                                                          \
+    a.bits &= 0x7fff;                                                                             \
+    return a;                                                                                     \
+  }                                                                                               \
+  inline T2 __habs2(T2 a) { return {__habs(a.x), __habs(a.y)}; }                                  \
+  inline T __hfma(T a, T b, T c) { return T(kw::emulator::fused(float(a), float(b), float(c))); } \
+  inline T2 __hfma2(T2 a, T2 b, T2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }  \
+  inline T __hfma_relu(T a, T b, T c) {                                                           \
+    const T y = __hfma(a, b, c);                                                                  \
+    return float(y) < 0 ? T(0.0f) : y;                                                            \
+  }                                                                                               \
+  inline T2 __hfma2_relu(T2 a, T2 b, T2 c) {                                                      \
+    return {__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)};                              \
+  }                                                                                               \
+  inline bool __hisnan(T a) { return float(a) != float(a); }                                      \
+  inline int __hisinf(T a) { return __builtin_isinf(float(a)) ? (a.bits >> 15 ? -1 : 1) : 0; }    \
+  KW_EXTREME(T, T2, __hmin, <)                                                                    \
+  KW_EXTREME(T, T2, __hmax, >)                                                                    \
+  KW_COMPARISON(T, T2, eq, ==)                                                                    \
+  KW_COMPARISON(T, T2, ne, !=)                                                                    \
+  KW_COMPARISON(T, T2, lt, <)                                                                     \
+  KW_COMPARISON(T, T2, le, <=)                                                                    \
+  KW_COMPARISON(T, T2, gt, >)                                                                     \
+  KW_COMPARISON(T, T2, ge, >=)                                                                    \
+  KW_FUNCTION(T, T2, exp, ::exp(x))                                                               \
+  KW_FUNCTION(T, T2, exp2, ::exp2(x))                                                             \
+  KW_FUNCTION(T, T2, exp10, ::pow(10.0, x))                                                       \
+  KW_FUNCTION(T, T2, log, ::log(x))                                                               \
+  KW_FUNCTION(T, T2, log2, ::log2(x))                                                             \
+  KW_FUNCTION(T, T2, log10, ::log10(x))                                                           \
+  KW_FUNCTION(T, T2, sin, ::sin(x))                                                               \
+  KW_FUNCTION(T, T2, cos, ::cos(x))                                                               \
+  KW_FUNCTION(T, T2, tanh, ::tanh(x))                                                             \
+  KW_FUNCTION(T, T2, sqrt, ::sqrt(x))                                                             \
+  KW_FUNCTION(T, T2, rsqrt, 1 / ::sqrt(x))                                                        \
+  KW_FUNCTION(T, T2, rcp, 1 / x)                                                                  \
+  KW_FUNCTION(T, T2, ceil, ::ceil(x))                                                             \
+  KW_FUNCTION(T, T2, floor, ::floor(x))                                                           \
+  KW_FUNCTION(T, T2, rint, ::rint(x))                                                             \
+  KW_FUNCTION(T, T2, trunc, ::trunc(x))                                                           \
+  inline float __low2float(T2 a) { return a.x; }                                                  \
+  inline float __high2float(T2 a) { return a.y; }                                                 \
   inline T2 __lowhigh2highlow(T2 a) { return {a.y, a.x}; }
 
-#define KW_BINARY(T, T2, name, op, ...)                                                        \
-  inline T name(T left, T right) {                                                             \
-    const float a = left, b = right;                                                           \
-    return T(__VA_ARGS__);                                                                     \
-  }                                                                                            \
-  inline T name##_rn(T a, T b) { return name(a, b); }                                          \
-  inline T name##_sat(T a, T b) { return T(__saturatef(name(a, b))); }                         \
-  inline T2 name##2(T2 a, T2 b) { return {name(a.x, b.x), name(a.y, b.y)}; }                   \
-  inline T2 name##2_rn(T2 a, T2 b) { return name##2(a, b); }                                   \
-  inline T2 name##2_sat(T2 a, T2 b) { return {name##_sat(a.x, b.x), name##_sat(a.y, b.y)}; }   \
-  inline T operator op(T a, T b) { return name(a, b); }                                        \
-  inline T2 operator op(T2 a, T2 b) { return name##2(a, b); }                                  \
-  inline T &operator op##=(T &a, T b) { return a = name(a, b); }                               \
-  inline T2 &operator op##=(T2 &a, T2 b) { return a = name##2(a, b); }
+#define KW_BINARY(T, T2, name, op, ...)                                                      \
+  inline T name(T left, T right) {                                                           \
+    const float a = left, b = right;                                                         \
+    return T(__VA_ARGS__);                                                                   \
+  }                                                                                          \
+  inline T name##_rn(T a, T b) { return name(a, b); }                                        \
+  inline T name##_sat(T a, T b) { return T(__saturatef(name(a, b))); }                       \
+  inline T2 name##2(T2 a, T2 b) { return {name(a.x, b.x), name(a.y, b.y)}; }                 \
+  inline T2 name##2_rn(T2 a, T2 b) { return name##2(a, b); }                                 \
+  inline T2 name##2_sat(T2 a, T2 b) { return {name##_sat(a.x, b.x), name##_sat(a.y, b.y)}; } \
+  inline T operator op(T a, T b) { return name(a, b); }                                      \
+  inline T2 operator op(T2 a, T2 b) { return name##2(a, b); }                                \
+  inline T &operator op## = (T & a, T b) { return a = name(a, b); }                          \
+  inline T2 &operator op## = (T2 & a, T2 b) { return a = name##2(a, b); }
 // The plain forms take the number where the other is NaN and know -0 < 0; the _nan forms pass NaN.
-#define KW_EXTREME(T, T2, name, op)                                                            \
-  inline T name(T a, T b) {                                                                    \
-    if (__hisnan(a)) return __hisnan(b) ? __builtin_bit_cast(T, (unsigned short)0x7fff) : b;   \
-    if (__hisnan(b)) return a;                                                                 \
-    if (float(a) == 0 && float(b) == 0) return (short)a.bits op(short) b.bits ? a : b;         \
-    return float(a) op float(b) ? a : b;                                                       \
-  }                                                                                            \
-  inline T name##_nan(T a, T b) {                                                              \
-    return __hisnan(a) || __hisnan(b) ? __builtin_bit_cast(T, (unsigned short)0x7fff) : name(a, b); \
-  }                                                                                            \
-  inline T2 name##2(T2 a, T2 b) { return {name(a.x, b.x), name(a.y, b.y)}; }                   \
+#define KW_EXTREME(T, T2, name, op)                                                          \
+  inline T name(T a, T b) {                                                                  \
+    if (__hisnan(a)) return __hisnan(b) ? __builtin_bit_cast(T, (unsigned short)0x7fff) : b; \
+    if (__hisnan(b)) return a;                                                               \
+    if (float(a) == 0 && float(b) == 0) return (short)a.bits op(short) b.bits ? a : b;       \
+    return float(a) op float(b) ? a : b;                                                     \
+  }                                                                                          \
+  inline T name##_nan(T a, T b) {                                                            \
+    return __hisnan(a) || __hisnan(b) ? __builtin_bit_cast(T, (unsigned short)0x7fff)        \
+                                      : name(a, b);                                          \
+  }                                                                                          \
+  inline T2 name##2(T2 a, T2 b) { return {name(a.x, b.x), name(a.y, b.y)}; }                 \
   inline T2 name##2_nan(T2 a, T2 b) { return {name##_nan(a.x, b.x), name##_nan(a.y, b.y)}; }
 // The u forms are true where either is NaN; __hne is ordered, and != is not.
-#define KW_COMPARISON(T, T2, name, op)                                                         \
-  inline bool operator op(T a, T b) { return float(a) op float(b); }                           \
-  inline bool __h##name(T a, T b) {                                                            \
-    return float(a) op float(b) && !__hisnan(a) && !__hisnan(b);                               \
-  }                                                                                            \
-  inline bool __h##name##u(T a, T b) {                                                         \
-    return float(a) op float(b) || __hisnan(a) || __hisnan(b);                                 \
-  }                                                                                            \
-  inline T2 __h##name##2(T2 a, T2 b) {                                                         \
-    return {T(__h##name(a.x, b.x) ? 1.0f : 0.0f), T(__h##name(a.y, b.y) ? 1.0f : 0.0f)};       \
-  }                                                                                            \
-  inline bool __hb##name##2(T2 a, T2 b) { return __h##name(a.x, b.x) && __h##name(a.y, b.y); } \
-  inline unsigned __h##name##2_mask(T2 a, T2 b) {                                              \
-    return (__h##name(a.x, b.x) ? 0xffffu : 0u) | (__h##name(a.y, b.y) ? 0xffff0000u : 0u);    \
+#define KW_COMPARISON(T, T2, name, op)                                                             \
+  inline bool operator op(T a, T b) { return float(a) op float(b); }                               \
+  inline bool __h##name(T a, T b) { return float(a) op float(b) && !__hisnan(a) && !__hisnan(b); } \
+  inline bool __h##name##u(T a, T b) {                                                             \
+    return float(a) op float(b) || __hisnan(a) || __hisnan(b);                                     \
+  }                                                                                                \
+  inline T2 __h##name##2(T2 a, T2 b) {                                                             \
+    return {T(__h##name(a.x, b.x) ? 1.0f : 0.0f), T(__h##name(a.y, b.y) ? 1.0f : 0.0f)};           \
+  }                                                                                                \
+  inline bool __hb##name##2(T2 a, T2 b) { return __h##name(a.x, b.x) && __h##name(a.y, b.y); }     \
+  inline unsigned __h##name##2_mask(T2 a, T2 b) {                                                  \
+    return (__h##name(a.x, b.x) ? 0xffffu : 0u) | (__h##name(a.y, b.y) ? 0xffff0000u : 0u);        \
   }
-#define KW_FUNCTION(T, T2, name, ...)                                                          \
-  inline T h##name(T value) {                                                                  \
-    const double x = float(value);                                                             \
-    return T(__VA_ARGS__);                                                                     \
-  }                                                                                            \
+#define KW_FUNCTION(T, T2, name, ...) \
+  inline T h##name(T value) {         \
+    const double x = float(value);    \
+    return T(__VA_ARGS__);            \
+  }                                   \
   inline T2 h2##name(T2 a) { return {h##name(a.x), h##name(a.y)}; }
 
 // Conversions whose names hold the type's: `name` is half or bfloat16, `pair` half2 or bfloat162.
-#define KW_CONVERSIONS(T, T2, name, pair)                                                      \
-  inline T __float2##name(float x) { return T(x); }                                            \
-  inline T __float2##name##_rn(float x) { return T(x); }                                       \
-  inline T __double2##name(double x) { return T(x); }                                          \
-  inline float __##name##2float(T x) { return x; }                                             \
-  inline T __ushort_as_##name(unsigned short bits) { return __builtin_bit_cast(T, bits); }     \
-  inline T __short_as_##name(short bits) { return __builtin_bit_cast(T, bits); }               \
-  inline unsigned short __##name##_as_ushort(T x) { return x.bits; }                           \
-  inline short __##name##_as_short(T x) { return static_cast<short>(x.bits); }                 \
-  inline T2 __floats2##pair##_rn(float x, float y) { return {T(x), T(y)}; }                    \
-  inline T2 __float22##pair##_rn(float2 v) { return {T(v.x), T(v.y)}; }                        \
-  inline T2 __float2##pair##_rn(float x) { return {T(x), T(x)}; }                              \
-  inline float2 __##pair##2float2(T2 v) { return {v.x, v.y}; }                                 \
-  inline T2 __##name##2##pair(T x) { return {x, x}; }                                          \
-  inline T2 __halves2##pair(T x, T y) { return {x, y}; }                                       \
-  inline T2 make_##pair(T x, T y) { return {x, y}; }                                           \
-  inline T2 __lows2##pair(T2 a, T2 b) { return {a.x, b.x}; }                                   \
-  inline T2 __highs2##pair(T2 a, T2 b) { return {a.y, b.y}; }                                  \
-  inline T __low2##name(T2 v) { return v.x; }                                                  \
-  inline T __high2##name(T2 v) { return v.y; }                                                 \
-  inline T2 __low2##pair(T2 v) { return {v.x, v.x}; }                                          \
-  inline T2 __high2##pair(T2 v) { return {v.y, v.y}; }                                         \
-  KW_INTEGERS(T, name, int, int)                                                               \
-  KW_INTEGERS(T, name, uint, unsigned)                                                         \
-  KW_INTEGERS(T, name, ll, long long)                                                          \
+#define KW_CONVERSIONS(T, T2, name, pair)                                                  \
+  inline T __float2##name(float x) { return T(x); }                                        \
+  inline T __float2##name##_rn(float x) { return T(x); }                                   \
+  inline T __double2##name(double x) { return T(x); }                                      \
+  inline float __##name##2float(T x) { return x; }                                         \
+  inline T __ushort_as_##name(unsigned short bits) { return __builtin_bit_cast(T, bits); } \
+  inline T __short_as_##name(short bits) { return __builtin_bit_cast(T, bits); }           \
+  inline unsigned short __##name##_as_ushort(T x) { return x.bits; }                       \
+  inline short __##name##_as_short(T x) { return static_cast<short>(x.bits); }             \
+  inline T2 __floats2##pair##_rn(float x, float y) { return {T(x), T(y)}; }                \
+  inline T2 __float22##pair##_rn(float2 v) { return {T(v.x), T(v.y)}; }                    \
+  inline T2 __float2##pair##_rn(float x) { return {T(x), T(x)}; }                          \
+  inline float2 __##pair##2float2(T2 v) { return {v.x, v.y}; }                             \
+  inline T2 __##name##2##pair(T x) { return {x, x}; }                                      \
+  inline T2 __halves2##pair(T x, T y) { return {x, y}; }                                   \
+  inline T2 make_##pair(T x, T y) { return {x, y}; }                                       \
+  inline T2 __lows2##pair(T2 a, T2 b) { return {a.x, b.x}; }                               \
+  inline T2 __highs2##pair(T2 a, T2 b) { return {a.y, b.y}; }                              \
+  inline T __low2##name(T2 v) { return v.x; }                                              \
+  inline T __high2##name(T2 v) { return v.y; }                                             \
+  inline T2 __low2##pair(T2 v) { return {v.x, v.x}; }                                      \
+  inline T2 __high2##pair(T2 v) { return {v.y, v.y}; }                                     \
+  KW_INTEGERS(T, name, int, int)                                                           \
+  KW_INTEGERS(T, name, uint, unsigned)                                                     \
+  KW_INTEGERS(T, name, ll, long long)                                                      \
   KW_INTEGERS(T, name, ull, unsigned long long)
-#define KW_INTEGERS(T, name, kind, I)                                                          \
-  inline T __##kind##2##name##_rn(I x) { return T(x); }                                        \
-  inline I __##name##2##kind##_rn(T x) { return __float2##kind##_rn(x); }                      \
-  inline I __##name##2##kind##_rz(T x) { return __float2##kind##_rz(x); }                      \
-  inline I __##name##2##kind##_ru(T x) { return __float2##kind##_ru(x); }                      \
+#define KW_INTEGERS(T, name, kind, I)                                     \
+  inline T __##kind##2##name##_rn(I x) { return T(x); }                   \
+  inline I __##name##2##kind##_rn(T x) { return __float2##kind##_rn(x); } \
+  inline I __##name##2##kind##_rz(T x) { return __float2##kind##_rz(x); } \
+  inline I __##name##2##kind##_ru(T x) { return __float2##kind##_ru(x); } \
   inline I __##name##2##kind##_rd(T x) { return __float2##kind##_rd(x); }

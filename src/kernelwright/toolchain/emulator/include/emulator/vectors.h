@@ -1,22 +1,14 @@
 // int2, float4, ...: aligned as on the GPU, where one instruction moves up to 16 bytes.
 #pragma once
 
-#define KW_VECTORS(name, T, a2, a4)                                                            \
-  struct name##1 {                                                                             \
-    T x;                                                                                       \
-  };                                                                                           \
-  struct alignas(a2) name##2 {                                                                 \
-    T x, y;                                                                                    \
-  };                                                                                           \
-  struct name##3 {                                                                             \
-    T x, y, z;                                                                                 \
-  };                                                                                           \
-  struct alignas(a4) name##4 {                                                                 \
-    T x, y, z, w;                                                                              \
-  };                                                                                           \
-  inline name##1 make_##name##1(T x) { return {x}; }                                           \
-  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                   \
-  inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                           \
+#define KW_VECTORS(name, T, a2, a4)                                  \
+  struct name##1 { T x; };                                           \
+  struct alignas(a2) name##2 { T x, y; };                            \
+  struct name##3 { T x, y, z; };                                     \
+  struct alignas(a4) name##4 { T x, y, z, w; };                      \
+  inline name##1 make_##name##1(T x) { return {x}; }                 \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; }         \
+  inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; } \
   inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 
 KW_VECTORS(char, signed char, 2, 4)

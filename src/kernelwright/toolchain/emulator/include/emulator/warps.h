@@ -34,7 +34,8 @@ KW_BUILT_IN unsigned __activemask() {
 }
 
 // A lane reads within its segment of `width` lanes; past the segment's end it reads itself.
-template <typename T> KW_BUILT_IN T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+template <typename T>
+KW_BUILT_IN T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const unsigned segment = kw::emulator::lane() & ~(width - 1u);
   return kw::emulator::shuffle(mask, value, segment | (source & (width - 1u)));
 }
@@ -78,9 +79,9 @@ template <typename T> KW_BUILT_IN unsigned __match_all_sync(unsigned mask, T val
   return lanes;
 }
 
-#define KW_REDUCE(name, T, what)                                                               \
-  KW_BUILT_IN T __reduce_##name##_sync(unsigned mask, T value) {                               \
-    return T(kw::emulator::together(kw::emulator::what, mask, unsigned(value)));               \
+#define KW_REDUCE(name, T, what)                                                 \
+  KW_BUILT_IN T __reduce_##name##_sync(unsigned mask, T value) {                 \
+    return T(kw::emulator::together(kw::emulator::what, mask, unsigned(value))); \
   }
 KW_REDUCE(add, unsigned, kReduceAdd)
 KW_REDUCE(add, int, kReduceAdd)
