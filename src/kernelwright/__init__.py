@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+_MODULES = ("optim",)  # loaded when first asked for, as operators are
+
 if TYPE_CHECKING:
+    from . import optim as optim
     from .ops import (
         adamw,
         add,
@@ -86,6 +89,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module 'kernelwright' has no attribute {name!r}")
     value = getattr(importlib.import_module(".ops", __name__), name)
@@ -94,4 +99,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})
