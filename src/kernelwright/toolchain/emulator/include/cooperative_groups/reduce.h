@@ -1,0 +1,33 @@
+// Stands for NVIDIA's header of the same name.
+#pragma once
+#include <cooperative_groups.h>
+
+namespace cooperative_groups {
+
+#define KW_OPERATION(name, ...)                          \
+  template <typename T = void> struct name {             \
+    T operator()(T a, T b) const { return __VA_ARGS__; } \
+  };
+KW_OPERATION(plus, a + b)
+KW_OPERATION(less, b < a ? b : a)
+KW_OPERATION(greater, a < b ? b : a)
+KW_OPERATION(bit_and, a &b)
+KW_OPERATION(bit_or, a | b)
+KW_OPERATION(bit_xor, a ^ b)
+#undef KW_OPERATION
+
+// By butterfly where the group is a tile, else in the order of ranks; every lane gets the same.
+template <typename Group, typename T, typename Op>
+__forceinline__ T reduce(const Group &group, T value, Op op) {
+  const unsigned n = group.size();
+  if ((n & (n - 1)) == 0) {
+    for (unsigned step = n / 2; step > 0; step /= 2)
+      value = op(value, group.shfl(value, group.thread_rank() ^ step));
+    return value;
+  }
+  T total = group.shfl(value, 0);
+  for (unsigned rank = 1; rank < n; ++rank) total = op(total, group.shfl(value, rank));
+  return total;
+}
+
+}  // namespace cooperative_groups
