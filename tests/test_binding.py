@@ -14,8 +14,10 @@ from publics import DEVICE, LAYOUT, PUBLIC, agree, dtypes, mapped, publics, rand
 
 
 def test_every_operator_stands_in_the_table():
-    forwards = {x.name for x in ladders() if not x.name.endswith(".backward")}
-    assert forwards - {"adamw"} == {k.split()[0] for k in PUBLIC}
+    """But those over lists, which have tests of their own."""
+    forwards = [x.operator for x in ladders() if not x.name.endswith(".backward")]
+    one_by_one = {op.name for op in forwards if all(a.kind != "Tensor[]" for a in op.args)}
+    assert one_by_one == {k.split()[0] for k in PUBLIC}
 
 
 @publics
