@@ -312,7 +312,7 @@ def test_a_gpu_rung_takes_every_row_up_to_262144(name, cols, dtype):
         assert taken, lad.name
         assert lad.rung(lad.order(H200, **specs)[0]) in taken
         for rung in taken:
-            assert rung.heuristic(H200, **specs) in rung.configs
+            assert rung.heuristic is None or rung.heuristic(H200, **specs) in rung.configs
             for config in rung.configs:
                 for launch in plan_of(lad, rung, specs, config=config).launches:
                     assert launch.shared <= H200.shared_per_block - 1024

@@ -31,13 +31,13 @@ def _bench(shapes, params):
     )
 
 
-def _full(params, sweep):
-    """float16 differs from bfloat16 by its conversions: a few cases."""
-    half = (((5, 33), "contiguous"), ((4, 1000), "contiguous"), ((6, 40), "sliced"))
+def _full(params, sweep, most, less):
+    """Everything in dtype `most`; in the others, which differ by conversions, a few cases."""
+    few = (((5, 33), "contiguous"), ((4, 1000), "contiguous"), ((6, 40), "sliced"))
     return (
-        *adversarial(dtypes=(torch.float32, torch.bfloat16), **params),
-        *(case(shape, torch.float16, layout=layout, **params) for shape, layout in half),
-        *(case((4, 66), torch.float16, values=v, **params) for v in ("large", "nan", "inf")),
+        *adversarial(dtypes=(most,), **params),
+        *(case(s, d, layout=x, **params) for d in less for s, x in few),
+        *(case((4, 1000), d, values=v, **params) for d in less for v in ("large", "nan", "inf")),
         *_swept(params, sweep),
         *(case((3, 5000), d, **params) for d in FLOATS),
         *(case((300, 64), d, **params) for d in FLOATS),  # more rows than programs, backward
@@ -76,8 +76,18 @@ def _short(params, sweep):
 NO_WEIGHT, WIDE = {"weight": "none"}, {"weight": "float32"}
 NO_BIAS, OFFSET, NO_GH = {"bias": "none"}, {"offset": 1.0}, {"gh": "none"}
 AFFINE = (NO_WEIGHT, WIDE, NO_BIAS, {**NO_WEIGHT, **NO_BIAS})
-LAYER = _full(LAYER_PARAMS, (*AFFINE, {"eps": 1.0}))
-RMS = _full(RMS_PARAMS, (NO_WEIGHT, WIDE, OFFSET, {"eps": 1.0}, {"eps": 0.0}))
+LAYER = _full(
+    LAYER_PARAMS,
+    (*AFFINE, {"eps": 1.0}),
+    torch.float32,
+    (torch.bfloat16, torch.float16),
+)
+RMS = _full(
+    RMS_PARAMS,
+    (NO_WEIGHT, WIDE, OFFSET, {"eps": 1.0}, {"eps": 0.0}),
+    torch.bfloat16,
+    (torch.float32, torch.float16),
+)
 ADD_LAYER = _short(LAYER_PARAMS, AFFINE)
 ADD_LAYER_BACKWARD = _short(LAYER_PARAMS, (*AFFINE, NO_GH))
 ADD_RMS = _short(RMS_PARAMS, (NO_WEIGHT, WIDE, OFFSET))

@@ -25,39 +25,28 @@ WARP_ROW, BLOCK_ROW = 4096, 65536  # bytes of a row up to which a warp, a block 
 WARP_COLS_BACKWARD, BLOCK_COLS_BACKWARD = 1024, 8192
 
 # tile: elements of a program's tile, at least; items: of them, in a thread
-TRITON_CONFIGS = (
-    {"tile": 1024, "items": 8},
-    {"tile": 2048, "items": 16},
-    {"tile": 4096, "items": 32},
-)
+TRITON_CONFIGS = ({"tile": 2048, "items": 16}, {"tile": 4096, "items": 32})
 # programs: on each multiprocessor; stages: tiles in flight and in work
 TRITON_CONFIGS_BACKWARD = (
     {"tile": 1024, "items": 8, "programs": 4, "stages": 1},
-    {"tile": 1024, "items": 8, "programs": 2, "stages": 2},
     {"tile": 2048, "items": 16, "programs": 2, "stages": 3},
 )
-# rows: at once; vectors, items (columns): of a thread; blocks: of a cluster
-WARP_CONFIGS = ({"rows": 1}, {"rows": 2}, {"rows": 4})
-BLOCK_CONFIGS = ({"vectors": 2}, {"vectors": 4}, {"vectors": 8})
-CLUSTER_CONFIGS = (
-    {"vectors": 8, "blocks": 2},
-    {"vectors": 4, "blocks": 4},
-    {"vectors": 4, "blocks": 8},
-)
-WARP_CONFIGS_BACKWARD = WARP_CONFIGS
-BLOCK_CONFIGS_BACKWARD = (
-    {"items": 16, "rows": 1},
-    {"items": 16, "rows": 2},
+# vectors, items (columns): of a thread; blocks: of a cluster; rows: at once, fewer where they do
+# not fit; waves: clusters that walk, in terms of those that run at once
+WARP_CONFIGS = ({"rows": 1}, {"rows": 4})
+BLOCK_CONFIGS = ({"vectors": 4}, {"vectors": 8})
+CLUSTER_CONFIGS = ({"vectors": 8, "blocks": 2}, {"vectors": 4, "blocks": 8})
+WARP_CONFIGS_BACKWARD = ({"rows": 2}, {"rows": 4})
+BLOCK_CONFIGS_BACKWARD = (  # the first has the most bytes in flight
     {"items": 16, "rows": 4},
-    {"items": 32, "rows": 2},
+    {"items": 16, "rows": 1},
+    {"items": 32, "rows": 4},
 )
-# waves: clusters that walk, in terms of those that run at once
 CLUSTER_CONFIGS_BACKWARD = (
-    {"items": 16, "rows": 2, "blocks": 2, "waves": 1},
-    {"items": 16, "rows": 2, "blocks": 8, "waves": 1},
+    {"items": 16, "rows": 4, "blocks": 2, "waves": 1},
+    {"items": 16, "rows": 4, "blocks": 8, "waves": 1},
     {"items": 16, "rows": 4, "blocks": 8, "waves": 4},
-    {"items": 16, "rows": 2, "blocks": 16, "waves": 1},
-    {"items": 32, "rows": 2, "blocks": 4, "waves": 1},
+    {"items": 16, "rows": 4, "blocks": 16, "waves": 1},
 )
 
 
@@ -145,44 +134,29 @@ def _without_clusters(gpu):
 
 
 def choose_warp(gpu, **args):
-    """64 bytes in flight a lane, as long as every multiprocessor still gets 16 warps."""
+    """Rows together where a lane holds few vectors and every multiprocessor still gets 16 warps."""
     c = Call(args)
-    best = WARP_CONFIGS[0]
-    for config in WARP_CONFIGS[1:]:
-        shape, rows = warp_forward(c, config)
-        warps = c.rows * shape.threads // (32 * rows)
-        if rows == config["rows"] and shape.vectors * rows <= 4 and warps >= 16 * gpu.sms:
-            best = config
-    return best
+    shape, rows = warp_forward(c, WARP_CONFIGS[1])
+    warps = c.rows * shape.threads // (32 * rows)
+    return WARP_CONFIGS[1 if shape.vectors <= 2 and warps >= 16 * gpu.sms else 0]
 
 
 def choose_block(gpu, **args):
     """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap."""
-    return {"vectors": 4 if Call(args).vectors <= 1024 else 8}
+    return BLOCK_CONFIGS[0 if Call(args).vectors <= 1024 else 1]
 
 
 def choose_cluster(gpu, **args):
-    """The fewest blocks of 512 threads with four vectors each."""
-    vectors = Call(args).vectors
-    return CLUSTER_CONFIGS[0 if vectors <= 8192 else 1 if vectors <= 16384 else 2]
+    """As few blocks of 512 threads with eight vectors each as hold the row."""
+    return CLUSTER_CONFIGS[0 if Call(args).vectors <= 8192 else 1]
 
 
 def choose_warp_backward(gpu, **args):
+    """Four rows a warp at once where every multiprocessor's warps make two turns of it."""
     c = BackwardCall(args)
-    walk = warp_walk(gpu, c, {"rows": 1})
-    return {"rows": _rows_in_flight(c, walk.blocks * walk.threads // walk.shape.threads)}
-
-
-def choose_block_backward(gpu, **args):
-    c = BackwardCall(args)
-    walk = block_walk(gpu, c, BLOCK_CONFIGS_BACKWARD[0])
-    return {"items": 16, "rows": _rows_in_flight(c, walk.blocks)}
-
-
-def _rows_in_flight(c, teams):
-    """As many rows at once as put some 128 KiB in flight on a multiprocessor: 1, 2 or 4."""
-    rows = 2**17 // (teams * c.cols * c.itemsize * (3 if c.add else 2))
-    return 4 if rows >= 4 else 2 if rows >= 2 else 1
+    walk = warp_walk(gpu, c, WARP_CONFIGS_BACKWARD[1])
+    at_once = gpu.sms * walk.blocks * walk.threads // walk.shape.threads
+    return WARP_CONFIGS_BACKWARD[1 if c.rows >= 2 * walk.rows * at_once else 0]
 
 
 def choose_cluster_backward(gpu, **args):
