@@ -174,7 +174,9 @@ def _basis(source: Path, kind: str) -> list[str]:
 
 @once
 def _emulator() -> str:
-    files = sorted(p for p in compiler.HERE.rglob("*") if p.suffix in (".h", ".cpp"))
+    """What kernels are compiled with and against; observers in folders of their own are not."""
+    include = (compiler.HERE / "include").rglob("*.h")
+    files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *include])
     return cache.key([p.read_bytes() for p in files])
 
 

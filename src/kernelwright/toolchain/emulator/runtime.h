@@ -74,8 +74,9 @@ struct Block {
   void *data;  // the observer's own
 };
 
-// Kinds of memory access that an observer sees; bits.
-enum Access : unsigned { kRead = 0, kWrite = 1, kVolatile = 2, kAtomic = 4 };
+// Kinds of memory access that an observer sees; bits. kUnaligned: the code does not count on an
+// address that is a multiple of the size (a memcpy).
+enum Access : unsigned { kRead = 0, kWrite = 1, kVolatile = 2, kAtomic = 4, kUnaligned = 8 };
 enum Scope : unsigned { kBlockScope, kDeviceScope, kSystemScope };
 
 struct Launch;
