@@ -7,13 +7,17 @@ import random
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 import torch
 
+import kernelwright as kw
 from kernelwright.contract import CudaKernel, Launch, Scalar, i32, i64
+from kernelwright.dispatch import ladder
 from kernelwright.toolchain import CompileError, ToolchainError, emulator, nvrtc
 from kernelwright.toolchain.emulator import (
     EmulationError,
@@ -23,8 +27,10 @@ from kernelwright.toolchain.emulator import (
     launch,
     messages,
 )
+from kernelwright.workbench import kernels, verify
 
 PRIMITIVES = Path(__file__).parent / "emulated" / "primitives.cu"
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to run on")
 pytestmark = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
 
 
@@ -44,7 +50,7 @@ def built():
     plain = """indices shared_memory block_votes votes diverged ended active integer_atomics
         add_pairs pairs bits maths hints groups hand_over chain last_one says asserts stops
         waits_for_ever loops_for_ever reaches_nowhere divides misaligned not_in_its_mask
-        overflows_its_stack"""
+        overflows_its_stack scales meets"""
     names = plain.split()
     for t in ("int", "float", "double", "long long", "__half", "__nv_bfloat16"):
         names.append(f"shuffles<{t}>")
@@ -535,6 +541,19 @@ def test_no_compiler(monkeypatch):
     compiler.command.cache_clear()
 
 
+@pytest.mark.parametrize(("name", "bar"), [("meets", 4e6), ("scales", 20e6)])
+def test_threads_a_second_on_two_cores(name, bar):
+    n = 1_000_000
+    x, y = torch.rand(n), torch.empty(n)
+
+    def seconds():  # of a core: others may be at work on this machine
+        start = time.process_time()
+        run(name, x, y, i32(n), grid=n // 256 + 1, block=256, workers=2)
+        return time.process_time() - start
+
+    assert 2 * n / min(seconds() for _ in range(3)) > bar
+
+
 # ---- builds
 
 
@@ -597,6 +616,64 @@ def test_an_observer_sees_each_access(tmp_path):
     assert (reads, bytes_) == (64, 32 * (16 + 4 + 4 + 4 + 4))
     observer.where.restype = ctypes.POINTER(ctypes.c_void_p)
     assert messages.line_of(observer.where()[0]) == "watched.cu:4"
+
+
+# ---- through plans and verify
+
+
+def test_a_public_call_reaches_the_named_rung():
+    x = torch.randn(3, 1000)
+    seen = []
+    with kw.use(softmax="cuda_warp"), emulator.mode(before=lambda step, values: seen.append(step)):
+        y = kw.softmax(x, -1)
+    torch.testing.assert_close(y, torch.softmax(x, -1))
+    assert [step.kernel.name.split("<")[0] for step in seen] == ["softmax_fwd_warp"]
+
+
+def test_several_threads_launch_at_once():
+    def work(_):
+        x = torch.randn(8, 3000)
+        with kw.use(softmax="cuda_block"):
+            return all(
+                torch.allclose(kw.softmax(x, -1), torch.softmax(x, -1), atol=1e-6)
+                for _ in range(20)
+            )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+@no_gpu
+def test_clusters_are_compiled_for_each_architecture_that_has_them():
+    softmax = ladder("softmax")
+    rung, config = softmax.rung("cuda_cluster"), {"vectors": 8, "blocks": 2}
+    case = softmax.operator.case("5x33-f32-dim=-1")
+    found = verify.verify_case(softmax, rung, config, case)
+    assert (found.outcome, found.why) == ("skipped", "needs thread-block clusters: on a GPU")
+    outcome, why = kernels.compile_rung(softmax, rung, config)
+    assert outcome == "compiled", why
+    assert "for sm_90a, 1 for sm_100a, 1 for sm_120a; " in why
+    assert "sm_80" not in why
+
+
+@no_gpu
+def test_a_rung_that_does_not_build_is_an_error_and_tried_once(monkeypatch):
+    total = ladder("sum")
+    rung = total.rung("cuda_rows")
+    tried = []
+
+    def refuse(wanted):
+        tried.append(wanted)
+        raise CompileError("cuda_rows.cu:7: the emulator does not know wgmma")
+
+    monkeypatch.setattr(emulator, "ensure", refuse)
+    kernels.refusal.cache_clear()
+    for case in verify.thorough_cases(total)[:2]:
+        found = verify.verify_case(total, rung, rung.configs[0], case)
+        assert found.outcome == "error"
+        assert found.why == "CompileError: cuda_rows.cu:7: the emulator does not know wgmma"
+    assert len(tried) == 1
+    kernels.refusal.cache_clear()
 
 
 def test_two_processes_build_the_same_at_once(tmp_path):

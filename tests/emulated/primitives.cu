@@ -256,6 +256,20 @@ __global__ void says(int n) {
   if (threadIdx.x < n) printf("thread %d of %s\n", threadIdx.x, "a block");
 }
 
+__global__ void scales(const float *x, float *y, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 2 * x[i] + 1;
+}
+__global__ void meets(const float *x, float *y, int n) {
+  __shared__ float s[256];
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  s[threadIdx.x] = i < n ? x[i] : 0;
+  __syncthreads();
+  const float other = s[255 - threadIdx.x];
+  __syncthreads();
+  if (i < n) y[i] = other;
+}
+
 // ---- kernels that go wrong
 __global__ void asserts(const int *in) {
   assert(in[threadIdx.x] < 5);

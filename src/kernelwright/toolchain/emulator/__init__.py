@@ -20,9 +20,12 @@ Kinds of build: "fast" (-O2), "watched" (-O1, every access to memory is told to 
 "debug" (-O0 -g3, for gdb; with one worker and no patience nothing interrupts it).
 
 To look on, write a C++ file that fills an `Observer` (runtime.h), build it as a shared library and
-hand its address to a mode; everything bound inside the block uses it:
+hand its address to a mode; everything bound inside the block uses it. `before` is called with each
+launch and its values (tensors and Scalars) ahead of it: there an observer can be told which memory
+is the call's.
 
-    with emulator.mode(kind="watched", schedule=Schedule(seed=7, workers=1), observer=address):
+    how = Schedule(seed=7, workers=1)
+    with emulator.mode(kind="watched", schedule=how, observer=address, before=tell):
         run = dispatch.launcher(ladder, args, "cuda_warp")
     run(*args.values())
 
@@ -55,20 +58,26 @@ class Mode:
     kind: str = "fast"
     schedule: Schedule = field(default_factory=Schedule)
     observer: int | None = None
+    before: Callable[[Launch, list], None] | None = None
 
 
 _active = Mode()
 
 
 @contextmanager
-def mode(kind: str = "fast", schedule: Schedule | None = None, observer: int | None = None):
+def mode(
+    kind: str = "fast",
+    schedule: Schedule | None = None,
+    observer: int | None = None,
+    before: Callable[[Launch, list], None] | None = None,
+):
     """Launches bound inside the block are built and run in this way."""
     global _active
-    before, _active = _active, Mode(kind, schedule or Schedule(), observer)
+    outer, _active = _active, Mode(kind, schedule or Schedule(), observer, before)
     try:
         yield
     finally:
-        _active = before
+        _active = outer
 
 
 def missing() -> str | None:
@@ -110,6 +119,8 @@ def bind(step: Launch) -> Callable[..., None]:
     kernel = launch.bound(step, how.kind)
 
     def run(_, step: Launch, values: list) -> None:
+        if how.before:
+            how.before(step, values)
         launch.run(kernel, step, values, how.schedule, how.observer)
 
     return run
