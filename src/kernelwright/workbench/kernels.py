@@ -9,8 +9,7 @@ from typing import Any
 
 from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
 from kernelwright.contract.layout import normalise
-from kernelwright.dispatch import plan_of, proven_on, specs_of
-from kernelwright.dispatch.launcher import entry_of
+from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of
 from kernelwright.toolchain import ToolchainError, emulator, nvrtc
 
 from .where import skip
