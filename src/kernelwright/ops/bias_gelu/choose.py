@@ -12,7 +12,6 @@ ROWS_CONFIGS = (
 )
 VEC16_CONFIGS = (
     {"block": 256, "unroll": 2, "stream": True},
-    {"block": 256, "unroll": 2, "stream": False},
     {"block": 128, "unroll": 1, "stream": False},
 )
 # down * 32 threads a block, each with unroll vectors of gy and of x in flight; registers leave room
@@ -20,7 +19,6 @@ VEC16_CONFIGS = (
 STRIPS_CONFIGS = (
     {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 16},
     {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 4},
-    {"down": 4, "unroll": 2, "stream": True, "blocks_per_sm": 16},
     {"down": 8, "unroll": 1, "stream": False, "blocks_per_sm": 4},
 )
 
@@ -53,15 +51,13 @@ def fits_vec16(gpu, bias, approximate, **tensors):
 
 
 def choose_vec16(gpu, x, **rest):
-    """Small tensors need every SM; what outgrows the L2 streams."""
-    if x.nbytes // 16 < 128 * 8 * gpu.sms:
-        return VEC16_CONFIGS[2]
-    return VEC16_CONFIGS[0] if 2 * x.nbytes > gpu.l2_bytes else VEC16_CONFIGS[1]
+    """What outgrows the L2 streams, with two vectors in flight; below, every SM needs work."""
+    return VEC16_CONFIGS[0 if 2 * x.nbytes > gpu.l2_bytes else 1]
 
 
 def choose_strips(gpu, x, **rest):
     """Small tensors need every SM, and few rows a thread."""
-    return STRIPS_CONFIGS[0] if 3 * x.nbytes > gpu.l2_bytes else STRIPS_CONFIGS[3]
+    return STRIPS_CONFIGS[0 if 3 * x.nbytes > gpu.l2_bytes else 2]
 
 
 def order(gpu, **args):

@@ -9,7 +9,6 @@ GRID2D_CONFIGS = ({"x": 32, "y": 8},)
 BLOCK_CONFIGS = ({"block": 2048, "num_warps": 4}, {"block": 512, "num_warps": 4})
 VEC16_CONFIGS = (
     {"block": 256, "unroll": 2, "stream": True},
-    {"block": 256, "unroll": 1, "stream": True},
     {"block": 128, "unroll": 1, "stream": False},
 )
 
@@ -59,12 +58,11 @@ def choose_block(gpu, **tensors):
 
 
 def choose_vec16(gpu, **tensors):
-    """What outgrows the L2 streams, in as many vectors a thread as registers hold; else every SM
+    """What outgrows the L2 streams, with two vectors of each operand in flight; below, every SM
     needs work."""
-    x, streams = next(iter(tensors.values())), len(tensors)
-    if streams * x.nbytes < gpu.l2_bytes:
-        return VEC16_CONFIGS[2]
-    return VEC16_CONFIGS[0] if streams < 3 else VEC16_CONFIGS[1]
+    x = next(iter(tensors.values()))
+    large = (len(tensors) + 1) * x.nbytes > gpu.l2_bytes
+    return VEC16_CONFIGS[0 if large else 1]
 
 
 def order(gpu, **tensors):

@@ -12,6 +12,7 @@ from . import choose, spec, torch_rungs
 
 def _rungs(name: str, backward: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+    vectors = choose.VEC16_BACKWARD_CONFIGS if backward else choose.VEC16_CONFIGS
     return (
         Rung(
             "manual",
@@ -46,7 +47,7 @@ def _rungs(name: str, backward: str = "") -> tuple[Rung, ...]:
             f"cuda:vec16{backward}",
             "16-byte vectors, several in flight, tensors without gaps",
             supports=choose.fits_vec16,
-            configs=choose.VEC16_CONFIGS,
+            configs=vectors,
             heuristic=choose.choose_vec16,
             sources=("cuda_vec16.cu",),
         ),
@@ -56,7 +57,7 @@ def _rungs(name: str, backward: str = "") -> tuple[Rung, ...]:
             f"cuda:rows16{backward}",
             "the same through rows with a stride: halves of one tensor",
             supports=choose.fits_rows16,
-            configs=choose.VEC16_CONFIGS,
+            configs=vectors,
             heuristic=choose.choose_vec16,
             sources=("cuda_rows16.cu",),
         ),
