@@ -1,0 +1,1 @@
+"""Models made of the operators; each file reads from top to bottom."""
