@@ -24,7 +24,7 @@ _LAYER = (
 GPT2 = ((50257, 768), (1024, 768), *_LAYER * 12, (768,), (768,))
 LISTS = {
     "one": lambda shape: (shape,),
-    "few": lambda shape: (shape, (1,), (129,), (3, 40), (), shape),
+    "few": lambda shape: (shape, (129,), ()),
     "gpt2": lambda shape: GPT2,
 }
 # What a case leaves unsaid.
@@ -73,7 +73,7 @@ CASES = (
         for d in FLOATS
         for values in ("large", "nan", "inf", "constant")
     ),
-    *(case((5, 33), d, **extra) for d in FLOATS for extra in SWEEP),
+    *(case((5, 33), d, **extra) for d in FLOATS[::2] for extra in SWEEP),
     *(case((5, 77), torch.float32, **extra) for extra in VARIANTS),
     *(case((5, 77), torch.bfloat16, **extra) for extra in (VARIANTS[1], VARIANTS[4])),
     *(

@@ -20,7 +20,7 @@ GPT2_LAYER = (
 GPT2 = ((50257, 768), (1024, 768), *GPT2_LAYER * 12, (768,), (768,))
 LISTS = {
     "one": lambda shape: (shape,),
-    "few": lambda shape: (shape, (1,), (129,), (3, 40), (), shape),
+    "few": lambda shape: (shape, (129,), ()),
     "gpt2": lambda shape: GPT2,
 }
 ORDERS = ("1.0", "inf", "3.0", "0.0", "-inf")
