@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from kernelwright.contract import Case
+
 from .subject import Subject
 from .terminal import Mistake
 
@@ -61,10 +63,13 @@ def binding(
     return bind, held
 
 
+def value_of(subject: Subject, case: Case, name: str) -> Any:
+    """What a case gives an argument: its parameter, or the schema's default."""
+    default = next((a.default for a in subject.operator.args if a.name == name), None)
+    return case.param(name, default)
+
+
 def _usual(subject: Subject, name: str) -> Any:
     """The value that most cases give an argument."""
-    values = Counter(
-        c.param(name) for c in subject.operator.cases if name in dict(c.params)
-    ).most_common(1)
-    default = next(a.default for a in subject.operator.args if a.name == name)
-    return values[0][0] if values else default
+    values = Counter(value_of(subject, c, name) for c in subject.operator.cases)
+    return values.most_common(1)[0][0]

@@ -22,7 +22,7 @@ from kernelwright.contract import Case, Ladder
 from kernelwright.machine import here
 
 from . import dossier, judge_times
-from .calling import binding
+from .calling import binding, value_of
 from .checks import CHECKS, UNCAPTURED, rejection
 from .figures import Table
 from .sandbox import Box, Died, Failed, Limits
@@ -36,7 +36,9 @@ from .verify import usage
 #: Elements of the largest case that is tried without a GPU, by what the kernel is written in.
 LARGEST = {"triton": 2**14, "numba": 200, "": 2**18}
 #: What an input that a kernel does not take may be refused with, in words.
-REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError", "ToolchainError")
+REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
+#: What stops a kernel without a GPU that runs on one: no fault of its own.
+ELSEWHERE = ("ToolchainError", "InterpreterError")
 ASKED = tuple(c for c in CHECKS if c.name != "fake")  # a user's function has no fake to hold to
 LAUNCHED = (
     "A launch file has `def launch(x, ...)`: it returns grid, block and args; see docs/judge.md"
@@ -263,7 +265,7 @@ class _Judging:
             return replace(verdict, no_kernels=none, no_costs=none)
         found = dossier.found(self.box, self._trial(probe), self.target, self.make, self.limits)
         verdict = replace(verdict, **found)
-        if verdict.outcome != "right":
+        if any(o.outcome == "wrong" for o in verdict.outcomes):
             return replace(verdict, no_times="not timed: nothing that is wrong is")
         if self.autograd:
             return replace(verdict, no_times="gradients through autograd are not timed: --backward")
@@ -316,7 +318,7 @@ class _Judging:
 
     def _left_out(self, case: Case) -> str | None:
         for name, value in self.held.items():
-            if case.param(name, value) != value:
+            if value_of(self.subject, case, name) != value:
                 return f"it takes no {name}: only cases with {name}={value}"
         if case.use == "big":
             return "more than 2**31 elements"
@@ -383,8 +385,10 @@ class _Judging:
                 if found and c.name == found[0]:
                     break
         except Failed as e:
-            outcome = "refused" if e.kind in REFUSALS else "error"
+            outcome = "refused" if e.kind in (*REFUSALS, *ELSEWHERE) else "error"
             why, lines = str(e).strip().splitlines()[0], e.lines
+            if e.kind in ELSEWHERE and self.device.type == "cpu":
+                why = f"cannot run without a GPU: {why}"
         except Died as e:
             outcome, why = "error", str(e)
             self.deaths, self.dead = self.deaths + 1, True

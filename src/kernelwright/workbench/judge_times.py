@@ -26,6 +26,7 @@ from kernelwright.machine.timers import Track
 
 from . import figures
 from .bench import BenchResult, bench
+from .calling import value_of
 from .material import too_large
 from .right import right
 from .sandbox_place import There
@@ -148,7 +149,7 @@ def cases_to_time(subject: Subject, held: dict[str, Any], device: torch.device, 
     every = [
         c for c in subject.operator.cases
         if c.use == "bench" and too_large(c, device) is None
-        and all(c.param(n, v) == v for n, v in held.items())
+        and all(value_of(subject, c, n) == v for n, v in held.items())
     ]  # fmt: skip
     every.sort(key=lambda c: c.numel * c.dtype.itemsize)
     if quick:

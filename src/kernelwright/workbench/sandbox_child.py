@@ -402,7 +402,7 @@ class _Poisoned(TorchDispatchMode):
         made = func(*args, **(kwargs or {}))
         if func.__name__.startswith(("empty.", "empty_like.", "empty_strided.", "new_empty")):
             spec = TensorSpec(tuple(made.shape), tuple(made.stride()), made.dtype)
-            if made.dtype.is_complex or made.layout is not torch.strided:
+            if made.dtype.is_complex or made.layout is not torch.strided or made.is_meta:
                 return made
             return self.guard.empty("torch.empty", spec, made.device, result=False)
         return made

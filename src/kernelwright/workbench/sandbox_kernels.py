@@ -15,10 +15,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelwright import toolchain
-from kernelwright.contract import H200, Operator, TritonKernel
+from kernelwright.contract import H200, Operator, TritonKernel, f32
 from kernelwright.dispatch import device_of, specs_of
 from kernelwright.machine import gpu_of
-from kernelwright.toolchain import binary, build, memory, triton_aot
+from kernelwright.toolchain import binary, build, interpreter, memory, triton_aot
 from kernelwright.toolchain.compiled import Compiled
 
 from .launch_file import plan_of
@@ -114,8 +114,16 @@ class Interpreted:
         def watched(executor: Any, *args: Any, **kwargs: Any) -> Any:
             self.count += 1
             self._keep(executor, args, kwargs)
+            typed = {
+                k: v if k in executor.constexprs else _typed(v) for k, v in kwargs.items()
+                if k in executor.arg_names
+            }  # fmt: skip
+            given = [
+                v if n in executor.constexprs else _typed(v)
+                for n, v in zip(executor.arg_names, args, strict=False)
+            ]
             with _disable_current_modes():  # its copies are no operators of the kernel's
-                return plain(executor, *args, **kwargs)
+                return plain(executor, *given, **{**kwargs, **typed})
 
         GridExecutor.__call__ = watched  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -127,7 +135,7 @@ class Interpreted:
         bound.apply_defaults()
         told: dict[str, Any] = {}
         for name, value in bound.arguments.items():
-            if name in executor.constexprs:
+            if name in executor.constexprs or value is None:
                 told[name] = {"constexpr": getattr(value, "value", value)}
             elif isinstance(value, torch.Tensor):
                 aligned = value.data_ptr() % 16 == 0
@@ -144,6 +152,11 @@ class Interpreted:
                 "args": told,
                 **options,
             }
+
+
+def _typed(value: Any) -> Any:
+    """A float as the kernel sees it on a GPU: the interpreter would hand over a Python number."""
+    return interpreter._scalar(f32(value)) if isinstance(value, float) else value
 
 
 def _scalar(value: float | int | bool) -> str:

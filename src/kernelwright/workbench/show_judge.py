@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,13 +83,18 @@ def _failure(o: CaseOutcome) -> Table:
 
 def further(v: Verdict) -> list[str]:
     """Further failures, what it refuses, how close to the budget it is, what did not run."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for o in v.failures:
+        if o is not v.smallest:
+            what = re.sub(r"[0-9.e+-]*[0-9]", "#", o.why)  # alike but for their numbers
+            groups.setdefault((o.check, what), []).append(o.case)
     said = [
-        f"also {o.case}: {f'{o.check}: ' if o.check else ''}{o.why}"
-        for o in v.failures
-        if o is not v.smallest
+        f"also {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}: "
+        f"{f'{check}: ' if check else ''}{_why(v, cases[0])}"
+        for (check, _), cases in list(groups.items())[:SHOWN]
     ]
-    more = len(said) - SHOWN
-    said = said[:SHOWN] + ([f"and {more} more"] if more > 0 else [])
+    more = sum(len(cases) for cases in list(groups.values())[SHOWN:])
+    said += [f"and {more} more"] if more else []
     reasons = Counter(o.why for o in v.refused)
     said += [f"refuses {n}: {why}" for why, n in reasons.most_common(SHOWN)]
     if v.worst and v.worst.worst and v.worst.worst.error and v.worst.worst.budget:
@@ -99,6 +105,10 @@ def further(v: Verdict) -> list[str]:
     said += [f"takes no {n}: judged with {n}={value}" for n, value in v.held.items()]
     said += [f"not run: {_inputs(n)}, {why}" for why, n in v.left_out.items()]
     return said
+
+
+def _why(v: Verdict, case: str) -> str:
+    return next(o.why for o in v.failures if o.case == case)
 
 
 def pairs(v: Verdict) -> list[tuple[str, str]]:

@@ -34,7 +34,8 @@ class Candidate:
         native: PyTorch's own, called the same way; twice its error is the budget.
         deterministic: claims to give the same bits each time.
         sibling: a case of another shape that the candidate takes too, or None.
-        like_native: results may have the strides of PyTorch's own instead of the promised ones.
+        like_native: results may have the strides of PyTorch's own, or be contiguous, instead of
+            the promised ones.
         place: where it runs, if not in this process.
     """
 
