@@ -9,7 +9,11 @@ their numbers. Files, in the order to read them:
     include/       what a .cu file finds: kw_emulator.h is there without being included, a chapter
                    a header in include/emulator/; cuda_fp16.h and others stand for NVIDIA's
     switch.h       the context switch, by hand, for x86-64 and aarch64
-    runtime.cpp    fibers, barriers, warp operations, deadlocks, faults, the clock
+    worker.h       an OS thread that runs blocks
+    fibers.h       stacks, the order of threads, deadlocks
+    meeting.h      barriers and warp operations
+    interrupts.h   faults, and the clock that ends endless loops
+    runtime.cpp    blocks, launches, the functions that kernels call
     watch.cpp      what builds whose every access is seen call instead of libtsan
     compiler.py    the compiler and its options for each kind of build
     build.py       libraries of kernels, by content, several instantiations at a time

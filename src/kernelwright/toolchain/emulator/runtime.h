@@ -8,6 +8,9 @@
 
 namespace kw::emulator {
 
+// Of each CUDA thread's stack; `Thread::stack` is its lowest address.
+constexpr unsigned long kStack = 256 * 1024;
+
 struct Index {
   unsigned x, y, z;
 };

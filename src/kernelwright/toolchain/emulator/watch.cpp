@@ -16,7 +16,7 @@ inline void tell(const void *address, unsigned bytes, unsigned kind, const void 
   if (!o || !o->access) return;
   // the thread's own variables
   const auto *a = static_cast<const char *>(address), *stack = static_cast<const char *>(t->stack);
-  if (a >= stack && a < stack + 256 * 1024) return;
+  if (a >= stack && a < stack + kStack) return;
   o->access(*t, address, bytes, kind, where);
 }
 
@@ -38,18 +38,18 @@ template <typename Word> bool exchange(void *p, std::uint64_t *expected, std::ui
 #define HERE __builtin_extract_return_addr(__builtin_return_address(0))
 
 extern "C" {
-#define KW_ACCESS(bytes)                                                                      \
-  void __tsan_read##bytes(void *p) { tell(p, bytes, kRead, HERE); }                           \
-  void __tsan_write##bytes(void *p) { tell(p, bytes, kWrite, HERE); }                         \
-  void __tsan_volatile_read##bytes(void *p) { tell(p, bytes, kRead | kVolatile, HERE); }      \
-  void __tsan_volatile_write##bytes(void *p) { tell(p, bytes, kWrite | kVolatile, HERE); }    \
-  void __tsan_unaligned_read##bytes(void *p) { tell(p, bytes, kRead | kUnaligned, HERE); }    \
-  void __tsan_unaligned_write##bytes(void *p) { tell(p, bytes, kWrite | kUnaligned, HERE); }  \
-  void __tsan_unaligned_volatile_read##bytes(void *p) {                                       \
-    tell(p, bytes, kRead | kVolatile | kUnaligned, HERE);                                     \
-  }                                                                                           \
-  void __tsan_unaligned_volatile_write##bytes(void *p) {                                      \
-    tell(p, bytes, kWrite | kVolatile | kUnaligned, HERE);                                    \
+#define KW_ACCESS(bytes)                                                                     \
+  void __tsan_read##bytes(void *p) { tell(p, bytes, kRead, HERE); }                          \
+  void __tsan_write##bytes(void *p) { tell(p, bytes, kWrite, HERE); }                        \
+  void __tsan_volatile_read##bytes(void *p) { tell(p, bytes, kRead | kVolatile, HERE); }     \
+  void __tsan_volatile_write##bytes(void *p) { tell(p, bytes, kWrite | kVolatile, HERE); }   \
+  void __tsan_unaligned_read##bytes(void *p) { tell(p, bytes, kRead | kUnaligned, HERE); }   \
+  void __tsan_unaligned_write##bytes(void *p) { tell(p, bytes, kWrite | kUnaligned, HERE); } \
+  void __tsan_unaligned_volatile_read##bytes(void *p) {                                      \
+    tell(p, bytes, kRead | kVolatile | kUnaligned, HERE);                                    \
+  }                                                                                          \
+  void __tsan_unaligned_volatile_write##bytes(void *p) {                                     \
+    tell(p, bytes, kWrite | kVolatile | kUnaligned, HERE);                                   \
   }
 KW_ACCESS(1)
 KW_ACCESS(2)
@@ -57,7 +57,9 @@ KW_ACCESS(4)
 KW_ACCESS(8)
 KW_ACCESS(16)
 void __tsan_read_range(void *p, unsigned long n) { tell(p, unsigned(n), kRead | kUnaligned, HERE); }
-void __tsan_write_range(void *p, unsigned long n) { tell(p, unsigned(n), kWrite | kUnaligned, HERE); }
+void __tsan_write_range(void *p, unsigned long n) {
+  tell(p, unsigned(n), kWrite | kUnaligned, HERE);
+}
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}

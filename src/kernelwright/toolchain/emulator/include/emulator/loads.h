@@ -22,5 +22,5 @@ KW_BUILT_IN size_t __cvta_generic_to_shared(const void *p) { return reinterpret_
 KW_BUILT_IN size_t __cvta_generic_to_global(const void *p) { return reinterpret_cast<size_t>(p); }
 KW_BUILT_IN bool __isLocal(const void *p) {
   const auto *stack = static_cast<const char *>(kw_current->stack);
-  return p >= stack && p < stack + 256 * 1024;
+  return p >= stack && p < stack + kw::emulator::kStack;
 }

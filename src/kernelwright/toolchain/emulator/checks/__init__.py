@@ -1,0 +1,218 @@
+"""What a watched launch does wrong: races, accesses out of bounds, reads of what nobody wrote,
+divergence. The questions of compute-sanitizer's tools, asked on a CPU.
+
+    watch = Watch(("races", "bounds"), seed=7)
+    with watch.mode():
+        run = toolchain.bind(plan, operator, specs, copies, device)
+    found = watch.call(run, args, fresh={"y"})
+
+Files: order.h knows what happened before what, shadow.h what each 4 bytes of memory remember,
+findings.h what was found, checks.cpp looks at each access; words.py says it with the rung's lines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import POINTER, byref, c_size_t, c_void_p
+from functools import cache as once
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.contract import CudaKernel, Launch, Pointers, Scalar
+
+from ... import cache
+from ...errors import CompileError
+from .. import build, compiler
+from ..launch import EmulationError, Schedule, load
+from .words import Call, Finding, Memory, RawFinding, RawRegion, complaint, said
+
+__all__ = ["CHECKS", "Finding", "Watch"]
+
+HERE = Path(__file__).resolve().parent
+#: The checks, and the bit of each.
+CHECKS = {"races": 1, "bounds": 2, "init": 4, "divergence": 8}
+PATIENCE = 10.0  # seconds without progress: an access out of bounds may make a loop endless
+
+
+class Watch:
+    """One schedule of the launches bound in its mode."""
+
+    def __init__(self, checks: Iterable[str], seed: int):
+        """
+        Args:
+            checks: keys of CHECKS.
+            seed: of the order in which a block's threads run. Blocks run in the order of their
+                numbers, one at a time: a block may wait for those before it.
+        """
+        self.bits = sum(CHECKS[c] for c in set(checks))
+        self.schedule = Schedule(seed=seed, workers=1, patience=PATIENCE)
+
+    def mode(self):
+        """What is bound inside the block is watched."""
+        from .. import mode
+
+        observer = _library().kw_checks_observer()
+        return mode("watched", self.schedule, observer, self._before)
+
+    def call(
+        self, run: Callable[..., Any], args: dict[str, Any], fresh: Iterable[str]
+    ) -> tuple[Any, list[Finding]]:
+        """Call `run`; its results and what was found. The results of a call that was stopped are
+        None.
+
+        Args:
+            args: by name, in order.
+            fresh: tensors of the call that nobody has written when it starts.
+        """
+        lib = _library()
+        lib.kw_checks_begin(self.bits)
+        self._args, self._fresh = args, frozenset(fresh)
+        self._held: list[torch.Tensor | None] = []
+        self._calls: list[Call] = []
+        result, stopped = None, None
+        try:
+            result = run(*args.values())
+        except EmulationError as e:
+            stopped = str(e)
+        found = self._found()
+        if stopped:
+            found += complaint(stopped, found)
+        return result, found
+
+    def _found(self) -> list[Finding]:
+        count = c_size_t()
+        raw = _library().kw_checks_findings(byref(count))
+        return said([raw[i] for i in range(count.value)], self._calls)
+
+    def _before(self, step: Launch, values: Sequence[Any]) -> None:
+        """Tell the observer what a launch may touch."""
+        memory: list[tuple[int, int, str, torch.Tensor]] = []
+        for argument, value in zip(step.args, values, strict=True):
+            if isinstance(argument, Pointers):
+                for name in argument.lists:
+                    for i, t in enumerate(self._args[name]):
+                        memory.append((*_span(t), f"{name}[{i}]", t))
+                memory.append((*_span(value), "the list of addresses", value))
+            elif not isinstance(value, Scalar):
+                memory.append((*_span(value), str(argument), value))
+        regions: list[RawRegion] = []
+        names: dict[int, Memory] = {}
+        for start, end, name, t in sorted(memory, key=lambda m: m[:2]):
+            if start == end:
+                continue
+            if regions and start < regions[-1].end:  # the same memory under two names
+                last = regions[-1]
+                last.end, last.part = max(last.end, end), None
+                last.written |= name not in self._fresh
+                continue
+            part = _elements(t)
+            self._held.append(part)
+            number = len(names)
+            names[number] = Memory(name, end - start, t.element_size())
+            there = None if part is None else part.data_ptr()
+            regions.append(RawRegion(start, end, number, name not in self._fresh, there, None))
+        assert isinstance(step.kernel, CudaKernel)
+        variables = _variables(step.kernel)
+        static = _static(step.kernel)
+        self._calls.append(Call(step.kernel.name, names, variables, static, step.block))
+        shared = [
+            RawRegion(at, at + size, i, False, None, None)
+            for i, (at, size) in enumerate(sorted(variables))
+        ]
+        _library().kw_checks_launch(
+            (RawRegion * len(regions))(*regions), len(regions),
+            (RawRegion * len(shared))(*shared), len(shared),
+        )  # fmt: skip
+
+
+def _span(t: torch.Tensor) -> tuple[int, int]:
+    """First byte of a tensor's memory, and the one behind its last."""
+    if not t.numel():
+        return t.data_ptr(), t.data_ptr()
+    extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return t.data_ptr(), t.data_ptr() + extent * t.element_size()
+
+
+def _elements(t: torch.Tensor) -> torch.Tensor | None:
+    """A byte for each byte of the tensor's memory, 0 between its elements; None where all count."""
+    start, end = _span(t)
+    sizes = [n if s else 1 for n, s in zip(t.shape, t.stride(), strict=True)]
+    if torch.Size(sizes).numel() * t.element_size() == end - start:
+        return None
+    part = torch.zeros((end - start) // t.element_size(), dtype=torch.uint8)
+    part.as_strided(sizes, t.stride()).fill_(1)
+    return part.repeat_interleave(t.element_size())
+
+
+@once
+def _static(kernel: CudaKernel) -> int:
+    return load(kernel, "watched").library.dynamic
+
+
+@once
+def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
+    """{(offset, bytes): name} of the static variables in shared memory that a kernel may touch:
+    those of its library that are no other kernel's."""
+    path, _ = build.find(kernel, "watched")
+    return {
+        (at, size): name
+        for (at, size), (owner, name) in _thread_locals(path).items()
+        if not owner or _plain(owner).startswith(_plain(kernel.name)) or True
+    }
+
+
+def _plain(name: str) -> str:
+    return name.replace(" ", "").removeprefix("void")
+
+
+@once
+def _thread_locals(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
+    """{(offset, bytes): (function, name)} of a library's static variables in shared memory."""
+    done = subprocess.run(
+        ["readelf", "-WsC", str(path)], capture_output=True, text=True, check=True
+    )
+    found: dict[tuple[int, int], tuple[str, str]] = {}
+    for line in done.stdout.splitlines():
+        fields = line.split(maxsplit=7)
+        if len(fields) == 8 and fields[3] == "TLS" and int(fields[2], 0):
+            owner, _, name = fields[7].rpartition("::")
+            found[int(fields[1], 16), int(fields[2], 0)] = owner, name
+    return found
+
+
+@once
+def _library() -> ctypes.CDLL:
+    lib = ctypes.CDLL(str(_built()))
+    lib.kw_checks_observer.restype = c_void_p
+    lib.kw_checks_begin.argtypes = (ctypes.c_uint,)
+    lib.kw_checks_begin.restype = None
+    lib.kw_checks_launch.argtypes = (POINTER(RawRegion), c_size_t) * 2
+    lib.kw_checks_launch.restype = None
+    lib.kw_checks_findings.argtypes = (POINTER(c_size_t),)
+    lib.kw_checks_findings.restype = POINTER(RawFinding)
+    return lib
+
+
+def _built() -> Path:
+    flags = (*compiler.LANGUAGE, "-O2", "-g1", "-fno-exceptions", "-fvisibility=hidden")
+    texts = [p.read_bytes() for p in sorted((*HERE.glob("*.h"), *HERE.glob("*.cpp")))]
+    entry = cache.key(["checks", build.runtime().parent.name, *texts, compiler.version(), *flags])
+    path = cache.path("emulated", entry) / "checks.so"
+    if not path.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / path.name
+            source, runtime = str(HERE / "checks.cpp"), str(build.runtime())
+            done = subprocess.run(
+                [*compiler.command(), *flags, f"-I{HERE.parent}", "-shared", source, runtime,
+                 "-o", str(out)],
+                capture_output=True, text=True,
+            )  # fmt: skip
+            if done.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused checks.cpp:\n{done.stderr}")
+            cache.put("emulated", entry, {path.name: out.read_bytes()})
+    return path

@@ -1,0 +1,330 @@
+// The observer behind `verify --check`: races, bounds, reads of what nobody wrote, divergence.
+// Watches launches of one worker; what it is told of memory and gives back stands at the end.
+#include <link.h>
+
+#include <map>
+
+#include "findings.h"
+#include "shadow.h"
+
+namespace kw::emulator {
+namespace {
+
+enum Check : unsigned { kRaces = 1, kBounds = 2, kInit = 4, kDivergence = 8 };
+
+// An argument's memory, or a variable in shared memory (where `start` is an offset).
+struct Region {
+  std::uintptr_t start, end;
+  std::uint32_t number;
+  bool written;               // by the caller
+  const unsigned char *part;  // 0 for each byte between the tensor's elements; or null
+  Shadow *cells;
+};
+
+struct Place {
+  const void *where;
+  const Region *region;  // that it touched last
+};
+
+unsigned wanted;
+Findings findings;
+Order order;
+std::map<std::pair<std::uintptr_t, std::uintptr_t>, std::unique_ptr<Shadow>> shadows;
+std::vector<Region> regions;    // of this launch, by address
+std::vector<Region> variables;  // static __shared__ ones
+std::unique_ptr<Shadow> shared_cells;
+const unsigned char *shared_start, *shared_end;
+std::uint32_t launch_turn, block_turn;
+std::vector<Place> places;  // instructions, by number
+std::vector<std::uint32_t> place_table;
+
+std::uint32_t place_of(const void *where) {
+  if (places.size() * 2 >= place_table.size()) {
+    place_table.assign(place_table.empty() ? 4096 : place_table.size() * 4, 0);
+    if (places.empty()) places.push_back({});
+    const auto known = places;
+    places.resize(1);
+    for (std::size_t i = 1; i < known.size(); ++i) place_of(known[i].where);
+  }
+  const std::size_t mask = place_table.size() - 1;
+  std::size_t i = reinterpret_cast<std::uintptr_t>(where) * 0x9e3779b97f4a7c15u >> 20 & mask;
+  for (;; i = (i + 1) & mask) {
+    if (!place_table[i]) {
+      place_table[i] = static_cast<std::uint32_t>(places.size());
+      places.push_back({where, nullptr});
+    }
+    if (places[place_table[i]].where == where) return place_table[i];
+  }
+}
+
+Index unfold(std::uint64_t i, const Index &size) {
+  return {unsigned(i % size.x), unsigned(i / size.x % size.y), unsigned(i / size.x / size.y)};
+}
+Side side_of(const Thread &t, const void *where, unsigned kind) {
+  return {reinterpret_cast<std::uint64_t>(where), t.index, t.block->index, kind};
+}
+Side side_of(const Event &e, const Block &b) {
+  return {reinterpret_cast<std::uint64_t>(places[e.code].where), unfold(e.thread, b.size),
+          unfold(e.block, b.grid), e.kind};
+}
+
+// ---- one access
+
+struct Seen {
+  Thread &t;
+  const void *address, *where;
+  unsigned bytes, kind;
+  std::uint32_t region;
+  std::uintptr_t start;  // of the region
+
+  Finding finding(std::uint32_t what) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    return {what, region, bytes, 0, launch_turn, 0, at, static_cast<std::int64_t>(at - start),
+            side_of(t, where, kind), {}, 0};
+  }
+};
+
+// Lanes of one warp do not take turns by themselves: there, volatile orders nothing.
+bool may_meet(const Event &e, const Seen &s, bool in_shared) {
+  const unsigned strong = e.kind & s.kind & (kVolatile | kAtomic);
+  if (strong & kAtomic) return true;
+  const bool each = (e.kind & (kVolatile | kAtomic)) && (s.kind & (kVolatile | kAtomic));
+  return each && !(in_shared && e.thread / 32 == s.t.warp());
+}
+
+void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, std::uint32_t turn,
+                  bool written, bool in_shared) {
+  if (cell.turn != turn) {
+    cell.turn = turn;
+    cell.write.set = cell.reads[0].set = cell.reads[1].set = 0;
+    if (in_shared) cell.written = 0;
+  }
+  const bool writes = s.kind & kWrite, reads = !writes || s.kind & kAtomic;
+  if (wanted & kInit && reads && !written && (cell.written & bits) != bits)
+    findings.add(s.finding(kNeverWritten));
+  if (writes) cell.written |= bits;
+  if (!(wanted & kRaces)) return;
+  const auto conflicts = [&](const Event &e) {
+    return e.set && !may_meet(e, s, in_shared) && !order.before(e, s.t);
+  };
+  const auto report = [&](const Event &e) {
+    Finding f = s.finding(kRace);
+    f.b = side_of(e, *s.t.block);
+    findings.add(f);
+  };
+  if (conflicts(cell.write)) report(cell.write);
+  if (writes) {
+    for (Event &read : cell.reads) {
+      if (conflicts(read)) report(read);
+      read.set = 0;
+    }
+    cell.write = now;
+    return;
+  }
+  // Two readers that nothing orders are kept, of two warps if there are; the newest of a thread.
+  Event &a = cell.reads[0], &b = cell.reads[1];
+  if (!a.set || order.before(a, s.t)) {
+    a = now;
+  } else if (!b.set || order.before(b, s.t) ||
+             (b.block == a.block && b.thread / 32 == a.thread / 32)) {
+    b = now;
+  }
+}
+
+const Region *find(std::vector<Region> &all, std::uintptr_t at) {
+  const auto after = std::upper_bound(all.begin(), all.end(), at,
+                                      [](std::uintptr_t x, const Region &r) { return x < r.start; });
+  if (after == all.begin()) return nullptr;
+  const Region &r = *(after - 1);
+  return at < r.end ? &r : nullptr;
+}
+
+// Constants of the library that holds the code: tables, strings.
+bool in_library(const void *address, const void *where) {
+  struct Asked {
+    std::uintptr_t address, where;
+    bool yes;
+  } asked = {reinterpret_cast<std::uintptr_t>(address), reinterpret_cast<std::uintptr_t>(where),
+             false};
+  dl_iterate_phdr(
+      [](dl_phdr_info *info, std::size_t, void *data) {
+        auto &a = *static_cast<Asked *>(data);
+        bool code = false, memory = false;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto &p = info->dlpi_phdr[i];
+          const std::uintptr_t at = info->dlpi_addr + p.p_vaddr;
+          if (p.p_type != PT_LOAD) continue;
+          code |= a.where >= at && a.where < at + p.p_memsz;
+          memory |= a.address >= at && a.address < at + p.p_memsz;
+        }
+        a.yes |= code && memory;
+        return code ? 1 : 0;
+      },
+      &asked);
+  return asked.yes;
+}
+
+bool between_elements(const Region &r, std::uintptr_t at, unsigned bytes) {
+  for (unsigned i = 0; r.part && i < bytes; ++i)
+    if (!r.part[at + i - r.start]) return true;
+  return false;
+}
+
+void outside(const Seen &s) {
+  findings.add(s.finding(kOutside));
+  if (s.kind & kWrite) kw_fail("stopped before it writes to memory that is not its own");
+}
+
+void in_shared(Seen &s, std::uint32_t place) {
+  const auto at = static_cast<std::uintptr_t>(static_cast<const unsigned char *>(s.address) - shared_start);
+  s.region = kShared;
+  s.start = reinterpret_cast<std::uintptr_t>(shared_start);
+  if (wanted & kBounds) {
+    const Block &b = *s.t.block;
+    const auto dynamic = static_cast<std::uintptr_t>(b.dynamic - b.shared);
+    if (at < dynamic) {
+      const Region *r = find(variables, at);
+      if (!r || at + s.bytes > r->end) return outside(s);
+    } else if (at + s.bytes > dynamic + b.dynamic_bytes) {
+      return outside(s);
+    }
+  }
+  if (!(wanted & (kRaces | kInit))) return;
+  const Event now = order.event(s.t, s.kind, place);
+  shared_cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
+    look_at_cell(cell, bits, s, now, block_turn, false, true);
+  });
+}
+
+void in_global(Seen &s, std::uint32_t place) {
+  const auto at = reinterpret_cast<std::uintptr_t>(s.address);
+  const Region *r = places[place].region;
+  if (!r || at < r->start || at >= r->end) places[place].region = r = find(regions, at);
+  if (!r || at + s.bytes > r->end) {
+    if (!(wanted & kBounds) || (!r && in_library(s.address, s.where))) return;
+    if (!r) {  // which argument ends or starts nearest?
+      s.region = kNowhere;
+      std::uintptr_t nearest = 64 * 1024;
+      for (const Region &near : regions) {
+        const std::uintptr_t away = at < near.start ? near.start - at : at - near.end;
+        if (away < nearest) nearest = away, s.region = near.number, s.start = near.start;
+      }
+    } else {
+      s.region = r->number, s.start = r->start;
+    }
+    return outside(s);
+  }
+  s.region = r->number, s.start = r->start;
+  if (wanted & kBounds && between_elements(*r, at, s.bytes)) outside(s);
+  if (!(wanted & (kRaces | kInit))) return;
+  const Event now = order.event(s.t, s.kind, place);
+  r->cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
+    look_at_cell(cell, bits, s, now, launch_turn, r->written, false);
+  });
+}
+
+void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const void *where) {
+  Seen s = {t, address, where, bytes, kind & 7, kNowhere, 0};
+  const std::uint32_t place = place_of(where);
+  if (wanted & kRaces && kind & (kVolatile | kAtomic)) order.word(t, address, kind);
+  const bool shared = address >= shared_start && address < shared_end;
+  if (shared)
+    in_shared(s, place);
+  else
+    in_global(s, place);
+  if (wanted & kBounds && !(kind & kUnaligned) && (bytes & (bytes - 1)) == 0 &&
+      reinterpret_cast<std::uintptr_t>(address) % bytes)
+    findings.add(s.finding(kMisaligned));
+}
+
+// ---- who meets whom
+
+void launch_begin(const Launch &) {
+  ++launch_turn;
+  order.launch();
+}
+
+void block_begin(Block &b) {
+  const Index &g = b.grid;
+  order.block(b.index.x + g.x * (b.index.y + g.y * b.index.z));
+  ++block_turn;
+  const std::size_t size = b.shared ? b.shared_bytes + b.dynamic_bytes : 0;
+  if (size && (b.shared != shared_start || b.shared + size != shared_end))
+    shared_cells = std::make_unique<Shadow>(0, size);
+  shared_start = b.shared;
+  shared_end = b.shared + size;
+}
+
+void thread_begin(Thread &t) { order.begin(t); }
+
+void barrier(Block &b) {
+  order.barrier(b);
+  if (!(wanted & kDivergence)) return;
+  const Thread *first = nullptr;
+  for (unsigned i = 0; i < b.count; ++i) {
+    const Thread &t = b.threads[i];
+    if (t.wait == kNothing) continue;
+    if (!first) first = &t;
+    if (t.where == first->where) continue;
+    Finding f = {kTwoBarriers, kNowhere, 0, 0, launch_turn, 0, 0, 0, side_of(*first, first->where, 0),
+                 side_of(t, t.where, 0), 0};
+    findings.add(f);
+  }
+}
+
+void warp(Thread &first, unsigned lanes) {
+  if (first.wait == kSyncwarp) order.syncwarp(first, lanes);
+  if (first.wait != kShuffle || !(wanted & kDivergence)) return;
+  const Thread *const warp = first.block->threads + first.number / 32 * 32;
+  for (unsigned left = lanes; left; left &= left - 1) {
+    const Thread &t = warp[__builtin_ctz(left)];
+    if (lanes >> t.source & 1) continue;
+    findings.add({kAbsentLane, kNowhere, 0, t.source, launch_turn, 0, 0, 0, side_of(t, t.where, 0), {}, 0});
+  }
+}
+
+void fence(Thread &t, unsigned scope, const void *) { order.fence(t, scope); }
+
+const Observer observer = {launch_begin, nullptr, block_begin, nullptr, thread_begin,
+                           nullptr,      barrier, warp,        access,  fence};
+
+}  // namespace
+}  // namespace kw::emulator
+
+using namespace kw::emulator;
+
+#pragma GCC visibility push(default)
+extern "C" {
+const Observer *kw_checks_observer() { return &observer; }
+
+// A call begins: none of its memory has been touched.
+void kw_checks_begin(unsigned checks) {
+  wanted = checks;
+  launch_turn = block_turn = 0;
+  findings.clear();
+  shadows.clear();
+  regions.clear();
+  shared_cells.reset();
+  shared_start = shared_end = nullptr;
+  places.clear(), place_table.clear();
+}
+
+// A launch begins: it may touch these, by address, and these variables of shared memory, by offset.
+void kw_checks_launch(const Region *given, std::size_t count, const Region *shared,
+                      std::size_t shared_count) {
+  regions.assign(given, given + count);
+  for (Region &r : regions) {
+    auto &cells = shadows[{r.start, r.end}];
+    if (!cells) cells = std::make_unique<Shadow>(r.start, r.end);
+    r.cells = cells.get();
+  }
+  variables.assign(shared, shared + shared_count);
+  for (Place &p : places) p.region = nullptr;
+}
+
+const Finding *kw_checks_findings(std::size_t *count) {
+  *count = findings.all().size();
+  return findings.all().data();
+}
+}
+#pragma GCC visibility pop

@@ -1,0 +1,64 @@
+// What the checks found: at most one finding of each kind for two places in the code.
+#pragma once
+#include <unordered_map>
+#include <vector>
+
+#include "order.h"
+
+namespace kw::emulator {
+
+enum Kind : std::uint32_t {
+  kRace,         // b, then a, and nothing orders them
+  kOutside,      // a touches what no argument and no shared variable holds
+  kMisaligned,   // a's address is no multiple of its size
+  kNeverWritten,
+  kTwoBarriers,  // a and b meet, each in another line's barrier
+  kAbsentLane,   // a reads by a shuffle from a lane that does not take part
+};
+
+// Memory that a finding speaks of: the number of an argument, or one of these.
+constexpr std::uint32_t kShared = ~0u, kNowhere = ~0u - 1;
+
+struct Side {
+  std::uint64_t where;
+  Index thread, block;
+  std::uint32_t kind;  // bits of Access
+};
+
+struct Finding {
+  std::uint32_t kind, region, bytes;
+  std::uint32_t lane;           // that a shuffle wanted
+  std::uint32_t launch, unused; // launch: from 1
+  std::uint64_t address;
+  std::int64_t offset;  // in the region
+  Side a, b;
+  std::uint64_t count;
+};
+
+class Findings {
+ public:
+  static constexpr std::size_t kMost = 256;
+
+  void clear() {
+    all_.clear();
+    seen_.clear();
+  }
+  void add(const Finding &f) {
+    const std::uint64_t key = (f.a.where * 0x9e3779b97f4a7c15u ^ f.b.where) * 8 + f.kind;
+    const auto [at, fresh] = seen_.try_emplace(key, all_.size());
+    if (!fresh) {
+      if (at->second < all_.size()) ++all_[at->second].count;
+      return;
+    }
+    if (all_.size() == kMost) return;
+    all_.push_back(f);
+    all_.back().count = 1;
+  }
+  const std::vector<Finding> &all() const { return all_; }
+
+ private:
+  std::vector<Finding> all_;
+  std::unordered_map<std::uint64_t, std::size_t> seen_;
+};
+
+}  // namespace kw::emulator

@@ -1,0 +1,66 @@
+// What each 4 bytes of memory remember: who wrote last, two who read since, what was ever written.
+#pragma once
+#include <sys/mman.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+
+#include "order.h"
+
+namespace kw::emulator {
+
+// Four bytes, or one byte of four that were touched in smaller pieces.
+struct Cell {
+  std::uint32_t turn;     // the launch, or the block for shared memory, that the events are of
+  std::uint32_t split;    // 0, or the number of its four bytes' cells
+  std::uint32_t written;  // a bit a byte
+  Event write, reads[2];
+};
+
+// Cells of a stretch of memory; zero where nothing was touched.
+class Shadow {
+ public:
+  Shadow(std::uintptr_t start, std::uintptr_t end) : first_(start / 4) {
+    bytes_ = (end / 4 + 1 - first_) * sizeof(Cell);
+    void *made = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    cells_ = made == MAP_FAILED ? nullptr : static_cast<Cell *>(made);
+  }
+  ~Shadow() {
+    if (cells_) munmap(cells_, bytes_);
+  }
+  Shadow(const Shadow &) = delete;
+
+  // visit(cell, bytes of it as bits) for each cell of an access.
+  template <typename Visit> void each(std::uintptr_t at, unsigned bytes, const Visit &visit) {
+    if (!cells_) return;
+    const std::uintptr_t end = at + bytes;
+    while (at < end) {
+      Cell &cell = cells_[at / 4 - first_];
+      const unsigned from = at % 4, to = static_cast<unsigned>(std::min<std::uintptr_t>(4, from + end - at));
+      if (!cell.split && to - from < 4) divide(cell);
+      if (!cell.split)
+        visit(cell, 15u);
+      else
+        for (unsigned i = from; i < to; ++i) visit(parts_[cell.split - 1][i], 1u);
+      at += to - from;
+    }
+  }
+
+ private:
+  void divide(Cell &cell) {
+    std::array<Cell, 4> bytes;
+    bytes.fill(cell);
+    for (unsigned i = 0; i < 4; ++i) bytes[i].written = cell.written >> i & 1;
+    parts_.push_back(bytes);
+    cell.split = static_cast<std::uint32_t>(parts_.size());
+  }
+
+  std::uintptr_t first_;
+  std::size_t bytes_;
+  Cell *cells_;
+  std::deque<std::array<Cell, 4>> parts_;
+};
+
+}  // namespace kw::emulator

@@ -1,0 +1,252 @@
+"""Findings in words: who did what to which memory, at which of the rung's lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from ctypes import Structure, c_bool, c_int64, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import compiler, messages
+
+RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
+CHECK_OF = ("races", "bounds", "bounds", "init", "divergence", "divergence")
+SHARED, NOWHERE = 2**32 - 1, 2**32 - 2
+WRITE, VOLATILE, ATOMIC = 1, 2, 4
+
+
+class RawIndex(Structure):
+    _fields_ = [("x", c_uint32), ("y", c_uint32), ("z", c_uint32)]
+
+
+class RawRegion(Structure):
+    """checks.cpp's Region."""
+
+    _fields_ = [
+        ("start", c_uint64),
+        ("end", c_uint64),
+        ("number", c_uint32),
+        ("written", c_bool),
+        ("part", c_void_p),
+        ("cells", c_void_p),
+    ]
+
+
+class RawSide(Structure):
+    _fields_ = [("where", c_uint64), ("thread", RawIndex), ("block", RawIndex), ("kind", c_uint32)]
+
+
+class RawFinding(Structure):
+    """findings.h's Finding."""
+
+    _fields_ = [
+        ("kind", c_uint32),
+        ("region", c_uint32),
+        ("bytes", c_uint32),
+        ("lane", c_uint32),
+        ("launch", c_uint32),
+        ("unused", c_uint32),
+        ("address", c_uint64),
+        ("offset", c_int64),
+        ("a", RawSide),
+        ("b", RawSide),
+        ("count", c_uint64),
+    ]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A tensor that a launch may touch."""
+
+    name: str
+    bytes: int
+    itemsize: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One launch, as far as words about it need it.
+
+    Attributes:
+        kernel: its name.
+        memory: tensors, by the numbers that the observer has.
+        variables: {(offset, bytes): name} in static shared memory.
+        static: bytes of it.
+    """
+
+    kernel: str
+    memory: dict[int, Memory]
+    variables: dict[tuple[int, int], str]
+    static: int
+    block: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing wrong.
+
+    Attributes:
+        check: races, bounds, init, divergence; "error" for what ended a launch otherwise.
+        text: what happened, the rung's line first.
+        lines: "cuda_warp.cu:12" of each side, the rung's own.
+        threads: "thread 5 of block 2" of each side.
+        count: how often.
+    """
+
+    check: str
+    text: str
+    lines: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    count: int = 1
+
+
+def said(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
+    """Raw findings in words; those of one kind about the same lines are one."""
+    kept: dict[tuple, Finding] = {}
+    for f in raw:
+        made = _said(f, calls[f.launch - 1])
+        if made is not None:
+            key = (f.kind, place_of(f.a.where), place_of(f.b.where))
+            old = kept.get(key)
+            kept[key] = replace(old, count=old.count + made.count) if old else made
+    return list(kept.values())
+
+
+def _said(f: RawFinding, call: Call) -> Finding | None:
+    a, b = _thread(f.a, call), _thread(f.b, call)
+    here, there = place_of(f.a.where), place_of(f.b.where)
+    both = f.kind in (RACE, TWO_BARRIERS)
+    if f.kind == RACE:
+        text = (
+            f"{a} {_does(f.a)} {_what(f, call)}, {_done(f.b)} by {b} at {there} "
+            f"{_unordered(f, call)}"
+        )
+    elif f.kind == OUTSIDE:
+        text = f"{a} {_does(f.a)} {_bytes(f.bytes)} {_outside(f, call)}"
+    elif f.kind == MISALIGNED:
+        text = (
+            f"{a} {_does(f.a)} {f.bytes} bytes at once at an address that is no multiple of "
+            f"{f.bytes}: {_what(f, call)}"
+        )
+    elif f.kind == NEVER_WRITTEN:
+        who = "thread of its block" if f.region == SHARED else "kernel of this call"
+        text = f"{a} reads {_what(f, call)}, which no {who} has written"
+    elif f.kind == TWO_BARRIERS:
+        if here == there:  # one line that the compiler made two instructions of
+            return None
+        text = f"{a} waits at this barrier while {b} waits at that of {there}"
+    else:
+        text = f"{a} reads lane {f.lane} by a shuffle in which that lane takes no part"
+    return Finding(
+        CHECK_OF[f.kind],
+        f"{here}: {text}",
+        (_short(here), _short(there)) if both else (_short(here),),
+        (a, b) if both else (a,),
+        f.count,
+    )
+
+
+def place_of(where: int) -> str:
+    """The rung's own line first, then how it comes from there to the instruction:
+    "cuda_block.cu:36, in reduce.cuh:47"."""
+    if not where:
+        return ""
+    frames = [f for f in messages.frames_of(where) if not _of_the_emulator(f[1])]
+    own = [f"{Path(p).name}:{n}" for _, p, n in frames if Path(p).suffix == ".cu"]
+    headers = [f"{Path(p).name}:{n}" for _, p, n in frames if Path(p).suffix != ".cu"]
+    if not frames:
+        return hex(where)
+    first, *callers = own or headers
+    text = first + "".join(f", called from {c}" for c in dict.fromkeys(callers))
+    return text + (f", in {headers[0]}" if own and headers else "")
+
+
+def _of_the_emulator(path: str) -> bool:
+    return Path(path).is_relative_to(compiler.HERE)
+
+
+def _short(place: str) -> str:
+    return place.split(",")[0]
+
+
+def _thread(side: RawSide, call: Call) -> str:
+    t, b = side.thread, side.block
+    flat = call.block[1:] == (1, 1)
+    thread = f"{t.x}" if flat else f"({t.x}, {t.y}, {t.z})"
+    block = f"{b.x}" if not (b.y or b.z) else f"({b.x}, {b.y}, {b.z})"
+    return f"thread {thread} of block {block}"
+
+
+def _does(side: RawSide) -> str:
+    return "atomically updates" if side.kind & ATOMIC else "writes" if side.kind & WRITE else "reads"
+
+
+def _done(side: RawSide) -> str:
+    return "updated" if side.kind & ATOMIC else "written" if side.kind & WRITE else "read"
+
+
+def _bytes(n: int) -> str:
+    return "1 byte" if n == 1 else f"{n} bytes"
+
+
+def _what(f: RawFinding, call: Call) -> str:
+    """The memory of an access: "x[17]", "bytes 16 to 19 of scratch"."""
+    if f.region in call.memory:
+        m = call.memory[f.region]
+        first, last = f.offset // m.itemsize, (f.offset + f.bytes - 1) // m.itemsize
+        return f"{m.name}[{first}]" if first == last else f"{m.name}[{first}] to [{last}]"
+    if f.region != SHARED:
+        return f"address {f.address:#x}"
+    if f.offset >= call.static:
+        name, offset = "dynamic shared memory", f.offset - call.static
+    else:
+        name, offset = _variable(f, call)
+    return f"bytes {offset} to {offset + f.bytes - 1} of {name}"
+
+
+def _variable(f: RawFinding, call: Call) -> tuple[str, int]:
+    """The static variable that holds a byte, or the last one before it; and the offset in it."""
+    before = [(at, name) for (at, _), name in sorted(call.variables.items()) if at <= f.offset]
+    at, name = before[-1] if before else (0, "shared memory")
+    return name, f.offset - at
+
+
+def _unordered(f: RawFinding, call: Call) -> str:
+    a, b = f.a, f.b
+    if (a.block.x, a.block.y, a.block.z) != (b.block.x, b.block.y, b.block.z):
+        return "with no fence and atomic to order the blocks"
+    x, y, _ = call.block
+    warp_a, warp_b = ((t.x + x * (t.y + y * t.z)) // 32 for t in (a.thread, b.thread))
+    return f"with no {'__syncwarp' if warp_a == warp_b else 'barrier'} in between"
+
+
+def _outside(f: RawFinding, call: Call) -> str:
+    if f.region in call.memory:
+        m = call.memory[f.region]
+        if f.offset < 0:
+            return f"that start {_bytes(-f.offset)} before {m.name}"
+        beyond = f.offset + f.bytes - m.bytes
+        if beyond > 0:
+            return f"that end {_bytes(beyond)} behind {m.name}, which has {m.bytes}"
+        return f"between the elements of {m.name}, {_bytes(f.offset)} behind its start"
+    if f.region == SHARED:
+        if f.offset >= call.static:
+            return f"{_bytes(f.offset - call.static)} behind the start of dynamic shared memory, which ends before"
+        name, offset = _variable(f, call)
+        return f"{_bytes(offset)} behind the start of the shared variable {name}, which ends before"
+    if f.address < 4096:
+        return "through a null pointer" + (f", at {f.address:#x}" if f.address else "")
+    return f"at {f.address:#x}, which belongs to no argument of {call.kernel}"
+
+
+def complaint(message: str, found: Sequence[Finding]) -> list[Finding]:
+    """What ended a launch, if it is not among the findings already."""
+    if "stopped before it writes" in message:
+        return []
+    if "touches the address" in message or "touches a misaligned" in message:
+        return [] if any(f.check == "bounds" for f in found) else [Finding("bounds", message)]
+    hangs = ("waits for ever", "meets in different barriers", "its own mask", "waits for something")
+    check = "divergence" if any(h in message for h in hangs) else "error"
+    lines = tuple(dict.fromkeys(re.findall(r"[\w.]+\.cuh?:\d+", message)))
+    return [Finding(check, message, lines)]

@@ -1,0 +1,121 @@
+// What interrupts a kernel: faults, and the clock.
+#pragma once
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "fibers.h"
+
+namespace kw::emulator {
+namespace {
+
+std::mutex handlers_lock;
+struct sigaction before_fault[3];
+constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE};
+int tick_signal() { return SIGRTMIN + 7; }
+
+const void *instruction(void *context) {
+#if defined(__x86_64__)
+  return reinterpret_cast<void *>(static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP]);
+#else
+  return reinterpret_cast<void *>(static_cast<ucontext_t *>(context)->uc_mcontext.pc);
+#endif
+}
+
+void on_fault(int signal, siginfo_t *info, void *context) {
+  Thread *t = kw_current;
+  if (!t || worker_of(t).busy) {  // not ours
+    for (int i = 0; i < 3; ++i)
+      if (kFaults[i] == signal) sigaction(signal, &before_fault[i], nullptr);
+    return;
+  }
+  Worker &w = worker_of(t);
+  w.busy = true;
+  // the instruction itself, where calls give the one behind
+  const void *where = static_cast<const char *>(instruction(context)) + 1;
+  const auto *address = static_cast<const char *>(info->si_addr);
+  const auto *stack = static_cast<const char *>(t->stack);
+  if (signal == SIGFPE) fail(w, name_of(*t) + say(" divides an integer by zero at @%p@", where));
+  if (address >= stack && address < stack + kGuard)
+    fail(w,
+         name_of(*t) + say(" uses more than its stack of %zu KiB at @%p@", kStack / 1024, where));
+  if (info->si_code == SI_KERNEL)
+    fail(w, name_of(*t) + say(" touches a misaligned address at @%p@", where));
+  fail(w, name_of(*t) + say(" touches the address %p, where no memory is, at @%p@",
+                            static_cast<const void *>(address), where));
+}
+
+// A thread that has not waited for a while may wait for another in a loop: let that one run.
+void on_tick(int, siginfo_t *, void *context) {
+  Thread *t = kw_current;
+  if (!t || worker_of(t).busy) return;
+  Worker &w = worker_of(t);
+  if (w.all->failed) {
+    w.busy = true;
+    leave(w);
+  }
+  w.stuck = w.progress == w.seen ? w.stuck + kTick : 0;
+  w.seen = w.progress;
+  if (w.stuck == 0) return;
+  w.busy = true;
+  if (w.stuck > w.launch->patience) {
+    const void *where = static_cast<const char *>(instruction(context)) + 1;
+    fail(w, name_of(*t) +
+                say(" has been at @%p@ for %.3g seconds: it waits for something that "
+                    "does not come, or its loop is endless. The others of its block:",
+                    where, w.stuck) +
+                waiting(w));
+  }
+  const int saved = errno;
+  kw_yield();
+  errno = saved;
+}
+
+int launches = 0;  // that need the signal handlers
+
+void install() {
+  std::lock_guard<std::mutex> hold(handlers_lock);
+  if (launches++) return;
+  struct sigaction action = {};
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+  action.sa_sigaction = on_fault;
+  for (int i = 0; i < 3; ++i) sigaction(kFaults[i], &action, &before_fault[i]);
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;  // on the fiber's stack: it may be left
+  action.sa_sigaction = on_tick;
+  sigaction(tick_signal(), &action, nullptr);
+}
+
+void uninstall() {
+  std::lock_guard<std::mutex> hold(handlers_lock);
+  if (--launches) return;
+  for (int i = 0; i < 3; ++i) sigaction(kFaults[i], &before_fault[i], nullptr);
+  signal(tick_signal(), SIG_IGN);  // one may still be on its way
+}
+
+struct Clock {
+  timer_t timer;
+  bool running;
+  explicit Clock(bool wanted) : running(wanted) {
+    if (!running) return;
+    sigevent event = {};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = tick_signal();
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+    event.sigev_notify_thread_id = static_cast<int>(syscall(SYS_gettid));
+    running = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0;
+    const long tick = static_cast<long>(kTick * 1e9);
+    const itimerspec each = {{0, tick}, {0, tick}};
+    if (running) timer_settime(timer, 0, &each, nullptr);
+  }
+  ~Clock() {
+    if (running) timer_delete(timer);
+  }
+};
+
+}  // namespace
+}  // namespace kw::emulator

@@ -1,0 +1,154 @@
+// Where threads meet: barriers of a block, operations of a warp.
+#pragma once
+#include <algorithm>
+
+#include "fibers.h"
+
+namespace kw::emulator {
+namespace {
+
+// ---- barriers of the block
+
+// All live threads stand at the barrier: let them go on.
+void release(Worker &w) {
+  Wait kind = kNothing;
+  for (unsigned i = 0; i < w.count; ++i) {
+    const Wait here = w.threads[i].wait;
+    if (here < kBarrier || here > kBarrierOr) continue;
+    if (kind != kNothing && here != kind)
+      fail(w, "block " + place(w.index) + " meets in different barriers:" + waiting(w));
+    kind = here;
+  }
+  if (w.launch->observer && w.launch->observer->barrier) w.launch->observer->barrier(w);
+  w.result = kind == kBarrierCount ? w.sum : kind == kBarrierAnd ? w.conjunction : w.disjunction;
+  w.arrived = 0;
+  w.sum = w.disjunction = 0, w.conjunction = 1;
+  for (unsigned i = 0; i < w.count; ++i) {
+    Thread &t = w.threads[i];
+    if (t.wait == kNothing) continue;
+    t.wait = kNothing;
+    ++t.epoch;
+    set(w.ready, i);
+  }
+}
+
+// ---- operations of a warp
+
+// `lanes` have arrived at one operation: compute what each gets, and let them go on.
+void meet(Worker &w, unsigned number, unsigned lanes, Wait kind) {
+  Thread *const t = w.threads + number * 32;
+  if (w.launch->observer && w.launch->observer->warp)
+    w.launch->observer->warp(t[__builtin_ctz(lanes)], lanes);
+  const auto each = [lanes](auto visit) {
+    for (unsigned left = lanes; left; left &= left - 1) visit(__builtin_ctz(left));
+  };
+  const auto all_get = [&](std::uint64_t value) { each([&](int i) { t[i].out = value; }); };
+  const auto fold = [&](auto apply) {
+    std::uint64_t total = t[__builtin_ctz(lanes)].in;
+    for (unsigned left = lanes & (lanes - 1); left; left &= left - 1)
+      total = apply(total, t[__builtin_ctz(left)].in);
+    all_get(total);
+  };
+  using Signed = std::int32_t;
+  unsigned votes = 0;
+  switch (kind) {
+    case kShuffle:
+      // what a lane reads from one that does not take part is undefined: here NaN, or -1
+      each([&](int i) {
+        t[i].out = lanes >> t[i].source & 1 ? t[t[i].source].in : ~std::uint64_t(0);
+      });
+      break;
+    case kBallot:
+    case kAny:
+    case kAll:
+    case kUni:
+      each([&](int i) { votes |= t[i].in ? 1u << i : 0; });
+      all_get(kind == kBallot ? votes
+              : kind == kAny  ? votes != 0
+              : kind == kAll  ? votes == lanes
+                              : votes == 0 || votes == lanes);
+      break;
+    case kMatchAny:
+      each([&](int i) {
+        t[i].out = 0;
+        each([&](int j) { t[i].out |= t[i].in == t[j].in ? 1u << j : 0; });
+      });
+      break;
+    case kMatchAll: {
+      bool same = true;
+      each([&](int i) { same &= t[i].in == t[__builtin_ctz(lanes)].in; });
+      all_get(same ? lanes : 0);
+      break;
+    }
+    case kReduceAdd:
+      fold([](auto a, auto b) { return std::uint32_t(a + b); });
+      break;
+    case kReduceMin:
+      fold([](auto a, auto b) { return std::min(a, b); });
+      break;
+    case kReduceMax:
+      fold([](auto a, auto b) { return std::max(a, b); });
+      break;
+    case kReduceMinSigned:
+      fold([](auto a, auto b) { return Signed(a) < Signed(b) ? a : b; });
+      break;
+    case kReduceMaxSigned:
+      fold([](auto a, auto b) { return Signed(a) > Signed(b) ? a : b; });
+      break;
+    case kReduceAnd:
+      fold([](auto a, auto b) { return a & b; });
+      break;
+    case kReduceOr:
+      fold([](auto a, auto b) { return a | b; });
+      break;
+    case kReduceXor:
+      fold([](auto a, auto b) { return a ^ b; });
+      break;
+    case kActivemask:
+      all_get(lanes);
+      break;
+    default:
+      break;
+  }
+  each([&](int i) {
+    t[i].wait = kNothing;
+    ++t[i].warp_epoch;
+  });
+  w.warps[number].waiting &= ~lanes;
+  w.ready[number / 2] |= std::uint64_t(lanes) << number % 2 * 32;
+}
+
+// Let the lanes of `mask` go on if all live ones of them wait in this operation.
+bool try_meet(Worker &w, unsigned number, unsigned mask, Wait kind) {
+  const Warp &warp = w.warps[number];
+  const unsigned needed = mask & warp.live;
+  if ((warp.waiting & needed) != needed) return false;
+  for (unsigned left = needed; left; left &= left - 1) {
+    const Thread &t = w.threads[number * 32 + __builtin_ctz(left)];
+    if (t.wait != kind || t.mask != mask) return false;
+  }
+  meet(w, number, needed, kind);
+  return true;
+}
+
+// No thread can run: those that ask who is active beside them get each other, warp by warp and
+// place by place. That is the most that a GPU's scheduler could have brought together.
+bool settle_activemasks(Worker &w) {
+  bool any = false;
+  for (unsigned number = 0; number < (w.count + 31) / 32; ++number)
+    for (unsigned left = w.warps[number].waiting; left;) {
+      const unsigned first = __builtin_ctz(left);
+      const Thread *t = w.threads + number * 32;
+      unsigned same = 0;
+      for (unsigned rest = left; rest; rest &= rest - 1) {
+        const unsigned i = __builtin_ctz(rest);
+        if (t[i].wait == t[first].wait && t[i].where == t[first].where) same |= 1u << i;
+      }
+      left &= ~same;
+      if (t[first].wait == kActivemask) meet(w, number, same, kActivemask), any = true;
+    }
+  return any;
+}
+
+}  // namespace
+}  // namespace kw::emulator

@@ -1,0 +1,60 @@
+// An OS thread that runs blocks: its block's threads and what they wait for.
+#pragma once
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime.h"
+
+namespace kw::emulator {
+namespace {
+
+constexpr unsigned kMostThreads = 1024, kWords = kMostThreads / 64;
+constexpr std::size_t kGuard = 4096;  // bytes at a stack's end that no one may touch
+constexpr double kTick = 0.02;        // seconds between looks at a thread that does not wait
+
+// What the OS threads of one launch share.
+struct Shared {
+  std::atomic<unsigned long long> next{0};
+  std::atomic<bool> failed{false};
+  std::mutex lock;
+  std::string message;
+  std::vector<unsigned> order;  // of blocks, where it is not by their numbers
+};
+
+struct Warp {
+  unsigned live, waiting;  // lanes
+};
+
+// An OS thread's block and everything to run it. Kept between launches for its stacks.
+struct Worker : Block {
+  Shared *all;
+  std::uint64_t ready[kWords];                          // threads that may run
+  std::uint64_t started[kWords];                        // threads that have a stack
+  unsigned alive, arrived;                              // threads; those of them at the barrier
+  std::uint64_t sum, conjunction, disjunction, result;  // of the barrier's predicates
+  Warp warps[kMostThreads / 32];
+  std::vector<Thread> pool;
+  std::vector<void *> stacks, free_stacks;
+  void *home;  // where the OS thread waits for its block to end
+  std::uint64_t random;
+  volatile bool busy;                    // inside the runtime, where no signal may switch
+  volatile unsigned long long progress;  // counts waits and exits
+  unsigned long long seen;               // progress at the last tick
+  double stuck;                          // seconds since it changed
+
+  Worker() : pool(kMostThreads) {}
+};
+
+Worker &worker_of(Thread *t) { return *static_cast<Worker *>(t->block); }
+
+std::uint64_t draw(std::uint64_t &state) {  // splitmix64
+  std::uint64_t z = state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+}  // namespace
+}  // namespace kw::emulator
