@@ -82,8 +82,8 @@ TOGETHER = tuple(
     c
     for c in CASES
     if c.use != "verify"
-    or (c.dtype == F32 and c.layout in ("contiguous", "sliced") and c.values != "constant")
-    or (c.dtype == BF16 and (c.params or c.layout == "offset"))
+    or (c.dtype == F32 and c.layout != "expanded" and c.values != "constant")
+    or (c.dtype == BF16 and c.params)
     or (c.dtype == F16 and c.shape == (2, 2053))
 )
 

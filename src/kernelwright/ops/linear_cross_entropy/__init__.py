@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from kernelwright.contract import Ladder, Rung, arguments
 from kernelwright.dispatch import bind
+from kernelwright.dispatch.binding import _vmap_loop as vmap_loop
 from kernelwright.ops._loss import options
 
 from . import choose, spec
@@ -92,7 +94,7 @@ def linear_cross_entropy(
     # what is computed with the loss; the backward computes the rest
     now = wants if reduction != "none" and x.dtype != torch.float16 else (False,) * 3
     apply = _Loss.apply if any(wants) else _Loss.forward
-    loss = apply(x, linear_weight, linear_bias, target, weight, g, now, reduction, form)[0]
+    loss = apply(x, linear_weight, linear_bias, target, weight, g, reduction, *now, *form)[0]
     dtype = torch.promote_types(x.dtype, torch.float32) if autocast else x.dtype
     return loss.view(leading if reduction == "none" else ()).to(dtype)
 
@@ -126,41 +128,47 @@ def _factor(x, target, weight, reduction, ignore_index):
 
 
 class _Loss(torch.autograd.Function):
-    """(loss, the gradients of x, w and bias as far as `now` says)."""
+    """(loss, the gradients of x, w and bias as far as `of_x`, `of_w`, `of_bias` say)."""
 
     @staticmethod
-    def forward(x, w, bias, target, weight, g, now, reduction, form):
-        losses, gx, gw, gbias = _losses(x, w, bias, target, weight, g, *now, *form)
+    def forward(x, w, bias, target, weight, g, reduction, of_x, of_w, of_bias, *form):
+        losses, *gradients = _losses(x, w, bias, target, weight, g, of_x, of_w, of_bias, *form)
         loss = losses if reduction == "none" else (losses * g).sum()
-        return loss, gx, gw, gbias
+        return loss, *gradients
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, w, bias, target, weight, g, ctx.now, ctx.reduction, ctx.form = inputs
+        *tensors, _, of_x, of_w, of_bias = inputs[:10]
         _, *gradients = output
+        ctx.now, ctx.form = of_x or of_w or of_bias, inputs[10:]
         ctx.mark_non_differentiable(*gradients)
-        ctx.save_for_backward(*(gradients if any(ctx.now) else (x, w, bias, target, weight, g)))
+        ctx.save_for_backward(*(gradients if ctx.now else tensors))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gloss, *_):
         wanted = ctx.needs_input_grad[:3]
-        if any(ctx.now):
+        if ctx.now:
             gradients = [
                 _scaled(t, gloss) if want else None
                 for t, want in zip(ctx.saved_tensors, wanted, strict=True)
             ]
         else:
-            x, w, bias, target, weight, g = ctx.saved_tensors
-            found = _losses(x, w, bias, target, weight, (g * gloss).to(g.dtype), *wanted, *ctx.form)
+            *tensors, g = ctx.saved_tensors
+            found = _losses(*tensors, (g * gloss).to(g.dtype), *wanted, *ctx.form)
             gradients = [t if want else None for t, want in zip(found[1:], wanted, strict=True)]
-        return *gradients, *(None,) * 6
+        return *gradients, *(None,) * (len(ctx.needs_input_grad) - 3)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return vmap_loop(_Loss.apply, info.batch_size, in_dims, args)
 
 
 def _scaled(t, g):
     """t times g. In place, for memory that only this backward holds; a graph that is retained may
-    ask again, and a compiler places results itself."""
-    kept = torch._C._autograd._get_current_graph_task_keep_graph
-    if torch.compiler.is_compiling() or kept():
+    ask again, a compiler places results itself, and torch.func allows no change."""
+    watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if watched or torch._C._autograd._get_current_graph_task_keep_graph():
         return t * g.to(t.dtype)
-    scale_unless_one_(t, g.detach())
+    scale_unless_one_(t, g)
     return t

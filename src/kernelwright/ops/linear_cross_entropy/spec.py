@@ -46,6 +46,7 @@ CASES = (
         case((n, h), BF16, use="bench", label=label, classes=c)
         for (n, h, c), label in BENCH.items()
     ),
+    case((2**17 + 1, 16384), BF16, use="big", classes=64),
 )
 
 
@@ -173,6 +174,7 @@ OPERATOR = Operator(
 
 SCALE_CASES = (
     *(case(s, d, g=g) for d in FLOATS for s in ((7,), (5, 33)) for g in (1.0, 0.75)),
+    *(case((4, 3, 9), F32, layout=x, g=0.75) for x in ("sliced", "permuted", "offset")),
     case((0, 3), F32, g=2.0),
     *(case((4, 66), F32, values=v, g=0.5) for v in ("nan", "inf")),
     case((4, 66), F32, g=float("nan")),
