@@ -1,5 +1,6 @@
 """The public functions of tensors beside PyTorch's, for tests of what PyTorch asks of them."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -53,6 +54,26 @@ def torch_rope(q, k, cos, sin):
         return torch.cat(((x * cos + torch.cat((-b, a), -1) * sin).to(rest.dtype), rest), -1)
 
     return one(q), one(k)
+
+
+def classified(x, loss):
+    """A loss of logits (N, C, *), the target made up."""
+    shape = (*x.shape[:1], *x.shape[2:]) if x.ndim > 1 else ()
+    target = torch.arange(math.prod(shape), device=x.device).remainder(x.shape[min(1, x.ndim - 1)])
+    return loss(x, target.view(shape))
+
+
+def torch_linear_cross_entropy(x, w, target):
+    """F.linear and F.cross_entropy, whose classes stand in dimension 1."""
+    logits = F.linear(x, w)
+    return F.cross_entropy(logits.movedim(-1, 1) if x.ndim > 2 else logits, target)
+
+
+def predicted(x, loss):
+    """A loss of hidden states (*, H), weight and target made up."""
+    weight = torch.arange(7.0 * x.shape[-1], device=x.device).cos().view(7, -1).to(x.dtype)
+    target = torch.arange(x.numel() // x.shape[-1], device=x.device).remainder(7)
+    return loss(x, weight, target.view(x.shape[:-1]))
 
 
 def torch_layer_norm(x, shape, w=None, b=None):
@@ -146,6 +167,13 @@ PUBLIC = {
     ),
     "embedding": Public(lambda w: looked_up(w, kw.embedding), lambda w: looked_up(w, F.embedding)),
     "rope": Public(lambda x: rotated(x, kw.rope), lambda x: rotated(x, torch_rope)),
+    "cross_entropy": Public(
+        lambda x: classified(x, kw.cross_entropy), lambda x: classified(x, F.cross_entropy)
+    ),
+    "linear_cross_entropy": Public(
+        lambda x: predicted(x, kw.linear_cross_entropy),
+        lambda x: predicted(x, torch_linear_cross_entropy),
+    ),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
 }
 # no vmap over a random operator without saying how samples draw; adamw changes its arguments

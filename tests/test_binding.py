@@ -14,10 +14,12 @@ from publics import DEVICE, LAYOUT, PUBLIC, agree, dtypes, mapped, publics, rand
 
 
 def test_every_operator_stands_in_the_table():
-    """But those over lists, which have tests of their own."""
+    """But those over lists, in place, or of gradients themselves, which have tests of their own."""
     forwards = [x.operator for x in ladders() if not x.name.endswith(".backward")]
-    one_by_one = {op.name for op in forwards if all(a.kind != "Tensor[]" for a in op.args)}
-    assert one_by_one == {k.split()[0] for k in PUBLIC}
+    one_by_one = {
+        op.name for op in forwards if not op.mutated and all(a.kind != "Tensor[]" for a in op.args)
+    }
+    assert one_by_one - {"cross_entropy_with_grad"} == {k.split()[0] for k in PUBLIC}
 
 
 @publics
