@@ -54,7 +54,7 @@ def test_a_finding_has_its_place_and_belongs_to_the_call_before_it():
     [(3, [], "pass"), (3, ["5x33: Invalid"], "wrong"), (0, [], "unsupported")],
 )
 def test_a_watched_rung_passes_only_if_it_ran_and_nothing_was_found(calls, found, outcome):
-    row = sanitizer.Watched("softmax", "cuda_warp", "bounds", "hash", calls, found)
+    row = sanitizer.Watched("softmax", "cuda_warp", "bounds", "hash", "memcheck", calls, findings=found)
     record = row.record("nvidia-h200", "run")
     assert (record.outcome, record.case) == (outcome, "check:bounds")
     assert "memcheck" in record.why
@@ -82,7 +82,7 @@ def test_a_copied_argument_keeps_strides_and_alignment(layout):
     from kernelwright.contract.inputs import tensor
 
     t = tensor(case((6, 40), torch.float16, layout=layout), "x")
-    copy = solo._on(t, "cpu")
+    copy = solo.apart(t, "cpu")
     assert copy.stride() == t.stride() and copy.data_ptr() % 16 == t.data_ptr() % 16
     assert same_bits(copy, t)
 

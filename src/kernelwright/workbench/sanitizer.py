@@ -31,20 +31,29 @@ class Watched:
     """One rung under one tool.
 
     Attributes:
-        calls: how many calls the tool watched.
+        under: the tool that watched.
+        calls: how many calls it watched.
+        schedules: how many orders of threads it saw; 0 where the GPU chose one for each call.
         findings: what it said, a line each, the case first.
+        left_out: why calls were not watched, and how many.
+        seconds: wall-clock time of all checks of the rung.
     """
 
     operator: str
     rung: str
     check: str
     hash: str
+    under: str
     calls: int = 0
+    schedules: int = 0
     findings: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def record(self, machine: str, run: str) -> Record:
         found = self.findings
-        why = f"{self.calls} calls under {TOOLS[self.check]}"
+        schedules = f", {self.schedules} schedules" if self.schedules else ""
+        why = f"{self.calls} calls under {self.under}{schedules}"
         return Record(
             self.operator,
             self.rung,
@@ -70,7 +79,8 @@ def watch(pairs: Iterable[tuple[Ladder, Rung]], check: str) -> list[Watched]:
     """
     rungs = {(lad.name, rung.name): (lad, rung) for lad, rung in pairs if rung.is_gpu}
     found = {
-        key: Watched(*key, check, source_hash(lad, rung)) for key, (lad, rung) in rungs.items()
+        key: Watched(*key, check, source_hash(lad, rung), TOOLS[check])
+        for key, (lad, rung) in rungs.items()
     }
     tool = tools.locate("compute-sanitizer")
     done = subprocess.run(

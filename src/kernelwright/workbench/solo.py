@@ -74,7 +74,7 @@ def run(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> 
     """One call, announced, and waited for; nothing where the rung does not take the case."""
     made = ladder.operator.inputs(case, "cpu")
     args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
-    args = map_tensors(args, lambda t: _on(t, device))
+    args = map_tensors(args, lambda t: apart(t, device))
     specs, _ = normalise(ladder.operator.layout, specs_of(args))
     if unsupported(rung, specs, device_of(args)):
         return
@@ -95,11 +95,13 @@ def run(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> 
         torch.cuda.synchronize()
 
 
-def _on(t: torch.Tensor, device: str) -> torch.Tensor:
-    """A copy with the same strides and alignment, its memory written whole."""
+def apart(t: torch.Tensor, device: str, zone: int = 0) -> torch.Tensor:
+    """A copy with the same strides and alignment, its memory written whole, `zone` bytes (a
+    multiple of 16) of zeros around it."""
     extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-    lead = t.data_ptr() % 16 // t.itemsize
-    flat = torch.zeros(lead + (extent if t.numel() else 0), dtype=t.dtype)
+    around = zone // t.itemsize
+    lead = around + t.data_ptr() % 16 // t.itemsize
+    flat = torch.zeros(lead + (extent if t.numel() else 0) + around, dtype=t.dtype)
     if t.numel():
         source = t.as_strided(
             [1 if s == 0 else n for n, s in zip(t.shape, t.stride(), strict=True)], t.stride()

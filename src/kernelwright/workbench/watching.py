@@ -1,0 +1,190 @@
+"""`verify --check`: races, accesses out of bounds, reads of what nobody wrote, barriers that not all
+threads reach.
+
+One command, two machines: on a GPU compute-sanitizer's tools watch the rungs, on a CPU the
+emulator's checks do. Both run the same calls (`solo.watched_cases`) and their findings are told
+and recorded in the same words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelwright import toolchain
+from kernelwright.contract import Case, Config, Ladder, Plan, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import device_of, plan_of, source_hash, specs_of, unsupported
+from kernelwright.toolchain import emulator, memory
+from kernelwright.toolchain.emulator.checks import CHECKS, Finding, Watch
+
+from . import kernels, sanitizer
+from .records import Record
+from .sanitizer import Watched
+from .solo import apart, runs_of
+from .trial import map_tensors
+from .verify import chosen, here, prepare
+
+#: Seeds of the schedules that each call runs under where none is asked for.
+SEEDS = (1, 2)
+UNDER = "the emulator's checks"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Every rung under every check that was asked for, and what it comes to."""
+
+    rows: tuple[Watched, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 good, 1 something was found, 3 nothing could run."""
+        if any(r.findings for r in self.rows):
+            return 1
+        return 0 if any(r.calls for r in self.rows) else 3
+
+    def records(self, machine: str, run: str) -> list[Record]:
+        return [r.record(machine, run) for r in self.rows if r.calls or r.findings]
+
+
+def checks_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The checks that the option's values name: "races", "races,init", "all".
+
+    Raises:
+        ValueError: naming what there is.
+    """
+    wanted = [w for name in names for w in name.split(",")]
+    for w in wanted:
+        if w not in CHECKS and w != "all":
+            raise ValueError(f"--check {w}: there are {', '.join(CHECKS)} and all")
+    return tuple(c for c in CHECKS if c in wanted or "all" in wanted)
+
+
+def watch(
+    selection: Iterable[str],
+    checks: Sequence[str],
+    seeds: Sequence[int] = SEEDS,
+    *,
+    on_result: Callable[[Watched], None] | None = None,
+) -> Checked:
+    """Watch GPU rungs on this machine.
+
+    Args:
+        selection: as in `verify.verify`.
+        checks: of `CHECKS`.
+        seeds: one schedule each; compute-sanitizer, which takes the GPU's, needs none.
+        on_result: called with each row as soon as it is there.
+
+    Raises:
+        UnknownOperator, UnknownRung: naming what there is.
+        ToolchainError: this machine has no compiler, or no compute-sanitizer.
+    """
+    pairs = [(ladder, rung) for ladder, rung in chosen(selection) if rung.is_gpu]
+    rows: list[Watched] = []
+
+    def add(found: Iterable[Watched]) -> None:
+        for row in found:
+            rows.append(row)
+            if on_result:
+                on_result(row)
+
+    if here() == "cuda":
+        for ladder in dict.fromkeys(ladder for ladder, _ in pairs):
+            for check in checks:
+                add(sanitizer.watch([p for p in pairs if p[0] is ladder], check))
+        return Checked(tuple(rows))
+    prepare((ladder, rung) for ladder, rung in pairs if rung.backend == "cuda")
+    for ladder, rung in pairs:
+        add(watch_rung(ladder, rung, checks, seeds))
+    return Checked(tuple(rows))
+
+
+def watch_rung(
+    ladder: Ladder, rung: Rung, checks: Sequence[str], seeds: Sequence[int]
+) -> list[Watched]:
+    """One rung in the emulator, each config on its watched cases, each call under every seed; a row
+    for each check."""
+    start = time.perf_counter()
+    rows = {c: Watched(ladder.name, rung.name, c, source_hash(ladder, rung), UNDER) for c in checks}
+    left_out: Counter[str] = Counter()
+    if rung.backend == "cuda" and (why := emulator.missing()) is None:
+        with emulator.mode("watched"):
+            emulator.ensure(kernels_of(ladder, rung))
+        for config, case in runs_of(ladder, rung, "cpu"):
+            call = call_of(ladder, rung, config, case)
+            if isinstance(call, str):
+                left_out[call] += 1
+                continue
+            for seed in seeds:
+                _, found = call.watched(checks, seed)
+                for finding in found:
+                    row = rows.get(finding.check) or rows[checks[0]]
+                    row.findings.append(f"{case.id}, seed {seed}: {finding.text}")
+            for row in rows.values():
+                row.calls += 1
+                row.schedules += len(seeds)
+    else:
+        left_out[why if rung.backend == "cuda" else f"{rung.backend}: on a GPU"] += 1
+    for row in rows.values():
+        row.left_out = dict(left_out)
+        row.seconds = time.perf_counter() - start
+    return list(rows.values())
+
+
+def kernels_of(ladder: Ladder, rung: Rung) -> set[Any]:
+    """Every kernel that watching the rung launches."""
+    runs = list(runs_of(ladder, rung, "cpu"))
+    configs = {id(config): config for config, _ in runs}
+    return {
+        kernel
+        for key, config in configs.items()
+        for kernel in kernels.kernels_of(
+            ladder, rung, config, [case for c, case in runs if id(c) == key]
+        )
+    }
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a rung, ready to be watched."""
+
+    ladder: Ladder
+    plan: Plan
+    specs: dict[str, Any] = field(repr=False)
+    copies: tuple[str, ...]
+    make: Callable[[], dict[str, Any]] = field(repr=False)
+
+    def watched(self, checks: Sequence[str], seed: int) -> tuple[Any, list[Finding]]:
+        """Its results and what was found, under one schedule. Every tensor of the call stands
+        between red zones."""
+        op, plan = self.ladder.operator, self.plan
+        watch = Watch(checks, seed)
+        with watch.mode(), memory.guarded():
+            run = toolchain.bind(plan, op, self.specs, self.copies, torch.device("cpu"))
+        fresh = {*op.results, *(n for n, s in plan.scratch.items() if not s.zero)}
+        return watch.call(run, self.make(), fresh)
+
+
+def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | str:
+    """The call of a case; or why it is not watched here."""
+    op = ladder.operator
+
+    def make() -> dict[str, Any]:
+        made = op.inputs(case, "cpu")
+        args = {a.name: made.get(a.name, a.default) for a in op.args}
+        return map_tensors(args, lambda t: apart(t, "cpu", memory.ZONE))
+
+    args = make()
+    specs, copies = normalise(op.layout, specs_of(args))
+    why = unsupported(rung, specs, device_of(args))
+    if why is None:
+        plan = plan_of(ladder, rung, specs, config=config)
+        why = emulator.unable(plan)
+        if why is None:
+            return Call(ladder, plan, specs, copies, make)
+    return why
