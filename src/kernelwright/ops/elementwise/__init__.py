@@ -147,7 +147,9 @@ def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -
     arguments.tensor("input", input)
     if alpha != 1 or not _in_ladder(input, other):
         return torch.add(input, other, alpha=alpha)
-    return _add(*_aligned(input, other))
+    if input.shape != other.shape:
+        input, other = _aligned(input, other)
+    return _add(input, other)
 
 
 def mul(input: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
@@ -168,7 +170,9 @@ def mul(input: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
     arguments.tensor("input", input)
     if not _in_ladder(input, other):
         return torch.mul(input, other)
-    return _mul(*_aligned(input, other))
+    if input.shape != other.shape:
+        input, other = _aligned(input, other)
+    return _mul(input, other)
 
 
 def _in_ladder(input, other) -> bool:
@@ -178,14 +182,12 @@ def _in_ladder(input, other) -> bool:
         isinstance(other, torch.Tensor)
         and input.is_floating_point()
         and other.is_floating_point()
-        and bool(input.ndim) == bool(other.ndim)
+        and (input.ndim > 0) == (other.ndim > 0)
     )
 
 
 def _aligned(input, other):
     """Both with the same number of dimensions, so that a batch in front stays in front."""
-    if input.shape == other.shape:
-        return input, other
     extra = input.ndim - other.ndim
     a, b = input[(None,) * -extra], other[(None,) * extra]
     if any(m != n and 1 not in (m, n) for m, n in zip(a.shape, b.shape, strict=True)):
