@@ -114,15 +114,18 @@ class Timed:
         if box.device.type == "cuda":
             self.host_us = self._host()
 
-    def _ask_its_clock(self) -> None:
-        """Its process times some rounds, and this one times how long that takes."""
+    def _ask_its_clock(self, tries: int = 3) -> None:
+        """Its process times some rounds, and this one times how long that takes. A machine that
+        is busy with something else delays an answer now and then, but not every one."""
         rounds = 4 * self._rounds
-        start = time.perf_counter()
-        told = float(self.place.box.process.ask("clock", times=rounds))
-        mine = (time.perf_counter() - start) * 1e6
-        if mine - told > AGREE * mine + AGREE_US:
+        waits: list[tuple[float, float]] = []
+        for _ in range(tries):
+            start = time.perf_counter()
+            told = float(self.place.box.process.ask("clock", times=rounds))
+            waits.append(((time.perf_counter() - start) * 1e6, told))
+        if all(mine - told > AGREE * mine + AGREE_US for mine, told in waits):
             assert self.case is not None
-            theirs, mine = told / rounds / self._launches, mine / rounds / self._launches
+            mine, theirs = (us / rounds / self._launches for us in min(waits))
             self.objections[self.case.id] = (
                 "clock",
                 f"its process says {figures.microseconds(theirs)} a call, "
