@@ -245,13 +245,15 @@ def _alike(lists: dict[str, list[torch.Tensor]]) -> list[dict[str, list[torch.Te
     """The lists split into such that one launch takes: one device and dtype, nothing empty."""
     dtype, device, numel = attrgetter("dtype"), attrgetter("device"), torch.Tensor.numel
     params, grads = lists["params"], lists["grads"]
-    if any(p.is_complex() for p in params):
-        lists = {n: [torch.view_as_real(t) if t.is_complex() else t for t in ts]
-                 for n, ts in lists.items()}  # fmt: skip
     filled = map(bool, map(numel, params))
     facts = map(dtype, params), map(dtype, grads), map(device, params), filled
     kinds = list(zip(*facts, strict=True))
     different = dict.fromkeys(kinds)
+    if any(kind[0].is_complex for kind in different):
+        lists = {
+            n: [torch.view_as_real(t) if t.is_complex() else t for t in ts]
+            for n, ts in lists.items()
+        }
     if len(different) == 1:
         return [lists]
     places = {kind: [k for k, other in enumerate(kinds) if other == kind] for kind in different}
