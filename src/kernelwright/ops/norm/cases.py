@@ -70,7 +70,9 @@ def _short(params, sweep):
     spoiled = tuple(
         case((5, 64), torch.float16, values=v, **params) for v in ("large", "nan", "inf")
     )
-    return (*empty, *small, *laid_out, *spoiled, *_swept(params, sweep), *_bench(ADD_BENCH, params))
+    big = case((2**18 + 1, 8192), torch.bfloat16, use="big", **params)
+    timed = _bench(ADD_BENCH, params)
+    return (*empty, *small, *laid_out, *spoiled, *_swept(params, sweep), *timed, big)
 
 
 NO_WEIGHT, WIDE = {"weight": "none"}, {"weight": "float32"}
@@ -94,36 +96,49 @@ ADD_RMS = _short(RMS_PARAMS, (NO_WEIGHT, WIDE, OFFSET))
 ADD_RMS_BACKWARD = _short(RMS_PARAMS, (NO_WEIGHT, WIDE, OFFSET, NO_GH))
 
 
-def inputs(c, device):
-    """Arguments of every forward but the residual."""
-    # float32: a wider weight under 16-bit activations
-    wide = torch.float32 if c.param("weight") == "float32" else c.dtype
+def layer_inputs(c, device):
     return {
         "x": tensor(c, "x", device),
-        "weight": _parameter(c, "weight", wide, device),
-        "bias": _parameter(c, "bias", wide, device),
+        "weight": _parameter(c, "weight", device),
+        "bias": _parameter(c, "bias", device),
+        "eps": c.param("eps"),
+    }
+
+
+def rms_inputs(c, device):
+    return {
+        "x": tensor(c, "x", device),
+        "weight": _parameter(c, "weight", device),
         "eps": c.param("eps"),
         "offset": c.param("offset", 0.0),
     }
 
 
-def add_inputs(c, device):
-    return {**inputs(c, device), "residual": tensor(c, "residual", device)}
+def with_residual(made):
+    """The inputs that `made` makes, and a residual."""
+    return lambda c, device: {**made(c, device), "residual": tensor(c, "residual", device)}
 
 
-def backward_inputs(c, device):
-    """Those of every backward without a residual, but the statistics."""
-    return {**inputs(c, device), "gy": tensor(c, "gy", device)}
+def backward(made, statistics):
+    """Inputs of the backward of what takes `made`: a gradient for each result, and the statistics
+    of the rows, `statistics(x, eps)` in float32."""
+
+    def inputs(c, device):
+        args = {**made(c, device), "gy": tensor(c, "gy", device)}
+        x = args["x"]
+        if "residual" in args:
+            x = args["h"] = args.pop("x") + args.pop("residual")
+            args["gh"] = None if c.param("gh") == "none" else tensor(c, "gh", device)
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        args.update(statistics(wide, args.pop("eps")))
+        return args
+
+    return inputs
 
 
-def add_backward_inputs(c, device):
-    args = add_inputs(c, device)
-    gh = None if c.param("gh") == "none" else tensor(c, "gh", device)
-    h = args.pop("x") + args.pop("residual")
-    return {**args, "gy": tensor(c, "gy", device), "gh": gh, "h": h}
-
-
-def _parameter(c, name, dtype, device):
+def _parameter(c, name, device):
+    """Of the input's dtype, or float32 where the case says so; or None."""
     if c.param(name) == "none":
         return None
+    dtype = torch.float32 if c.param("weight") == "float32" else c.dtype
     return tensor(c, name, device, dtype=dtype, shape=c.shape[-1:])

@@ -188,18 +188,6 @@ MEAN_SQUARE = {"rows have a mean square of at most 1": unit_mean_square}
 ADDED = {**MEAN_SQUARE, "h is the rounded sum": sum_is_rounded}
 
 
-def _with_statistics(statistics, made):
-    """Inputs of a backward: `made` ones, and the statistics of their rows."""
-
-    def inputs(c, device):
-        args = made(c, device)
-        x = args["h"] if "h" in args else args["x"]
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        return {**args, **statistics(x, args["eps"])}
-
-    return inputs
-
-
 def _layer_statistics(x, eps):
     _, mean, rstd = layer_norm(x, None, None, eps)
     return {"mean": mean, "rstd": rstd}
@@ -219,7 +207,7 @@ LAYER_NORM = Operator(
     schema="(Tensor x, Tensor? weight, Tensor? bias, float eps)"
     " -> (Tensor y, Tensor mean, Tensor rstd)",
     reference=layer_norm,
-    inputs=cases.inputs,
+    inputs=cases.layer_inputs,
     cases=cases.LAYER,
     cost=cost,
     outputs=outputs,
@@ -233,7 +221,7 @@ LAYER_NORM_BACKWARD = Operator(
     schema="(Tensor gy, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd)"
     " -> (Tensor gx, Tensor gweight, Tensor gbias)",
     reference=layer_norm_backward,
-    inputs=_with_statistics(_layer_statistics, cases.backward_inputs),
+    inputs=cases.backward(cases.layer_inputs, _layer_statistics),
     cases=cases.LAYER,
     cost=backward_cost,
     outputs=backward_outputs,
@@ -245,7 +233,7 @@ RMS_NORM = Operator(
     name="rms_norm",
     schema="(Tensor x, Tensor? weight, float eps, float offset=0.0) -> (Tensor y, Tensor rstd)",
     reference=rms_norm,
-    inputs=cases.inputs,
+    inputs=cases.rms_inputs,
     cases=cases.RMS,
     cost=cost,
     outputs=outputs,
@@ -258,7 +246,7 @@ RMS_NORM_BACKWARD = Operator(
     schema="(Tensor gy, Tensor x, Tensor? weight, Tensor rstd, float offset=0.0)"
     " -> (Tensor gx, Tensor gweight)",
     reference=rms_norm_backward,
-    inputs=_with_statistics(_rms_statistics, cases.backward_inputs),
+    inputs=cases.backward(cases.rms_inputs, _rms_statistics),
     cases=cases.RMS,
     cost=backward_cost,
     outputs=backward_outputs,
@@ -271,7 +259,7 @@ ADD_LAYER_NORM = Operator(
     schema="(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float eps)"
     " -> (Tensor y, Tensor h, Tensor mean, Tensor rstd)",
     reference=add_layer_norm,
-    inputs=cases.add_inputs,
+    inputs=cases.with_residual(cases.layer_inputs),
     cases=cases.ADD_LAYER,
     cost=cost,
     outputs=outputs,
@@ -285,7 +273,7 @@ ADD_LAYER_NORM_BACKWARD = Operator(
     schema="(Tensor gy, Tensor? gh, Tensor h, Tensor? weight, Tensor? bias, Tensor mean,"
     " Tensor rstd) -> (Tensor gx, Tensor gweight, Tensor gbias)",
     reference=add_layer_norm_backward,
-    inputs=_with_statistics(_layer_statistics, cases.add_backward_inputs),
+    inputs=cases.backward(cases.with_residual(cases.layer_inputs), _layer_statistics),
     cases=cases.ADD_LAYER_BACKWARD,
     cost=_of_h(backward_cost),
     outputs=_of_h(backward_outputs),
@@ -298,7 +286,7 @@ ADD_RMS_NORM = Operator(
     schema="(Tensor x, Tensor residual, Tensor? weight, float eps, float offset=0.0)"
     " -> (Tensor y, Tensor h, Tensor rstd)",
     reference=add_rms_norm,
-    inputs=cases.add_inputs,
+    inputs=cases.with_residual(cases.rms_inputs),
     cases=cases.ADD_RMS,
     cost=cost,
     outputs=outputs,
@@ -311,7 +299,7 @@ ADD_RMS_NORM_BACKWARD = Operator(
     schema="(Tensor gy, Tensor? gh, Tensor h, Tensor? weight, Tensor rstd, float offset=0.0)"
     " -> (Tensor gx, Tensor gweight)",
     reference=add_rms_norm_backward,
-    inputs=_with_statistics(_rms_statistics, cases.add_backward_inputs),
+    inputs=cases.backward(cases.with_residual(cases.rms_inputs), _rms_statistics),
     cases=cases.ADD_RMS_BACKWARD,
     cost=_of_h(backward_cost),
     outputs=_of_h(backward_outputs),
