@@ -137,7 +137,10 @@ __global__ void __launch_bounds__(BLOCK)
               grad_scale ? 1 / *grad_scale : 1.0f};
     const unsigned last = unsigned((chunk.n - 1) / CHUNK);
     kw::fence();  // the step is read before this block counts
-    if (atomicInc(arrived + chunk.k, last) == last) *count = t;
+    if (atomicInc(arrived + chunk.k, last) == last) {
+      kw::fence();  // and the last one writes only after all have read
+      *count = t;
+    }
   }
   __syncthreads();
   part.f = shared, part.eps = eps;
