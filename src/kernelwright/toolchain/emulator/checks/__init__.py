@@ -13,6 +13,7 @@ findings.h what was found, checks.cpp looks at each access; words.py says it wit
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -119,7 +120,9 @@ class Watch:
         assert isinstance(step.kernel, CudaKernel)
         variables = _variables(step.kernel)
         static = _static(step.kernel)
-        self._calls.append(Call(step.kernel.name, names, variables, static, step.block))
+        self._calls.append(
+            Call(step.kernel.name, names, variables, static, step.shared, step.block)
+        )
         shared = [
             RawRegion(at, at + size, i, False, None, None)
             for i, (at, size) in enumerate(sorted(variables))
@@ -157,17 +160,23 @@ def _static(kernel: CudaKernel) -> int:
 @once
 def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
     """{(offset, bytes): name} of the static variables in shared memory that a kernel may touch:
-    those of its library that are no other kernel's."""
+    those of its library that are no other kernel's, as far as their names tell."""
     path, _ = build.find(kernel, "watched")
-    return {
-        (at, size): name
-        for (at, size), (owner, name) in _thread_locals(path).items()
-        if not owner or _plain(owner).startswith(_plain(kernel.name)) or True
-    }
+    found, mine = _thread_locals(path), kernel.name.replace(" ", "")
+    base = mine.split("<")[0]
+    kernels = re.findall(
+        r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(",
+        kernel.source.read_text(),
+    )
+    known = any(owner.startswith(f"{mine}(") for owner, _ in found.values())
 
+    def may_touch(owner: str) -> bool:
+        its = re.split(r"[<(]", owner)[0]
+        if its == base:
+            return not known or owner.startswith(f"{mine}(")
+        return its not in kernels
 
-def _plain(name: str) -> str:
-    return name.replace(" ", "").removeprefix("void")
+    return {where: name for where, (owner, name) in found.items() if may_touch(owner)}
 
 
 @once
@@ -181,7 +190,7 @@ def _thread_locals(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
         fields = line.split(maxsplit=7)
         if len(fields) == 8 and fields[3] == "TLS" and int(fields[2], 0):
             owner, _, name = fields[7].rpartition("::")
-            found[int(fields[1], 16), int(fields[2], 0)] = owner, name
+            found[int(fields[1], 16), int(fields[2], 0)] = owner.replace(" ", ""), name
     return found
 
 

@@ -205,6 +205,9 @@ void in_global(Seen &s, std::uint32_t place) {
     if (!r) {  // which argument ends or starts nearest?
       s.region = kNowhere;
       std::uintptr_t nearest = 64 * 1024;
+      const auto shared = reinterpret_cast<std::uintptr_t>(shared_end);
+      if (at >= shared && at - shared < nearest)
+        nearest = at - shared, s.region = kShared, s.start = reinterpret_cast<std::uintptr_t>(shared_start);
       for (const Region &near : regions) {
         const std::uintptr_t away = at < near.start ? near.start - at : at - near.end;
         if (away < nearest) nearest = away, s.region = near.number, s.start = near.start;

@@ -72,13 +72,14 @@ class Call:
         kernel: its name.
         memory: tensors, by the numbers that the observer has.
         variables: {(offset, bytes): name} in static shared memory.
-        static: bytes of it.
+        static, dynamic: bytes of shared memory.
     """
 
     kernel: str
     memory: dict[int, Memory]
     variables: dict[tuple[int, int], str]
     static: int
+    dynamic: int
     block: tuple[int, int, int]
 
 
@@ -179,7 +180,9 @@ def _thread(side: RawSide, call: Call) -> str:
 
 
 def _does(side: RawSide) -> str:
-    return "atomically updates" if side.kind & ATOMIC else "writes" if side.kind & WRITE else "reads"
+    return (
+        "atomically updates" if side.kind & ATOMIC else "writes" if side.kind & WRITE else "reads"
+    )
 
 
 def _done(side: RawSide) -> str:
@@ -198,7 +201,7 @@ def _what(f: RawFinding, call: Call) -> str:
         return f"{m.name}[{first}]" if first == last else f"{m.name}[{first}] to [{last}]"
     if f.region != SHARED:
         return f"address {f.address:#x}"
-    if f.offset >= call.static:
+    if f.offset >= call.static and call.dynamic:
         name, offset = "dynamic shared memory", f.offset - call.static
     else:
         name, offset = _variable(f, call)
@@ -231,10 +234,14 @@ def _outside(f: RawFinding, call: Call) -> str:
             return f"that end {_bytes(beyond)} behind {m.name}, which has {m.bytes}"
         return f"between the elements of {m.name}, {_bytes(f.offset)} behind its start"
     if f.region == SHARED:
-        if f.offset >= call.static:
-            return f"{_bytes(f.offset - call.static)} behind the start of dynamic shared memory, which ends before"
+        if f.offset >= call.static and call.dynamic:
+            behind = f.offset - call.static
+            return f"at byte {behind} of dynamic shared memory, which has {call.dynamic}"
         name, offset = _variable(f, call)
-        return f"{_bytes(offset)} behind the start of the shared variable {name}, which ends before"
+        size = next(
+            (n for (at, n), v in call.variables.items() if (at, v) == (f.offset - offset, name)), 0
+        )
+        return f"at byte {offset} of the shared variable {name}, which has {size}"
     if f.address < 4096:
         return "through a null pointer" + (f", at {f.address:#x}" if f.address else "")
     return f"at {f.address:#x}, which belongs to no argument of {call.kernel}"
