@@ -1,5 +1,5 @@
-"""`verify --check`: races, accesses out of bounds, reads of what nobody wrote, barriers that not all
-threads reach.
+"""`verify --check`: races, accesses out of bounds, reads of what nobody wrote, barriers that not
+all threads reach.
 
 One command, two machines: on a GPU compute-sanitizer's tools watch the rungs, on a CPU the
 emulator's checks do. Both run the same calls (`solo.watched_cases`) and their findings are told
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,12 +65,27 @@ def checks_of(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(c for c in CHECKS if c in wanted or "all" in wanted)
 
 
+def seeds_of(seed: int | None, checks: Sequence[str]) -> tuple[int, ...]:
+    """The seeds to run: the one that is asked for, or `SEEDS`.
+
+    Raises:
+        ValueError: a seed for no check, or none of 1 to 2**63 - 1.
+    """
+    if seed is None:
+        return SEEDS
+    if not checks:
+        raise ValueError("--seed: of the schedules of --check, which is not given")
+    if not 0 < seed < 2**63:
+        raise ValueError(f"--seed {seed}: is not within 1 and 2**63 - 1")
+    return (seed,)
+
+
 def watch(
     selection: Iterable[str],
     checks: Sequence[str],
     seeds: Sequence[int] = SEEDS,
     *,
-    on_result: Callable[[Watched], None] | None = None,
+    on_result: Callable[[Sequence[Watched]], None] | None = None,
 ) -> Checked:
     """Watch GPU rungs on this machine.
 
@@ -78,30 +93,35 @@ def watch(
         selection: as in `verify.verify`.
         checks: of `CHECKS`.
         seeds: one schedule each; compute-sanitizer, which takes the GPU's, needs none.
-        on_result: called with each row as soon as it is there.
+        on_result: called with the rows of a rung as soon as they are there.
 
     Raises:
         UnknownOperator, UnknownRung: naming what there is.
-        ToolchainError: this machine has no compiler, or no compute-sanitizer.
+        ToolchainError: this machine has no compute-sanitizer.
     """
     pairs = [(ladder, rung) for ladder, rung in chosen(selection) if rung.is_gpu]
     rows: list[Watched] = []
+    for found in _on_gpu(pairs, checks) if here() == "cuda" else _emulated(pairs, checks, seeds):
+        rows += found
+        if on_result:
+            on_result(found)
+    return Checked(tuple(rows))
 
-    def add(found: Iterable[Watched]) -> None:
-        for row in found:
-            rows.append(row)
-            if on_result:
-                on_result(row)
 
-    if here() == "cuda":
-        for ladder in dict.fromkeys(ladder for ladder, _ in pairs):
-            for check in checks:
-                add(sanitizer.watch([p for p in pairs if p[0] is ladder], check))
-        return Checked(tuple(rows))
+Pairs = Sequence[tuple[Ladder, Rung]]
+
+
+def _on_gpu(pairs: Pairs, checks: Sequence[str]) -> Iterator[list[Watched]]:
+    for ladder in dict.fromkeys(ladder for ladder, _ in pairs):
+        own = [p for p in pairs if p[0] is ladder]
+        for check in checks:
+            yield from ([row] for row in sanitizer.watch(own, check))
+
+
+def _emulated(pairs: Pairs, checks: Sequence[str], seeds: Sequence[int]) -> Iterator[list[Watched]]:
     prepare((ladder, rung) for ladder, rung in pairs if rung.backend == "cuda")
     for ladder, rung in pairs:
-        add(watch_rung(ladder, rung, checks, seeds))
-    return Checked(tuple(rows))
+        yield watch_rung(ladder, rung, checks, seeds)
 
 
 def watch_rung(
@@ -112,7 +132,10 @@ def watch_rung(
     start = time.perf_counter()
     rows = {c: Watched(ladder.name, rung.name, c, source_hash(ladder, rung), UNDER) for c in checks}
     left_out: Counter[str] = Counter()
-    if rung.backend == "cuda" and (why := emulator.missing()) is None:
+    missing = emulator.missing() if rung.backend == "cuda" else f"{rung.backend}: on a GPU"
+    if missing:
+        left_out[missing] += 1
+    else:
         with emulator.mode("watched"):
             emulator.ensure(kernels_of(ladder, rung))
         for config, case in runs_of(ladder, rung, "cpu"):
@@ -121,15 +144,12 @@ def watch_rung(
                 left_out[call] += 1
                 continue
             for seed in seeds:
-                _, found = call.watched(checks, seed)
-                for finding in found:
+                for finding in call.watched(checks, seed)[1]:
                     row = rows.get(finding.check) or rows[checks[0]]
                     row.findings.append(f"{case.id}, seed {seed}: {finding.text}")
             for row in rows.values():
                 row.calls += 1
                 row.schedules += len(seeds)
-    else:
-        left_out[why if rung.backend == "cuda" else f"{rung.backend}: on a GPU"] += 1
     for row in rows.values():
         row.left_out = dict(left_out)
         row.seconds = time.perf_counter() - start
