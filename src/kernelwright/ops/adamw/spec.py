@@ -15,13 +15,8 @@ import torch
 
 from kernelwright.contract import Cost, Operator, case
 from kernelwright.contract.inputs import FLOATS, tensor
+from kernelwright.contract.parameters import GPT2
 
-# GPT-2 124M: embeddings, then per layer norms, attention and MLP, then the last norm.
-_LAYER = (
-    (768,), (768,), (2304, 768), (2304,), (768, 768), (768,),
-    (768,), (768,), (3072, 768), (3072,), (768, 3072), (768,),
-)  # fmt: skip
-GPT2 = ((50257, 768), (1024, 768), *_LAYER * 12, (768,), (768,))
 LISTS = {
     "one": lambda shape: (shape,),
     "few": lambda shape: (shape, (129,), ()),

@@ -12,12 +12,8 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
+from kernelwright.contract.parameters import GPT2
 
-GPT2_LAYER = (
-    (768,), (768,), (2304, 768), (2304,), (768, 768), (768,),
-    (768,), (768,), (3072, 768), (3072,), (768, 3072), (768,),
-)  # fmt: skip
-GPT2 = ((50257, 768), (1024, 768), *GPT2_LAYER * 12, (768,), (768,))
 LISTS = {
     "one": lambda shape: (shape,),
     "few": lambda shape: (shape, (129,), ()),

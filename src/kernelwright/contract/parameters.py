@@ -1,0 +1,10 @@
+"""Parameter lists of real models: what operators over lists of tensors are timed on."""
+
+from __future__ import annotations
+
+_LAYER = (
+    (768,), (768,), (2304, 768), (2304,), (768, 768), (768,),
+    (768,), (768,), (3072, 768), (3072,), (768, 3072), (768,),
+)  # fmt: skip
+#: GPT-2 124M: embeddings, then per layer norms, attention and MLP, then the last norm.
+GPT2 = ((50257, 768), (1024, 768), *_LAYER * 12, (768,), (768,))
