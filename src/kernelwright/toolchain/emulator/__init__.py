@@ -20,13 +20,14 @@ their numbers. Files, in the order to read them:
     launch.py      loads and runs them
     messages.py    a compiler's or the runtime's complaint, with the rung's line
 
-Kinds of build: "fast" (-O2), "watched" (-O1, every access to memory is told to an observer) and
-"debug" (-O0 -g3, for gdb; with one worker and no patience nothing interrupts it).
+Kinds of build: "fast" (-O2), "watched" (-O1, every access to memory is told to an observer),
+"dissected" (watched, a vector is one access and each basic block is told too) and "debug"
+(-O0 -g3, for gdb; with one worker and no patience nothing interrupts it).
 
-To look on, write a C++ file that fills an `Observer` (runtime.h), build it as a shared library and
-hand its address to a mode; everything bound inside the block uses it. `before` is called with each
-launch and its values (tensors and Scalars) ahead of it: there an observer can be told which memory
-is the call's.
+To look on, write a C++ file that fills an `Observer` (runtime.h), build it as a shared library
+(`build.observer`) and hand its address to a mode; everything bound inside the block uses it.
+`before` is called with each launch and its values (tensors and Scalars) ahead of it: there an
+observer can be told which memory is the call's.
 
     how = Schedule(seed=7, workers=1)
     with emulator.mode(kind="watched", schedule=how, observer=address, before=tell):

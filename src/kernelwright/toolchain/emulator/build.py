@@ -108,6 +108,28 @@ def prelude(kind: str) -> Path:
     return path
 
 
+@once
+def observer(folder: Path) -> Path:
+    """The library of an observer: <name>.cpp and headers in a folder <name> of its own.
+
+    Raises:
+        CompileError, ToolchainError: as `ensure`.
+    """
+    name = f"{folder.name}.so"
+    texts = [p.read_bytes() for p in sorted((*folder.glob("*.h"), *folder.glob("*.cpp")))]
+    entry = cache.key(["observer", runtime().parent.name, *texts, *_runtime_flags()])
+    path = cache.path("emulated", entry) / name
+    if not path.exists():
+        with tempfile.TemporaryDirectory() as made:
+            out, source = Path(made) / name, folder / f"{folder.name}.cpp"
+            options = [*_runtime_flags(), "-fvisibility=hidden", f"-I{compiler.HERE}", "-shared"]
+            done = _call([*options, str(source), str(runtime()), "-o", str(out)])
+            if done.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{done.stderr}")
+            cache.put("emulated", entry, {name: out.read_bytes()})
+    return path
+
+
 def _options(kind: str) -> list[str]:
     folders = (compiler.HERE / "include", compiler.HERE, nvrtc.INCLUDE)
     return [*compiler.flags(kind), *(f"-I{p}" for p in folders)]

@@ -31,9 +31,11 @@ DIALECT = (
 #: The last one: an error in a macro is an error of the line that uses it.
 GNU_ONLY = ("-fno-gnu-unique", "-fno-extern-tls-init", "-ftrack-macro-expansion=0")
 # addr2line of binutils 2.40 takes the first file of a DWARF 5 table for another: DWARF 4.
+_WATCHED = ("-O1", "-g", "-gdwarf-4", "-fsanitize=thread", "-DKW_WATCHED")
 KINDS = {
     "fast": ("-O2", "-g1", "-gdwarf-4"),
-    "watched": ("-O1", "-g", "-gdwarf-4", "-fsanitize=thread", "-DKW_WATCHED"),
+    "watched": _WATCHED,
+    "dissected": (*_WATCHED, "-fsanitize-coverage=trace-pc"),
     "debug": ("-O0", "-g3", "-gdwarf-4", "-fno-inline"),
 }
 
@@ -86,12 +88,15 @@ def is_gnu() -> bool:
 def flags(kind: str) -> tuple[str, ...]:
     """The options of a kind of build, for kernels."""
     own = GNU_ONLY if is_gnu() else ()
-    if kind == "watched":
+    if "-fsanitize=thread" in KINDS[kind]:
         own += (
             ("--param", "tsan-distinguish-volatile=1")
             if is_gnu()
             else ("-mllvm", "-tsan-distinguish-volatile=1")
         )
+    if kind == "dissected" and is_gnu():
+        # a vector stays one access, and blocks stay in the order of the source
+        own += ("-fno-tree-sra", "-fno-reorder-blocks")
     return (*LANGUAGE, *DIALECT, *own, *_processor(), *KINDS[kind])
 
 

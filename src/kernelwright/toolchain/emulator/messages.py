@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterable
 from functools import cache as once
 from pathlib import Path
 
@@ -61,46 +62,85 @@ def line_of(address: int) -> str:
     return ", called from ".join(dict.fromkeys(places))
 
 
-@once
-def frames_of(address: int) -> tuple[tuple[str, str, int], ...]:
+Frames = tuple[tuple[str, str, int], ...]
+_known: dict[int, Frames] = {}
+
+
+def frames_of(address: int) -> Frames:
     """(function, file, line) of the code before a return address, innermost first."""
+    return frames_of_all([address])[address]
+
+
+def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
+    """The same for many addresses, one call of addr2line a library."""
+    wanted = dict.fromkeys(addresses)
+    by_library: dict[str, dict[int, int]] = {}
+    for address in wanted:
+        if address not in _known:
+            path, inside = in_file(address)
+            _known[address] = ()
+            if path:
+                by_library.setdefault(path, {})[inside - 1] = address
+    for path, places in by_library.items():
+        for inside, frames in _addr2line(path, places).items():
+            _known[places[inside]] = frames
+    return {address: _known[address] for address in wanted}
+
+
+def in_file(address: int) -> tuple[str, int]:
+    """The library that holds an address, and the address that its file gives to it."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, _, offset, _, _, *path = line.split(maxsplit=5)
         start, end = (int(x, 16) for x in span.split("-"))
         if path and start <= address < end:
-            inside = address - start + int(offset, 16) - 1
-            return _addr2line(path[0], _virtual(path[0], inside))
-    return ()
+            return path[0], _virtual(path[0], address - start + int(offset, 16))
+    return "", 0
 
 
-def _virtual(path: str, offset: int) -> int:
-    """The address that a library's file gives to what lies at an offset of it."""
+@once
+def _segments(path: str) -> tuple[tuple[int, int, int], ...]:
+    """(offset in the file, address, bytes) of what a library's file loads."""
     data = Path(path).read_bytes()
     headers, size, count = (
         int.from_bytes(data[32:40], "little"),
         int.from_bytes(data[54:56], "little"),
         int.from_bytes(data[56:58], "little"),
     )
-    for i in range(count):
-        at = headers + i * size
-        kind = int.from_bytes(data[at : at + 4], "little")
-        begin, address, _, length = (
-            int.from_bytes(data[at + k : at + k + 8], "little") for k in (8, 16, 24, 32)
-        )
-        if kind == 1 and begin <= offset < begin + length:
+    found = []
+    for at in range(headers, headers + size * count, size):
+        if int.from_bytes(data[at : at + 4], "little") == 1:
+            offset, address, _, length = (
+                int.from_bytes(data[at + k : at + k + 8], "little") for k in (8, 16, 24, 32)
+            )
+            found.append((offset, address, length))
+    return tuple(found)
+
+
+def _virtual(path: str, offset: int) -> int:
+    """The address that a library's file gives to what lies at an offset of it."""
+    for begin, address, length in _segments(path):
+        if begin <= offset < begin + length:
             return offset - begin + address
     return offset
 
 
-def _addr2line(path: str, address: int) -> tuple[tuple[str, str, int], ...]:
+def _addr2line(path: str, addresses: Iterable[int]) -> dict[int, Frames]:
     done = subprocess.run(
-        ["addr2line", "-e", path, "-f", "-C", "-i", hex(address)], capture_output=True, text=True
+        ["addr2line", "-e", path, "-f", "-C", "-i", "-a"],
+        input="".join(f"{a:#x}\n" for a in addresses),
+        capture_output=True,
+        text=True,
     )
-    lines = done.stdout.splitlines()
-    frames = []
-    for function, place in zip(lines[::2], lines[1::2], strict=False):
-        file, _, number = place.rpartition(":")
+    frames: dict[int, list[tuple[str, str, int]]] = {}
+    lines = iter(done.stdout.splitlines())
+    at = 0
+    for line in lines:
+        if re.fullmatch(r"0x[0-9a-f]{16}", line):
+            at = int(line, 16)
+            frames[at] = []
+            continue
+        file, _, number = next(lines).rpartition(":")
         digits = re.match(r"\d+", number)
         if digits and file != "??":
-            frames.append((function, file, int(digits[0])))
-    return tuple(frames)
+            frames[at].append((line, file, int(digits[0])))
+    return {at: tuple(found) for at, found in frames.items()}

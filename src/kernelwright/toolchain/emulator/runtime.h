@@ -100,6 +100,8 @@ struct Observer {
   void (*warp)(Thread &first, unsigned lanes);
   void (*access)(Thread &, const void *address, unsigned bytes, unsigned kind, const void *where);
   void (*fence)(Thread &, unsigned scope, const void *where);
+  // The thread enters a basic block of its code; only dissected builds tell.
+  void (*path)(Thread &, const void *where);
 };
 
 // The shared memory of a kernel's library: thread-local variables, since a block has an OS thread

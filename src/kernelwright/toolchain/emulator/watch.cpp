@@ -60,6 +60,13 @@ void __tsan_read_range(void *p, unsigned long n) { tell(p, unsigned(n), kRead | 
 void __tsan_write_range(void *p, unsigned long n) {
   tell(p, unsigned(n), kWrite | kUnaligned, HERE);
 }
+// -fsanitize-coverage=trace-pc puts this at the start of each basic block.
+void __sanitizer_cov_trace_pc() {
+  Thread *t = kw_current;
+  if (!t) return;
+  const Observer *o = t->block->launch->observer;
+  if (o && o->path) o->path(*t, HERE);
+}
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}

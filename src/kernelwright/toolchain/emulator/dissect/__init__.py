@@ -1,0 +1,238 @@
+"""What each access and each branch of an emulated kernel costs a warp: the questions of a profiler,
+asked on a CPU.
+
+    look = Dissection()
+    with look.mode():
+        run = dispatch.launcher(ladder, args, "cuda_warp", config)
+    found = look.call(run, args)
+
+Files: together.h decides which executions of a warp's lanes are one, requests.h what one costs,
+dissect.cpp watches; lines.py finds the rung's lines. docs/dissect.md has the model and its limits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, Structure, byref, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import cache as once
+from pathlib import Path
+from typing import Any
+
+from kernelwright.contract import CudaKernel, Launch, Pointers, Scalar
+
+from .. import build
+from ..launch import Schedule
+from .lines import Place, places_of
+
+__all__ = ["Access", "Branch", "Dissected", "Dissection", "Memory", "Place"]
+
+HERE = Path(__file__).resolve().parent
+SECTOR = 32  # bytes
+_WRITE, _ATOMIC = 1, 4
+
+
+class _Region(Structure):
+    _fields_ = [(n, c_uint64) for n in ("start", "end", "sectors_read", "sectors_written")]
+
+
+class _Site(Structure):
+    _fields_ = [
+        ("where", c_uint64),
+        ("region", c_int32),
+        ("bytes", c_uint32),
+        ("kind", c_uint32),
+        *((n, c_uint64) for n in ("requests", "lanes", "sectors", "passes", "least_passes")),
+    ]
+
+
+class _Step(Structure):
+    _fields_ = [
+        (n, c_uint64) for n in ("where", "executions", "lanes", "parted", "first_way", "second_way")
+    ]
+
+
+@dataclass(frozen=True)
+class Access:
+    """An instruction that touches memory: sums over all requests, one by each warp and execution.
+
+    Attributes:
+        place: the rung's line, and where inside a header the access stands.
+        kind: "load", "store", "atomic"; "async load", "async store": the two sides of a copy
+            from global to shared memory that passes through no register.
+        memory: the tensor's name; "shared".
+        width: bytes of a lane.
+        requests: instructions executed by warps.
+        lanes: that took part, in all.
+        sectors: of 32 bytes, in all requests; 0 for shared memory.
+        passes: through the banks of shared memory (wavefronts), at least one a request; 0 for
+            global memory. `least_passes` if no bank were asked twice.
+    """
+
+    place: Place
+    kind: str
+    memory: str
+    width: int
+    requests: int
+    lanes: int
+    sectors: int
+    passes: int
+    least_passes: int
+
+    @property
+    def bytes(self) -> int:
+        """That lanes asked for."""
+        return self.lanes * self.width
+
+    @property
+    def conflicts(self) -> int:
+        return self.passes - self.least_passes
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A place where lanes of a warp may go different ways: how often warps came by, with how many
+    lanes in all, and how often the lanes of a warp parted."""
+
+    place: Place
+    executions: int
+    lanes: int
+    parted: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A tensor of a launch: its bytes, and the distinct sectors that were read and written."""
+
+    name: str
+    bytes: int
+    sectors_read: int
+    sectors_written: int
+
+
+@dataclass(frozen=True)
+class Dissected:
+    """One launch.
+
+    Attributes:
+        steps, lanes: basic blocks of the code that warps executed, and the lanes that took part.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    accesses: tuple[Access, ...]
+    branches: tuple[Branch, ...]
+    memory: tuple[Memory, ...]
+    steps: int
+    lanes: int
+
+
+class Dissection:
+    """The launches of one call, looked at."""
+
+    def __init__(self) -> None:
+        self._done: list[Dissected] = []
+        self._step: Launch | None = None
+        self._names: list[str] = []
+        self._args: dict[str, Any] = {}
+
+    def mode(self):
+        """What is bound inside the block is looked at."""
+        from .. import mode
+
+        observer = _library().kw_dissect_observer()
+        return mode("dissected", Schedule(workers=1, patience=0), observer, self._before)
+
+    def call(self, run: Callable[..., Any], args: dict[str, Any]) -> list[Dissected]:
+        """Call `run`; what its launches did."""
+        self._done, self._step, self._args = [], None, args
+        run(*args.values())
+        self._collect()
+        return self._done
+
+    def _before(self, step: Launch, values: Sequence[Any]) -> None:
+        self._collect()
+        self._step = step
+        memory: dict[tuple[int, int], str] = {}
+        for argument, value in zip(step.args, values, strict=True):
+            if isinstance(argument, Pointers):
+                for name in argument.lists:
+                    for i, t in enumerate(self._args[name]):
+                        memory.setdefault(_span(t), f"{name}[{i}]")
+                memory.setdefault(_span(value), "the list of addresses")
+            elif not isinstance(value, Scalar):
+                memory.setdefault(_span(value), str(argument))
+        spans = [(s, e) for s, e in memory if s < e]
+        self._names = [memory[s] for s in spans]
+        regions = (_Region * len(spans))(*(_Region(s, e, 0, 0) for s, e in spans))
+        _library().kw_dissect_begin(regions, len(spans))
+
+    def _collect(self) -> None:
+        step, self._step = self._step, None
+        if step is None:
+            return
+        lib, count = _library(), c_size_t()
+        found = lib.kw_dissect_sites(byref(count))
+        sites = [found[i] for i in range(count.value) if found[i].requests]
+        found = lib.kw_dissect_steps(byref(count))
+        steps = [found[i] for i in range(count.value)]
+        forks = [s for s in steps if s.second_way]
+        assert isinstance(step.kernel, CudaKernel)
+        source = step.kernel.source
+        places = places_of(source, [s.where for s in sites], [s.where for s in forks])
+        regions = lib.kw_dissect_regions()
+        self._done.append(
+            Dissected(
+                step.kernel.name,
+                step.grid,
+                step.block,
+                tuple(self._access(s, places[s.where]) for s in sites),
+                tuple(
+                    Branch(places[-s.where], s.executions, s.lanes, s.parted)
+                    for s in forks
+                    if -s.where in places
+                ),
+                tuple(
+                    Memory(
+                        name,
+                        regions[i].end - regions[i].start,
+                        regions[i].sectors_read,
+                        regions[i].sectors_written,
+                    )
+                    for i, name in enumerate(self._names)
+                ),
+                sum(s.executions for s in steps),
+                sum(s.lanes for s in steps),
+            )
+        )
+
+    def _access(self, s: _Site, place: Place) -> Access:
+        kind = "atomic" if s.kind & _ATOMIC else "store" if s.kind & _WRITE else "load"
+        if place.asynchronous and s.bytes >= 4:
+            kind = f"async {kind}"
+        memory = "shared" if s.region < 0 else self._names[s.region]
+        numbers = s.requests, s.lanes, s.sectors, s.passes, s.least_passes
+        return Access(place, kind, memory, s.bytes, *numbers)
+
+
+def _span(t: Any) -> tuple[int, int]:
+    """First byte of a tensor's memory, and the one behind its last."""
+    if not t.numel():
+        return t.data_ptr(), t.data_ptr()
+    extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return t.data_ptr(), t.data_ptr() + extent * t.element_size()
+
+
+@once
+def _library() -> ctypes.CDLL:
+    lib = ctypes.CDLL(str(build.observer(HERE)))
+    lib.kw_dissect_observer.restype = c_void_p
+    lib.kw_dissect_begin.argtypes = (POINTER(_Region), c_size_t)
+    lib.kw_dissect_begin.restype = None
+    lib.kw_dissect_regions.restype = POINTER(_Region)
+    for name, kind in (("sites", _Site), ("steps", _Step)):
+        function = getattr(lib, f"kw_dissect_{name}")
+        function.argtypes, function.restype = (POINTER(c_size_t),), POINTER(kind)
+    return lib

@@ -1,0 +1,259 @@
+// The observer behind `kernelwright dissect`: what each access and each branch of a kernel costs a
+// warp. Watches launches of one worker, of dissected builds.
+#include "requests.h"
+#include "runtime.h"
+#include "together.h"
+
+#include <memory>
+
+namespace kw::emulator {
+namespace {
+
+// A tensor, in and out: the sectors of it that were touched are counted.
+struct Region {
+  std::uint64_t start, end;
+  std::uint64_t sectors_read, sectors_written;
+};
+
+// An instruction that touches memory. `region`: the tensor that it touched first, -1 for shared
+// memory. Sums over its requests.
+struct Site {
+  std::uint64_t where;
+  std::int32_t region;
+  std::uint32_t bytes, kind;
+  std::uint64_t requests, lanes, sectors, passes, least_passes;
+};
+
+// A basic block: how often warps ran it, with how many lanes, how often its lanes then went
+// different ways.
+struct Step {
+  std::uint64_t where;
+  std::uint64_t executions, lanes, parted;
+  std::uint64_t first_way, second_way;  // blocks that came next
+};
+
+struct Execution {
+  std::uint32_t lanes, step;
+  std::uintptr_t next;
+  bool parted;
+};
+
+struct Open {
+  Request request;
+  std::uint32_t site;
+  std::uint64_t key;
+};
+
+struct Warp {
+  std::uint32_t live = 0;
+  Table accesses, blocks;
+  std::vector<Open> open;
+  std::vector<std::uint32_t> spare;  // of `open`, may be used anew
+  std::vector<Execution> executions;
+};
+
+struct Touched {
+  std::vector<bool> read, written;
+};
+
+std::vector<Region> regions;
+std::vector<Touched> touched;
+std::vector<Site> sites;
+std::vector<Step> steps;
+Table site_numbers, step_numbers;
+std::array<Warp, 32> warps;
+std::array<Lane, 1024> lanes;
+
+// ---- what a request comes to
+
+void mark(Region &r, std::vector<bool> &seen, std::uint64_t &count, std::uintptr_t sector) {
+  const std::uintptr_t first = r.start / kSector, last = (r.end - 1) / kSector;
+  if (sector < first || sector > last) return;
+  if (seen.empty()) seen.resize(last - first + 1);
+  if (!seen[sector - first]) seen[sector - first] = true, ++count;
+}
+
+void finish(Open &o) {
+  const Request &r = o.request;
+  if (!r.lanes) return;
+  Site &s = sites[o.site];
+  ++s.requests;
+  s.lanes += static_cast<unsigned>(__builtin_popcount(r.lanes));
+  if (s.region < 0) {
+    const Passes p = passes_of(r);
+    s.passes += p.taken, s.least_passes += p.least;
+  } else {
+    Region &region = regions[static_cast<unsigned>(s.region)];
+    Touched &seen = touched[static_cast<unsigned>(s.region)];
+    each_sector(r, [&](std::uintptr_t sector) {
+      ++s.sectors;
+      if (!(s.kind & kWrite) || s.kind & kAtomic)
+        mark(region, seen.read, region.sectors_read, sector);
+      if (s.kind & kWrite) mark(region, seen.written, region.sectors_written, sector);
+    });
+  }
+  o.request.lanes = 0;
+}
+
+void finish(const Execution &e) {
+  if (!e.lanes) return;
+  Step &s = steps[e.step];
+  ++s.executions;
+  s.lanes += static_cast<unsigned>(__builtin_popcount(e.lanes));
+  s.parted += e.parted;
+}
+
+// ---- one access, one step
+
+std::int32_t region_of(const Block &b, std::uintptr_t at) {
+  const auto shared = reinterpret_cast<std::uintptr_t>(b.shared);
+  if (b.shared && at >= shared && at < shared + b.shared_bytes + b.dynamic_bytes) return -1;
+  for (std::size_t i = 0; i < regions.size(); ++i)
+    if (at >= regions[i].start && at < regions[i].end) return static_cast<std::int32_t>(i);
+  return -2;  // constants
+}
+
+void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const void *where) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const auto place = reinterpret_cast<std::uintptr_t>(where);
+  const auto fresh = static_cast<std::uint32_t>(sites.size());
+  const std::uint32_t site = site_numbers.at(place, fresh);
+  if (site == fresh)
+    sites.push_back({place, region_of(*t.block, at), bytes, kind & 7, 0, 0, 0, 0, 0});
+  if (sites[site].region == -2) return;
+  Warp &w = warps[t.warp()];
+  const std::uint32_t me = 1u << t.lane();
+  for (std::uint64_t key = mixed(place, lanes[t.number].turns);; ++key) {
+    const auto next = w.spare.empty() ? static_cast<std::uint32_t>(w.open.size()) : w.spare.back();
+    std::uint32_t &number = w.accesses.at(key, next);
+    const bool taken =
+        number < w.open.size() && w.open[number].request.lanes && w.open[number].key == key;
+    if (taken && w.open[number].request.lanes & me) continue;  // it has been here before
+    if (!taken) {
+      number = next;
+      if (next == w.open.size())
+        w.open.push_back({});
+      else
+        w.spare.pop_back();
+      w.open[next].site = site, w.open[next].key = key;
+      w.open[next].request.bytes = bytes;
+    }
+    Open &o = w.open[number];
+    o.request.lanes |= me;
+    o.request.address[t.lane()] = at;
+    if (o.request.lanes == ~0u) {
+      finish(o);
+      w.spare.push_back(number);
+    }
+    return;
+  }
+}
+
+void path(Thread &t, const void *where) {
+  const auto place = reinterpret_cast<std::uintptr_t>(where);
+  Warp &w = warps[t.warp()];
+  Lane &lane = lanes[t.number];
+  if (lane.block) {
+    Execution &e = w.executions[lane.execution];
+    e.parted |= e.next && e.next != place;
+    e.next = place;
+    Step &s = steps[e.step];
+    if (!s.first_way)
+      s.first_way = place;
+    else if (s.first_way != place)
+      s.second_way = place;
+  }
+  lane.enter(place);
+  const auto fresh = static_cast<std::uint32_t>(steps.size());
+  const std::uint32_t step = step_numbers.at(place, fresh);
+  if (step == fresh) steps.push_back({place, 0, 0, 0, 0, 0});
+  const std::uint32_t me = 1u << t.lane();
+  for (std::uint64_t key = mixed(place, lane.turns);; ++key) {
+    const auto next = static_cast<std::uint32_t>(w.executions.size());
+    lane.execution = w.blocks.at(key, next);
+    if (lane.execution == next) w.executions.push_back({0, step, 0, false});
+    Execution &e = w.executions[lane.execution];
+    if (e.lanes & me) continue;
+    e.lanes |= me;
+    return;
+  }
+}
+
+// ---- who meets whom
+
+// All live lanes of a warp stand at one place: what they did is done, and what they are in the
+// middle of, they are in together.
+void meet(Warp &w, unsigned number) {
+  for (Open &o : w.open) finish(o);
+  w.open.clear(), w.spare.clear(), w.accesses.clear();
+  std::vector<Execution> present;
+  std::vector<bool> kept(w.executions.size());
+  w.blocks.clear();
+  for (std::uint32_t left = w.live; left; left &= left - 1) {
+    const auto i = static_cast<unsigned>(__builtin_ctz(left));
+    Lane &lane = lanes[number * 32 + i];
+    lane.meet();
+    if (!lane.block) continue;
+    const auto next = static_cast<std::uint32_t>(present.size());
+    const Execution &was = w.executions[lane.execution];
+    kept[lane.execution] = true;
+    lane.execution = w.blocks.at(mixed(lane.block, 0), next);
+    if (lane.execution == next) present.push_back({0, was.step, 0, false});
+    present[lane.execution].lanes |= 1u << i;
+  }
+  for (std::size_t i = 0; i < w.executions.size(); ++i)
+    if (!kept[i]) finish(w.executions[i]);
+  w.executions.swap(present);
+}
+
+void block_begin(Block &b) {
+  for (unsigned i = 0; i < b.count; ++i) {
+    warps[i / 32].live |= 1u << i % 32;
+    lanes[i] = {};
+  }
+}
+void block_end(Block &b) {
+  for (unsigned i = 0; i * 32 < b.count; ++i) {
+    warps[i].live = 0;
+    meet(warps[i], i);
+  }
+}
+void thread_exit(Thread &t) { warps[t.warp()].live &= ~(1u << t.lane()); }
+void barrier(Block &b) {
+  for (unsigned i = 0; i * 32 < b.count; ++i) meet(warps[i], i);
+}
+void warp(Thread &first, unsigned those) {
+  Warp &w = warps[first.warp()];
+  if (those == w.live) meet(w, first.warp());
+}
+
+const Observer observer = {nullptr, nullptr, block_begin, block_end, nullptr, thread_exit,
+                           barrier, warp,    access,      nullptr,   path};
+
+}  // namespace
+}  // namespace kw::emulator
+
+using namespace kw::emulator;
+
+#pragma GCC visibility push(default)
+extern "C" {
+const Observer *kw_dissect_observer() { return &observer; }
+
+// A launch begins that may touch these tensors' memory.
+void kw_dissect_begin(const Region *those, std::size_t count) {
+  regions.assign(those, those + count);
+  touched.assign(count, {});
+  sites.clear(), steps.clear(), site_numbers.clear(), step_numbers.clear();
+  warps = {};
+}
+const Region *kw_dissect_regions() { return regions.data(); }
+const Site *kw_dissect_sites(std::size_t *count) {
+  *count = sites.size();
+  return sites.data();
+}
+const Step *kw_dissect_steps(std::size_t *count) {
+  *count = steps.size();
+  return steps.data();
+}
+}
+#pragma GCC visibility pop

@@ -1,0 +1,86 @@
+"""From addresses of instructions to the rung's lines, many at once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import compiler, messages
+
+#: Conditional jumps of x86-64 and aarch64.
+_JUMP = re.compile(r"^\s*([0-9a-f]+):\s+(?:j(?!mp)[a-z]+|b\.[a-z]+|cbn?z|tbn?z)\s", re.M)
+_ASYNC = "copy_async"  # include/kw/async.cuh: one instruction on a GPU, a load and a store here
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an instruction stands.
+
+    Attributes:
+        line: of the rung's own file, 0 where only a header knows it.
+        file: the rung's file.
+        inside: "vec.cuh:24" of each header function between that line and the instruction.
+    """
+
+    file: str
+    line: int
+    inside: tuple[str, ...] = ()
+    asynchronous: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.inside[-1]
+
+
+def places_of(source: Path, accesses: Sequence[int], blocks: Sequence[int]) -> dict[int, Place]:
+    """Places of accesses by their address, and of the jumps that end basic blocks by the negative
+    of their block's. Jumps inside the emulator's own functions are left out."""
+    jumps = _jumps(blocks)
+    frames = messages.frames_of_all([*accesses, *(jumps[b] for b in blocks if b in jumps)])
+    places = {a: _place(source, frames[a]) for a in accesses}
+    for block, jump in jumps.items():
+        if frames[jump] and not _emulators(frames[jump][0][1]):
+            places[-block] = _place(source, frames[jump])
+    return places
+
+
+def _emulators(path: str) -> bool:
+    return Path(path).is_relative_to(compiler.HERE)
+
+
+def _place(source: Path, frames: Sequence[tuple[str, str, int]]) -> Place:
+    theirs = [f for f in frames if not _emulators(f[1])]
+    own = next((n for _, path, n in theirs if Path(path).resolve() == source.resolve()), 0)
+    inside: list[str] = []
+    for _, path, n in theirs:
+        if Path(path).resolve() == source.resolve():
+            break
+        inside.append(f"{Path(path).name}:{n}")
+    asynchronous = any(_ASYNC in function for function, _, _ in frames)
+    return Place(source.name, own, tuple(inside), asynchronous)
+
+
+def _jumps(blocks: Iterable[int]) -> dict[int, int]:
+    """The address behind the conditional jump that ends each basic block."""
+    found: dict[int, int] = {}
+    by_library: dict[str, list[tuple[int, int]]] = {}
+    for block in blocks:
+        path, inside = messages.in_file(block)
+        if path:
+            by_library.setdefault(path, []).append((inside, block))
+    for path, those in by_library.items():
+        first, last = min(those)[0], max(those)[0] + 4096
+        done = subprocess.run(
+            ["objdump", "-d", "--no-show-raw-insn", f"--start-address={first}",
+             f"--stop-address={last}", path],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        jumps = [int(m[1], 16) for m in _JUMP.finditer(done.stdout)]
+        for inside, block in those:
+            jump = next((j for j in jumps if j >= inside), None)
+            if jump is not None:
+                found[block] = block + jump - inside + 1  # addresses are of what comes after
+    return found
