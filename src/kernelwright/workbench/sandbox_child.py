@@ -10,8 +10,6 @@ and times are taken by the parent.
 from __future__ import annotations
 
 import base64
-import importlib.util
-import inspect
 import json
 import mmap
 import os
@@ -19,7 +17,6 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -32,6 +29,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelwright.contract import TensorSpec
 from kernelwright.toolchain import memory
 
+from .sandbox_loading import (
+    as_tuple,
+    differentiated,
+    exception_told,
+    function_in,
+    imported,
+    module_of,
+    parameters_of,
+)
 from .untouched import Watch
 
 # A kernel may replace these later; they are called by what they are now.
@@ -40,8 +46,6 @@ _synchronize = torch.cuda.synchronize
 _enumerate = threading.enumerate
 _read, _write, _pack, _unpack = os.read, os.write, struct.pack, struct.unpack
 _dumps, _loads = json.dumps, json.loads
-
-LANGUAGES = ("triton", "numba", "cupy")
 
 
 class Child:
@@ -71,7 +75,7 @@ class Child:
             except BaseException as e:
                 if _isinstance(e, (KeyboardInterrupt,)):
                     raise
-                answer = {"error": _told(e)}
+                answer = {"error": exception_told(e)}
             text = _dumps(answer).encode()
             view = memoryview(_pack("<I", _len(text)) + text)
             while view:
@@ -142,20 +146,20 @@ class Child:
         """
         self.watch.restore()
         self.loaded += 1
-        before = _imported()
+        before = imported()
         if "launch" in kind:
             fn = self._cuda_function(path, name, **kind["launch"])
         else:
-            fn = _function(_module(path, f"judged_{self.loaded}"), path, name)
+            fn = function_in(module_of(path, f"judged_{self.loaded}"), path, name)
         fn = fn() if make else fn
-        self.languages |= _imported() - before  # torch imports some of them itself, later
+        self.languages |= imported() - before  # torch imports some of them itself, later
         if "triton" in self.languages:
             self._watch_interpreter()
         self.fn = fn
         if "autograd" in kind:
-            self.fn = _differentiated(fn, **kind["autograd"])
+            self.fn = differentiated(fn, **kind["autograd"])
         return {
-            "parameters": _parameters(fn),
+            "parameters": parameters_of(fn),
             "languages": sorted(self.languages),
             "replaced": self.watch.replaced(),
         }
@@ -165,7 +169,7 @@ class Child:
         from .sandbox_kernels import CudaFunction
         from .subject import subject_of
 
-        launch = _module(path, f"launch_{self.loaded}")
+        launch = module_of(path, f"launch_{self.loaded}")
         return CudaFunction(Path(source), name, launch, subject_of(what).operator)
 
     def _watch_interpreter(self) -> None:
@@ -182,7 +186,7 @@ class Child:
     def _call(self, args: dict[str, Any]) -> tuple[Any, ...]:
         assert self.fn is not None
         listed, named = self._args(args)
-        return _tuple(self.fn(*listed, **named))
+        return as_tuple(self.fn(*listed, **named))
 
     def do_run(self, run: int, args: dict[str, Any], guarded: bool, poison: list[int], release):
         """Call it and keep its results; what they are."""
@@ -282,7 +286,7 @@ class Child:
             fn(*listed, **named)
 
         def once() -> list[Any]:
-            return [_tuple(fn(*listed, **named)) for listed, named in calls]
+            return [as_tuple(fn(*listed, **named)) for listed, named in calls]
 
         def plainly() -> None:
             self.runs[run] = once()[0]
@@ -381,14 +385,10 @@ class Child:
         answer["launches"] = kernels_seen(call)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        results = _tuple(call())
+        results = as_tuple(call())
         _synchronize()
         held = sum(r.untyped_storage().nbytes() for r in results if _isinstance(r, _Tensor))
         return {**answer, "peak": torch.cuda.max_memory_allocated() - before - held}
-
-
-class _NoFunction(Exception):
-    """The file lacks what was asked for."""
 
 
 class _Poisoned(TorchDispatchMode):
@@ -406,78 +406,6 @@ class _Poisoned(TorchDispatchMode):
                 return made
             return self.guard.empty("torch.empty", spec, made.device, result=False)
         return made
-
-
-def _imported() -> set[str]:
-    return {n for n in LANGUAGES if n in sys.modules}
-
-
-def _function(module: Any, path: str, name: str) -> Callable[..., Any]:
-    found = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            there = [k for k, v in vars(module).items() if callable(v) and k[:1] != "_"]
-            raise _NoFunction(f"{Path(path).name} has no {name!r}; it has {', '.join(there)}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise _NoFunction(f"{name} in {Path(path).name} is a {_type(found).__name__}, no function")
-    return found
-
-
-def _module(path: str, name: str) -> Any:
-    """A file as a module; its folder is on the path, as for a script. A file of a package is
-    imported as that, so that its relative imports work."""
-    file, parts = Path(path).resolve(), [Path(path).stem]
-    folder = file.parent
-    while (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    if _len(parts) > 1:
-        return importlib.import_module(".".join(parts))
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader, path
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _parameters(fn: Callable) -> list[dict[str, Any]] | None:
-    """Of its signature; None where it has none that Python knows."""
-    try:
-        found = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    return [{"name": p.name, "kind": p.kind.name, "default": p.default is not p.empty}
-            for p in found]  # fmt: skip
-
-
-def _differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callable:
-    """The gradients of `fn` in the named arguments; the last `gradients` arguments are those of
-    its results."""
-
-    def call(*listed, **named):
-        given = list(listed)
-        gys = given[_len(given) - gradients :]
-        given = given[: _len(given) - gradients]
-        leaves = []
-        for i, v in enumerate(given):
-            if arguments[i] and v is not None:
-                given[i] = v.detach().requires_grad_()
-                leaves.append(given[i])
-        with torch.enable_grad():
-            out = _tuple(fn(*given, **named))
-        return torch.autograd.grad(out[: _len(gys)], leaves, gys)
-
-    return call
-
-
-def _tuple(out: Any) -> tuple[Any, ...]:
-    if out is None:
-        return ()
-    return tuple(out) if _isinstance(out, (list, tuple)) else (out,)
 
 
 def _tensors(args: tuple[list[Any], dict[str, Any]]) -> list[torch.Tensor]:
@@ -506,23 +434,6 @@ def _once(t: torch.Tensor) -> torch.Tensor:
     """Each element of a broadcast dimension once."""
     shape = [1 if s == 0 else n for n, s in zip(t.shape, t.stride(), strict=True)]
     return t.as_strided(shape, t.stride())
-
-
-def _told(e: BaseException) -> dict[str, Any]:
-    """An exception with the lines of the user's own files that it went through."""
-    here = str(Path(__file__).resolve().parent)
-    frames = traceback.extract_tb(e.__traceback__)
-    mine = [f for f in frames if "judged_" in f.name or _users(f.filename, here)]
-    lines = [f"{f.filename}:{f.lineno}: {f.line}" for f in mine[-4:]]
-    if _isinstance(e, SyntaxError) and e.filename:
-        lines.append(f"{e.filename}:{e.lineno}: {(e.text or '').strip()}")
-    kind = "NoFunction" if _isinstance(e, _NoFunction) else _type(e).__name__
-    return {"type": kind, "message": str(e)[:4000], "lines": lines}
-
-
-def _users(filename: str, here: str) -> bool:
-    library = (here, os.path.dirname(os.__file__), "<frozen")
-    return not filename.startswith(library) and "site-packages" not in filename
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""In a kernel's process: the user's file, the function in it, and what it raised."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LANGUAGES = ("triton", "numba", "cupy")
+
+
+class NoFunction(Exception):
+    """The file lacks what was asked for."""
+
+
+def imported() -> set[str]:
+    return {n for n in LANGUAGES if n in sys.modules}
+
+
+def function_in(module: Any, path: str, name: str) -> Callable[..., Any]:
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            there = [k for k, v in vars(module).items() if callable(v) and k[:1] != "_"]
+            raise NoFunction(f"{Path(path).name} has no {name!r}; it has {', '.join(there)}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise NoFunction(f"{name} in {Path(path).name} is a {type(found).__name__}, no function")
+    return found
+
+
+def module_of(path: str, name: str) -> Any:
+    """A file as a module; its folder is on the path, as for a script. A file of a package is
+    imported as that, so that its relative imports work."""
+    file, parts = Path(path).resolve(), [Path(path).stem]
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    if len(parts) > 1:
+        return importlib.import_module(".".join(parts))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def parameters_of(fn: Callable) -> list[dict[str, Any]] | None:
+    """Of its signature; None where it has none that Python knows."""
+    try:
+        found = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return [{"name": p.name, "kind": p.kind.name, "default": p.default is not p.empty}
+            for p in found]  # fmt: skip
+
+
+def differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callable:
+    """The gradients of `fn` in the named arguments; the last `gradients` arguments are those of
+    its results."""
+
+    def call(*listed, **named):
+        given = list(listed)
+        gys = given[len(given) - gradients :]
+        given = given[: len(given) - gradients]
+        leaves = []
+        for i, v in enumerate(given):
+            if arguments[i] and v is not None:
+                given[i] = v.detach().requires_grad_()
+                leaves.append(given[i])
+        with torch.enable_grad():
+            out = as_tuple(fn(*given, **named))
+        return torch.autograd.grad(out[: len(gys)], leaves, gys)
+
+    return call
+
+
+def exception_told(e: BaseException) -> dict[str, Any]:
+    """An exception with the lines of the user's own files that it went through."""
+    here = str(Path(__file__).resolve().parent)
+    frames = traceback.extract_tb(e.__traceback__)
+    mine = [f for f in frames if "judged_" in f.name or _users(f.filename, here)]
+    lines = [f"{f.filename}:{f.lineno}: {f.line}" for f in mine[-4:]]
+    if isinstance(e, SyntaxError) and e.filename:
+        lines.append(f"{e.filename}:{e.lineno}: {(e.text or '').strip()}")
+    kind = "NoFunction" if isinstance(e, NoFunction) else type(e).__name__
+    return {"type": kind, "message": str(e)[:4000], "lines": lines}
+
+
+def _users(filename: str, here: str) -> bool:
+    library = (here, os.path.dirname(os.__file__), "<frozen")
+    return not filename.startswith(library) and "site-packages" not in filename
+
+
+def as_tuple(out: Any) -> tuple[Any, ...]:
+    if out is None:
+        return ()
+    return tuple(out) if isinstance(out, (list, tuple)) else (out,)
