@@ -114,9 +114,9 @@ def _enter(path: Path, op: str) -> Path:
 def _publish(path: Path, op: str) -> Path:
     """Add the operator to what kernelwright/__init__.py takes from ops."""
     text = path.read_text(encoding="utf-8")
-    taken = re.search(r"^    from \.ops import (.*)$", text, re.M)
+    taken = re.search(r"^    from \.ops import (\([^)]*\)|.*)$", text, re.M)
     assert taken, path
-    names = sorted({*taken[1].split(", "), op})
+    names = sorted({*re.findall(r"\w+", taken[1]), op})
     block = f"    from .ops import {', '.join(names)}"
     if len(block) > 100:
         block = "\n".join(["    from .ops import (", *(f"        {n}," for n in names), "    )"])
