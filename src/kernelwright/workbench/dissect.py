@@ -1,0 +1,323 @@
+"""What each line of a CUDA C++ rung costs a warp, found on the CPU: sectors, bank conflicts, active
+lanes, branches where lanes part; and the traffic against the operator's cost.
+
+`records/emulator/dissect.json` keeps what the READMEs and the report show, a list of `Dissection`
+as data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright import toolchain
+from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import device_of, launcher, plan_of, source_hash, specs_of, unsupported
+from kernelwright.toolchain import emulator
+from kernelwright.toolchain.emulator import dissect as emulated
+from kernelwright.toolchain.emulator.dissect import Access, Branch, Dissected, Memory, Place
+
+from . import records
+from .solo import apart, watched_cases
+from .trial import map_tensors
+
+MACHINE = "emulator"
+SECTOR = emulated.SECTOR
+#: What the READMEs and docs/dissect.md show, and Nsight Compute counted on a GPU.
+RECORDED = {
+    "sum": ("1048576-f32-dim=None", "1048576-bf16-dim=None"),
+    "softmax": ("4096x768-f32-dim=-1", "4096x768-bf16-dim=-1"),
+    "softmax.backward": ("4096x768-f32-dim=-1", "4096x768-bf16-dim=-1"),
+}
+
+
+@dataclass(frozen=True)
+class Dissection:
+    """One call of a rung.
+
+    Attributes:
+        hash: the rung's source hash.
+        cost: bytes that the operator must move.
+        launches: in order.
+    """
+
+    operator: str
+    rung: str
+    hash: str
+    config: Config
+    case: str
+    cost: int
+    launches: tuple[Dissected, ...]
+
+    @property
+    def asked(self) -> int:
+        """Bytes of global memory that lanes asked for, atomics as one read."""
+        return sum(a.bytes for x in self.launches for a in x.accesses if a.sectors)
+
+    @property
+    def sectors(self) -> int:
+        """Sectors that all requests touched."""
+        return sum(a.sectors for x in self.launches for a in x.accesses)
+
+    @property
+    def distinct(self) -> int:
+        """Sectors that each launch touched, once each: what a perfect cache would move."""
+        return sum(m.sectors_read + m.sectors_written for x in self.launches for m in x.memory)
+
+    @property
+    def conflicts(self) -> int:
+        return sum(a.conflicts for x in self.launches for a in x.accesses)
+
+    @property
+    def passes(self) -> int:
+        return sum(a.passes for x in self.launches for a in x.accesses)
+
+    @property
+    def parted(self) -> int:
+        return sum(b.parted for x in self.launches for b in x.branches)
+
+    @property
+    def steps(self) -> int:
+        """Basic blocks that warps executed."""
+        return sum(x.steps for x in self.launches)
+
+    @property
+    def active(self) -> float:
+        """Lanes that took part in a basic block, in the mean."""
+        return sum(x.lanes for x in self.launches) / self.steps
+
+
+@dataclass(frozen=True)
+class Line:
+    """Accesses of one kind that stand at one place, over all launches. `memory`: of each launch."""
+
+    place: Place
+    kind: str
+    memory: tuple[str, ...]
+    width: int
+    requests: int
+    lanes: int
+    sectors: int
+    passes: int
+    least_passes: int
+
+    @property
+    def active(self) -> float:
+        return self.lanes / self.requests
+
+    @property
+    def efficiency(self) -> float | None:
+        """Of the bytes in the sectors touched, those that lanes asked for; more than 1 where
+        lanes share them. None for shared memory."""
+        return self.lanes * self.width / (self.sectors * SECTOR) if self.sectors else None
+
+    @property
+    def conflicts(self) -> int:
+        return self.passes - self.least_passes
+
+
+def dissect(
+    ladder: Ladder, rung: Rung, case: Case | None = None, config: Config | None = None
+) -> Dissection:
+    """Run a CUDA C++ rung in the emulator, watched.
+
+    Args:
+        case: by default `usual_case`.
+        config: by default the first.
+
+    Raises:
+        ValueError: the rung is not CUDA C++, or supports the case not at all.
+        toolchain.ToolchainError: there is no compiler here; the emulator cannot run the rung.
+    """
+    if rung.backend != "cuda":
+        raise ValueError(
+            f"rung: {ladder.name}.{rung.name} is {rung.backend}; dissect watches CUDA C++ rungs"
+        )
+    missing = emulator.missing()
+    if missing:
+        raise toolchain.ToolchainError(missing)
+    case = case or usual_case(ladder, rung)
+    config = config or rung.configs[0]
+    made = ladder.operator.inputs(case, "cpu")
+    args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    args = map_tensors(args, lambda t: apart(t, "cpu"))
+    why_not = _unable(ladder, rung, args, config)
+    if why_not:
+        raise ValueError(f"{ladder.name}.{rung.name} on {case.id}: {why_not}")
+    look = emulated.Dissection()
+    with look.mode():
+        run = launcher(ladder, args, rung.name, config)
+    launches = look.call(run, args)
+    cost = ladder.operator.cost(**specs_of(args)).bytes
+    return Dissection(
+        ladder.name,
+        rung.name,
+        source_hash(ladder, rung),
+        config,
+        case.id,
+        cost,
+        tuple(launches),
+    )
+
+
+def usual_case(ladder: Ladder, rung: Rung) -> Case:
+    """The largest of the cases that the checks watch and the rung supports."""
+    fitting = [
+        c
+        for c in watched_cases(ladder)
+        if _unable(ladder, rung, _args(ladder, c), rung.configs[0]) is None
+    ]
+    if not fitting:
+        raise ValueError(f"rung: {ladder.name}.{rung.name} takes no case that is small enough")
+    return max(fitting, key=lambda c: c.numel)
+
+
+def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
+    """Whether a rung can be dissected on a case."""
+    return rung.backend == "cuda" and not _unable(
+        ladder, rung, _args(ladder, case), rung.configs[0]
+    )
+
+
+def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
+    made = ladder.operator.inputs(case, "cpu")
+    return {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+
+
+def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any], config: Config) -> str | None:
+    specs, _ = normalise(ladder.operator.layout, specs_of(args))
+    why_not = unsupported(rung, specs, device_of(args))
+    if why_not:
+        return why_not
+    plan = plan_of(ladder, rung, specs, device=torch.device("cpu"), config=config)
+    return emulator.unable(plan)
+
+
+def lines(found: Dissection) -> list[Line]:
+    """Accesses by place and kind, in the order of the source."""
+    groups: dict[tuple[Any, ...], list[Access]] = {}
+    for launch in found.launches:
+        for a in launch.accesses:
+            space = a.memory == "shared"
+            groups.setdefault((a.place, a.kind, space, a.width), []).append(a)
+    made = [
+        Line(
+            same[0].place,
+            same[0].kind,
+            tuple(dict.fromkeys(a.memory for a in same)),
+            same[0].width,
+            *(
+                sum(getattr(a, n) for a in same)
+                for n in ("requests", "lanes", "sectors", "passes", "least_passes")
+            ),
+        )
+        for same in groups.values()
+    ]
+    return sorted(made, key=lambda x: (x.place.line, x.place.inside[::-1]))
+
+
+def branches(found: Dissection) -> list[Branch]:
+    """Branches where lanes of a warp parted, by place, in the order of the source."""
+    groups: dict[Place, list[Branch]] = {}
+    for launch in found.launches:
+        for b in launch.branches:
+            groups.setdefault(b.place, []).append(b)
+    made = [
+        Branch(
+            place, *(sum(getattr(b, n) for b in same) for n in ("executions", "lanes", "parted"))
+        )
+        for place, same in groups.items()
+    ]
+    kept = [b for b in made if b.parted]
+    return sorted(kept, key=lambda b: (b.place.line, b.place.inside[::-1]))
+
+
+def words(launch: Dissected) -> dict[str, int]:
+    """A launch in the words of `counters.METRICS`, as far as the emulator knows them.
+
+    A copy from global to shared memory that passes through no register is counted by its sectors
+    alone. `global_atomic_sectors` holds the reductions too: which atomics return a value to nobody
+    is the compiler's knowledge.
+    """
+    out = dict.fromkeys(WORDS, 0)
+    for a in launch.accesses:
+        if a.kind == "async load":
+            out["global_async_sectors"] += a.sectors
+        elif a.kind == "atomic" and a.memory != "shared":
+            out["global_atomic_sectors"] += a.sectors
+        elif a.kind in ("load", "store"):
+            if a.memory == "shared":
+                out[f"shared_{a.kind}_bytes"] += a.bytes
+                out[f"shared_{a.kind}_instructions"] += a.requests
+                out[f"shared_{a.kind}_wavefronts"] += a.passes
+                out[f"shared_{a.kind}_conflicts"] += a.conflicts
+            else:
+                out[f"global_{a.kind}_bytes"] += a.bytes
+                out[f"global_{a.kind}_sectors"] += a.sectors
+    return out
+
+
+WORDS = (
+    "global_load_bytes",
+    "global_load_sectors",
+    "global_store_bytes",
+    "global_store_sectors",
+    "global_atomic_sectors",
+    "global_async_sectors",
+    *(
+        f"shared_{kind}_{what}"
+        for kind in ("load", "store")
+        for what in ("bytes", "instructions", "wavefronts", "conflicts")
+    ),
+)
+
+
+def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
+    """Merge into the record; the file's path."""
+    path = (root or records.ROOT) / MACHINE / "dissect.json"
+    kept = {_key(d): d for d in (*load(root), *found)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = ",\n".join(json.dumps(as_json(kept[k]), separators=(",", ":")) for k in sorted(kept))
+    path.write_text(f"[\n{rows}\n]\n")
+    load.cache_clear()
+    return path
+
+
+@cache
+def load(root: Path | None = None) -> tuple[Dissection, ...]:
+    path = (root or records.ROOT) / MACHINE / "dissect.json"
+    return tuple(_loaded(d) for d in json.loads(path.read_text())) if path.exists() else ()
+
+
+def as_json(found: Dissection) -> dict[str, Any]:
+    return asdict(found)
+
+
+def _key(d: Dissection) -> tuple[str, str, str]:
+    return d.operator, d.rung, d.case
+
+
+def _loaded(d: dict[str, Any]) -> Dissection:
+    def place(p: dict[str, Any]) -> Place:
+        return Place(**{**p, "inside": tuple(p["inside"])})
+
+    def launch(x: dict[str, Any]) -> Dissected:
+        return Dissected(
+            x["kernel"],
+            tuple(x["grid"]),
+            tuple(x["block"]),
+            tuple(Access(**{**a, "place": place(a["place"])}) for a in x["accesses"]),
+            tuple(Branch(**{**b, "place": place(b["place"])}) for b in x["branches"]),
+            tuple(Memory(**m) for m in x["memory"]),
+            x["steps"],
+            x["lanes"],
+        )
+
+    return Dissection(**{**d, "launches": tuple(launch(x) for x in d["launches"])})
