@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import is_fake
 
 
 class Form(NamedTuple):
@@ -38,10 +39,10 @@ def capped(x, form: Form):
 
 def tokens(x, target, weight, form: Form) -> Tokens:
     """Raises IndexError on a CPU where a target names no class. On a GPU, and compiled, the gather
-    that follows asserts."""
+    that follows asserts; a fake target has no values to look at."""
     ignored = target == form.ignore_index
     hit = torch.where(ignored, 0, target).long()
-    if not x.is_cuda and not torch.compiler.is_compiling():
+    if not (x.is_cuda or torch.compiler.is_compiling() or is_fake(hit)):
         wrong = hit[(hit < 0) | (hit >= x.shape[-1])]
         if wrong.numel():
             raise IndexError(f"target: {wrong[0].item()} is out of range for {x.shape[-1]} classes")
