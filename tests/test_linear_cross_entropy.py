@@ -73,6 +73,16 @@ def test_dtypes(rung, dtype, short):
 
 
 @rungs
+def test_a_loss_of_16_bit_logits_may_be_wider(rung, short):
+    leaves, target, options = call(dtype=torch.bfloat16)
+    with kw.use(linear_cross_entropy=rung):
+        wide = ours(leaves, target, options | {"dtype": torch.float32})
+        narrow = ours(leaves, target, options)
+    assert wide.dtype == torch.float32 and wide != wide.bfloat16()
+    assert torch.equal(wide.bfloat16(), narrow)
+
+
+@rungs
 @pytest.mark.parametrize("wanted", [0, 1, 2])
 def test_gives_the_gradient_that_is_wanted(rung, wanted, short):
     leaves, target, options = call(**EVERYTHING)

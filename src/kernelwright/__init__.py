@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = ("optim",)  # loaded when first asked for, as operators are
+_ELSEWHERE = {"patch": ".integrations.transformers", "unpatch": ".integrations.transformers"}
 
 if TYPE_CHECKING:
     from . import optim as optim
+    from .integrations.transformers import patch, unpatch
     from .ops import (
         adamw,
         add,
@@ -73,6 +75,7 @@ __all__ = [
     "layer_norm",
     "linear_cross_entropy",
     "mul",
+    "patch",
     "relu",
     "rms_norm",
     "rope",
@@ -83,6 +86,7 @@ __all__ = [
     "sum",
     "swiglu",
     "tanh",
+    "unpatch",
     "use",
     "warmup",
 ]
@@ -93,7 +97,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module 'kernelwright' has no attribute {name!r}")
-    value = getattr(importlib.import_module(".ops", __name__), name)
+    value = getattr(importlib.import_module(_ELSEWHERE.get(name, ".ops"), __name__), name)
     globals()[name] = value
     return value
 

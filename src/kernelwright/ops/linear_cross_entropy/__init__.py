@@ -47,6 +47,7 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float | None = None,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """cross_entropy(linear(input, linear_weight, linear_bias), target) by chunks of tokens.
 
@@ -63,10 +64,12 @@ def linear_cross_entropy(
         linear_bias: shape (C,).
         weight, reduction, label_smoothing, z_loss, softcap: as `cross_entropy` takes them.
         ignore_index: None is -100.
+        dtype: of the loss; the input's, or float32 under autocast. It is computed in float32 or
+            wider.
 
     Returns:
-        The loss, in the input's dtype; under autocast the product runs in its dtype, as PyTorch's
-        linear does, and the loss is float32.
+        The loss: one number, or one for each target where reduction is "none". Under autocast the
+        product runs in its dtype, as PyTorch's linear does.
 
     Raises:
         As `cross_entropy`; TypeError and ValueError where dtypes and shapes do not agree.
@@ -95,7 +98,8 @@ def linear_cross_entropy(
     now = wants if reduction != "none" and x.dtype != torch.float16 else (False,) * 3
     apply = _Loss.apply if any(wants) else _Loss.forward
     loss = apply(x, linear_weight, linear_bias, target, weight, g, reduction, *now, *form)[0]
-    dtype = torch.promote_types(x.dtype, torch.float32) if autocast else x.dtype
+    if dtype is None:
+        dtype = torch.promote_types(x.dtype, torch.float32) if autocast else x.dtype
     return loss.view(leading if reduction == "none" else ()).to(dtype)
 
 

@@ -1,0 +1,1 @@
+"""Kernelwright's operators in other libraries' models; each is imported only when asked for."""

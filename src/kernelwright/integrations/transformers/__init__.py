@@ -1,0 +1,149 @@
+"""`kw.patch(model)`: a transformers model on Kernelwright's operators, and `kw.unpatch(model)`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from .known import Replacement, is_ours, mark, replacement
+
+
+@dataclass(frozen=True)
+class Line:
+    """Modules of one class, and what became of them.
+
+    Attributes:
+        what: norm, rope, MLP, residual or loss; the class's own name where nothing was replaced.
+        module: the name of the class.
+        count: how many of them the model has.
+        by: the operators that replace it, "" where nothing does.
+        why: why nothing was replaced, or a part of it was not.
+    """
+
+    what: str
+    module: str
+    count: int
+    by: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `patch` replaced in a model and what it did not, and why."""
+
+    model: str
+    lines: tuple[Line, ...]
+
+    @property
+    def replaced(self) -> tuple[Line, ...]:
+        return tuple(line for line in self.lines if line.by)
+
+    def __str__(self) -> str:
+        if not self.lines:
+            return (
+                f"{self.model}: nothing replaced: no norm, MLP, attention or loss was found in it"
+            )
+        rows = [
+            (f"{x.count} x {x.module}", f"{x.what} by {x.by}" if x.by else "left as it is", x.why)
+            for x in self.lines
+        ]
+        wide = [max(len(r[i]) for r in rows) for i in range(2)]
+        lines = [f"  {a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows]
+        return "\n".join((f"{self.model}:", *lines))
+
+    def __repr__(self) -> str:
+        some = ", ".join(dict.fromkeys(x.by for x in self.replaced)) or "nothing replaced"
+        return f"<{self.model}: {some}>"
+
+
+def patch(model: nn.Module) -> Report:
+    """Serve what can be served of a transformers model by Kernelwright's operators.
+
+    The forwards of this model's norms, attentions (for rope), MLPs, decoder layers and loss are
+    replaced on the instance; other models, the classes, parameters and state_dict stay as they
+    are. Patching again changes nothing. In training, given labels, `output.logits` is None: see
+    docs/patch.md, which also lists the families.
+
+    Args:
+        model: a transformers model, on any device, of any floating dtype, before or after
+            fully_shard, gradient checkpointing or torch.compile's first call.
+
+    Returns:
+        What was replaced and what was not, and why; it is printed too, by the first process.
+
+    Raises:
+        TypeError: model is none of transformers'.
+        ValueError: model is split by tensor parallelism.
+    """
+    _check(model)
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for module in list(model.modules()):
+        name = _class_name(module)
+        own = vars(module).get("forward")
+        if own is not None and not is_ours(own):
+            if isinstance(replacement(module), Replacement):
+                found[
+                    name, name, "", f"its forward has been replaced already, by {_origin(own)}"
+                ] += 1
+            continue
+        new = replacement(module)
+        if isinstance(new, Replacement):
+            for child, forward in new.forwards.items():
+                _bind(module.get_submodule(child), forward)
+            found[new.what, name, new.by, new.kept] += 1
+        elif new:
+            found[name, name, "", new] += 1
+    lines = (Line(what, name, n, by, why) for (what, name, by, why), n in found.items())
+    report = Report(_class_name(model), tuple(sorted(lines, key=lambda x: not x.by)))
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not distributed or torch.distributed.get_rank() == 0:
+        print(report)
+    return report
+
+
+def unpatch(model: nn.Module) -> None:
+    """Undo `patch`: every forward is the model's own again. A model that is not patched stays.
+
+    Raises:
+        TypeError: model is none of transformers'.
+    """
+    _check(model)
+    for module in model.modules():
+        if is_ours(vars(module).get("forward")):
+            del module.forward
+
+
+def _bind(module: nn.Module, forward: Any) -> None:
+    if is_ours(vars(module).get("forward")):
+        return
+    mark(forward)
+    module.forward = MethodType(forward, module)
+
+
+def _class_name(module: nn.Module) -> str:
+    cls = type(module)
+    return cls.__name__ if not cls.__name__.startswith("FSDP") else cls.__mro__[1].__name__
+
+
+def _origin(forward: Any) -> str:
+    function = inspect.unwrap(getattr(forward, "__func__", forward))
+    return getattr(function, "__module__", None) or type(forward).__name__
+
+
+def _check(model: Any) -> None:
+    transformers = sys.modules.get("transformers")  # a model of its was made by it
+    inner = getattr(model, "_orig_mod", model)
+    if transformers is None or not isinstance(model, transformers.PreTrainedModel):
+        hint = ""
+        if inner is not model:
+            hint = "; patch it before torch.compile wraps it"
+        raise TypeError(f"model: is a {type(model).__name__}, not a transformers model{hint}")
+    if getattr(model, "_tp_size", None):
+        raise ValueError("model: is split by tensor parallelism, which the operators do not know")

@@ -1,0 +1,220 @@
+"""Which modules of a transformers model are known, by the code of their forward.
+
+transformers writes each model's file out in full: a norm or an MLP of a new family is word for
+word that of an old one. So a module is known when its forward is the same code as one of these,
+whatever its class is called, and one that computes anything else is left alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from torch import nn
+
+from . import forwards
+from .loss import causal_lm
+
+_PLAIN_ACTIVATIONS = {  # class of transformers.activations to what it computes
+    "SiLUActivation": "silu",
+    "NewGELUActivation": "gelu_tanh",
+    "GELUTanh": "gelu_tanh",
+    "FastGELUActivation": "gelu_tanh",
+    "GELUActivation": "gelu",
+}
+_GATED = {
+    "silu": (forwards.swiglu_mlp, forwards.linear_of_swiglu, "swiglu"),
+    "gelu": (forwards.geglu_mlp, forwards.linear_of_geglu, "geglu"),
+    "gelu_tanh": (forwards.geglu_tanh_mlp, forwards.linear_of_geglu_tanh, "geglu"),
+}
+_GPT2 = {"gelu": forwards.gpt2_gelu_mlp, "gelu_tanh": forwards.gpt2_gelu_tanh_mlp}
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a module's forward becomes.
+
+    Attributes:
+        what: the part of the model, as the report calls it.
+        by: the operators.
+        forwards: by name of a child ("" is the module itself), the function that replaces it.
+        kept: why a part of this stays as it was.
+    """
+
+    what: str
+    by: str
+    forwards: dict[str, Callable[..., Any]]
+    kept: str = ""
+
+
+def replacement(module: nn.Module) -> Replacement | str | None:
+    """What replaces the module's forward, or why nothing does, or None where nothing is due."""
+    forward = type(module).forward
+    for reference, make in KNOWN.items():
+        if _same_code(forward, _reference(reference)):
+            return make(module)
+    name = _family_name(module)
+    if name.endswith("Norm"):
+        return "its formula is none that is known here"
+    if name.endswith("MLP"):
+        return "not act(gate) * up, nor GPT-2's"
+    if name.endswith("Attention"):
+        return _attention(module)
+    return None
+
+
+def _family_name(module: nn.Module) -> str:
+    """The class's name; that of the model's own class where FSDP has put one in front."""
+    cls = type(module)
+    return cls.__mro__[1].__name__ if cls.__name__.startswith("FSDP") else cls.__name__
+
+
+def _rms_norm(module):
+    return Replacement("norm", "rms_norm", {"": forwards.llama_norm})
+
+
+def _gemma_norm(module):
+    return Replacement("norm", "rms_norm(offset=1)", {"": forwards.gemma_norm})
+
+
+def _layer_norm(module):
+    return Replacement("norm", "layer_norm", {"": forwards.layer_norm})
+
+
+def _gated_mlp(module):
+    act = type(module.act_fn).__name__
+    computes = "silu" if isinstance(module.act_fn, nn.SiLU) else _PLAIN_ACTIVATIONS.get(act)
+    if computes not in _GATED or vars(module.act_fn).get("forward"):
+        return f"its activation is {act}: there are swiglu and geglu"
+    mlp, linear, operator = _GATED[computes]
+    new = {"": mlp}
+    if is_linear(module.down_proj):
+        return Replacement("MLP", operator, new | {"down_proj": linear})
+    kept = "down_proj is no plain Linear: the activation is kept for its backward"
+    return Replacement("MLP", operator, new, kept)
+
+
+def _gpt2_mlp(module):
+    act = type(module.act).__name__
+    computes = _PLAIN_ACTIVATIONS.get(act)
+    if computes not in _GPT2:
+        return f"its activation is {act}: there is gelu, exact or by tanh"
+    new = {"": _GPT2[computes]}
+    if same_forward(module.c_fc, "transformers.pytorch_utils.Conv1D"):
+        return Replacement("MLP", "bias_gelu", new | {"c_fc": forwards.conv1d_gelu})
+    return Replacement("MLP", "gelu", new, "c_fc is no plain Conv1D: its bias is not fused")
+
+
+def _layer(forward, norm):
+    def make(module):
+        return Replacement("residual", f"add_{norm}", {"": forward})
+
+    return make
+
+
+def _attention(module):
+    """The attention's forward with another apply_rotary_pos_emb; the code is its own."""
+    forward = inspect.unwrap(type(module).forward)
+    rope = forward.__globals__.get("apply_rotary_pos_emb")
+    if "apply_rotary_pos_emb" not in forward.__code__.co_names or rope is None:
+        return "rotates nothing by apply_rotary_pos_emb"
+    if not _same_code(rope, _reference("llama.apply_rotary_pos_emb")):
+        return "its apply_rotary_pos_emb is not Llama's"
+    return Replacement("rope", "rope", {"": _with_rope(type(module).forward)})
+
+
+@cache
+def _with_rope(forward):
+    """The same code, in which `apply_rotary_pos_emb` means ours.
+
+    Its globals have no __name__: torch.compile would look names up in the module of that name.
+    """
+    import kernelwright.ops as kw
+
+    names = {k: v for k, v in forward.__globals__.items() if k != "__name__"}
+    names["apply_rotary_pos_emb"] = kw.rope
+    new = FunctionType(
+        forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__
+    )
+    new.__kwdefaults__ = forward.__kwdefaults__
+    return new
+
+
+def _causal_lm(softcaps: bool, output: str):
+    def make(module):
+        head = module.get_output_embeddings()
+        if not is_linear(head):
+            return f"its head is a {type(head).__name__}, no plain Linear"
+        from transformers.loss.loss_utils import ForCausalLMLoss
+
+        if module.loss_function is not ForCausalLMLoss:
+            return "it has a loss function of its own"
+        new = {"": causal_lm(softcaps, output), "lm_head": forwards.head_and_loss}
+        return Replacement("loss", "linear_cross_entropy", new)
+
+    return make
+
+
+# transformers' class or function to what makes the replacement
+KNOWN: dict[str, Callable[[Any], Replacement | str]] = {
+    "llama.LlamaRMSNorm": _rms_norm,
+    "gemma.GemmaRMSNorm": _gemma_norm,
+    "torch.nn.LayerNorm": _layer_norm,
+    "llama.LlamaMLP": _gated_mlp,
+    "gpt2.GPT2MLP": _gpt2_mlp,
+    "llama.LlamaDecoderLayer": _layer(forwards.llama_layer, "rms_norm"),
+    "gemma2.Gemma2DecoderLayer": _layer(forwards.gemma2_layer, "rms_norm"),
+    "gpt2.GPT2Block": _layer(forwards.gpt2_layer, "layer_norm"),
+    "llama.LlamaForCausalLM": _causal_lm(False, "CausalLMOutputWithPast"),
+    "gemma2.Gemma2ForCausalLM": _causal_lm(True, "CausalLMOutputWithPast"),
+    "gpt2.GPT2LMHeadModel": _causal_lm(False, "CausalLMOutputWithCrossAttentions"),
+}
+
+
+def mark(forward: Callable[..., Any]) -> None:
+    """Functions that `patch` binds are marked, so that copies of a model are undone as well."""
+    forward.__kernelwright__ = True
+
+
+def is_ours(forward: Any) -> bool:
+    return hasattr(getattr(forward, "__func__", None), "__kernelwright__")
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Does it compute what nn.Linear does, now?"""
+    return same_forward(module, "torch.nn.Linear")
+
+
+def same_forward(module: nn.Module, reference: str) -> bool:
+    return "forward" not in vars(module) and _same_code(type(module).forward, _reference(reference))
+
+
+@cache
+def _reference(name: str) -> Callable[..., Any]:
+    """The forward of a class, or the function."""
+    path, _, attribute = name.rpartition(".")
+    if "." not in path:
+        path = f"transformers.models.{path}.modeling_{path}"
+    found = getattr(importlib.import_module(path), attribute)
+    return found.forward if inspect.isclass(found) else found
+
+
+def _same_code(f: Callable[..., Any], g: Callable[..., Any]) -> bool:
+    f, g = (_code(inspect.unwrap(x)) for x in (f, g))
+    return f is not None and g is not None and _essence(f) == _essence(g)
+
+
+def _code(f: Callable[..., Any]) -> CodeType | None:
+    return getattr(f, "__code__", None)
+
+
+def _essence(code: CodeType) -> tuple[Any, ...]:
+    """What a function computes: its code without the docstring, whose place is co_consts[0]."""
+    first, *rest = code.co_consts or (None,)
+    consts = (None if isinstance(first, str) else first, *rest)
+    return code.co_code, code.co_names, code.co_varnames, consts
