@@ -222,7 +222,7 @@ def test_inspect_has_nothing_to_say_about_pytorch():
 
 @pytest.mark.parametrize(
     "backend, device, words",
-    [("cuda", "cpu", "GPUs only"), ("triton", "mps", "not on mps"), ("torch", "mps", None)],
+    [("cuda", "mps", "not on mps"), ("triton", "mps", "not on mps"), ("torch", "mps", None)],
 )
 def test_missing_says_why(backend, device, words):
     found = availability.missing(backend, device)
