@@ -61,12 +61,14 @@ def runs_of(
 
 @cache
 def watched_cases(ladder: Ladder) -> tuple[Case, ...]:
-    """Thorough cases, and for several blocks the largest plain one of each dtype to verify."""
-    largest: dict[torch.dtype, Case] = {}
+    """Thorough cases, and for several blocks the largest plain one to verify of each dtype and of
+    each set of parameters."""
+    largest: dict[object, Case] = {}
     for c in ladder.operator.cases:
-        plain = c.use == "verify" and c.values == "normal" and c.layout == "contiguous"
-        if plain and (c.dtype not in largest or c.numel > largest[c.dtype].numel):
-            largest[c.dtype] = c
+        if c.use == "verify" and c.values == "normal" and c.layout == "contiguous":
+            for kind in (c.dtype, c.params):
+                if kind not in largest or c.numel > largest[kind].numel:
+                    largest[kind] = c
     return tuple(dict.fromkeys((*thorough_cases(ladder), *largest.values())))
 
 

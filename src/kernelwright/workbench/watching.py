@@ -27,7 +27,7 @@ from . import kernels, sanitizer
 from .records import Record
 from .sanitizer import Watched
 from .solo import apart, runs_of
-from .trial import map_tensors
+from .trial import all_results, map_tensors
 from .verify import chosen, here, prepare
 
 #: Seeds of the schedules that each call runs under where none is asked for.
@@ -179,15 +179,27 @@ class Call:
     copies: tuple[str, ...]
     make: Callable[[], dict[str, Any]] = field(repr=False)
 
-    def watched(self, checks: Sequence[str], seed: int) -> tuple[Any, list[Finding]]:
-        """Its results and what was found, under one schedule. Every tensor of the call stands
-        between red zones."""
+    def watched(
+        self, checks: Sequence[str], seed: int
+    ) -> tuple[tuple[Any, ...] | None, list[Finding]]:
+        """Its results, changed arguments among them (None where it was stopped), and what was
+        found, under one schedule. Every tensor of the call stands between red zones."""
+        return self._run(Watch(checks, seed))
+
+    def met(self) -> set[tuple[str, int]]:
+        """(file, line) of the barriers and fences that it comes to."""
+        watch = Watch((), SEEDS[0])
+        self._run(watch)
+        return watch.met()
+
+    def _run(self, watch: Watch) -> tuple[tuple[Any, ...] | None, list[Finding]]:
         op, plan = self.ladder.operator, self.plan
-        watch = Watch(checks, seed)
         with watch.mode(), memory.guarded():
             run = toolchain.bind(plan, op, self.specs, self.copies, torch.device("cpu"))
         fresh = {*op.results, *(n for n, s in plan.scratch.items() if not s.zero)}
-        return watch.call(run, self.make(), fresh)
+        args = self.make()
+        ended, out, found = watch.call(run, args, fresh)
+        return all_results(op, args, out) if ended else None, found
 
 
 def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | str:

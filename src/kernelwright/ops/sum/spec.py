@@ -51,6 +51,8 @@ CASES = (
         for layout in ("sliced", "permuted", "offset", "expanded")
     ),
     *(case((3, 5000), d, values="constant", dim=None) for d in EVERY),
+    # several blocks share a sum
+    *(case((2, 30_000), torch.float32, dim=dim) for dim in (None, (-1,))),
     *(case((5, 33), d, dim=None, to=torch.float32) for d in (torch.float16, torch.bfloat16)),
     *(case((5, 33), d, dim=dim) for d in (torch.int32, torch.bool) for dim in (None, (-1,), ())),
     *(

@@ -144,8 +144,9 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         unit, made, out = (Path(folder) / n for n in ("unit.cpp", "unit.o", LIBRARY))
         unit.write_text(unit_of(source, names))
-        include = ["-include", str(prelude(kind)), f"-I{source.resolve().parent}"]
-        done = _call([*_options(kind), *include, "-c", str(unit), "-o", str(made)])
+        # headers beside the source first, as `nvrtc._sources` reads them
+        include = [f"-I{source.resolve().parent}", "-include", str(prelude(kind))]
+        done = _call([*include, *_options(kind), "-c", str(unit), "-o", str(made)])
         if not done.returncode:
             # by itself: with -fsanitize=thread it would bring libtsan
             link = ["-shared", str(made), str(runtime()), "-Wl,--no-undefined", "-lm"]

@@ -4,7 +4,7 @@ divergence. The questions of compute-sanitizer's tools, asked on a CPU.
     watch = Watch(("races", "bounds"), seed=7)
     with watch.mode():
         run = toolchain.bind(plan, operator, specs, copies, device)
-    found = watch.call(run, args, fresh={"y"})
+    _, _, found = watch.call(run, args, fresh={"y"})
 
 Files: order.h knows what happened before what, shadow.h what each 4 bytes of memory remember,
 findings.h what was found, checks.cpp looks at each access; words.py says it with the rung's lines.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, byref, c_size_t, c_void_p
 from functools import cache as once
@@ -26,9 +25,7 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Pointers, Scalar
 
-from ... import cache
-from ...errors import CompileError
-from .. import build, compiler
+from .. import build, messages
 from ..launch import EmulationError, Schedule, load
 from .words import Call, Finding, Memory, RawFinding, RawRegion, complaint, said
 
@@ -62,9 +59,8 @@ class Watch:
 
     def call(
         self, run: Callable[..., Any], args: dict[str, Any], fresh: Iterable[str]
-    ) -> tuple[Any, list[Finding]]:
-        """Call `run`; its results and what was found. The results of a call that was stopped are
-        None.
+    ) -> tuple[bool, Any, list[Finding]]:
+        """Call `run`: whether it came to its end, its results, and what was found.
 
         Args:
             args: by name, in order.
@@ -83,7 +79,15 @@ class Watch:
         found = self._found()
         if stopped:
             found += complaint(stopped, found)
-        return result, found
+        return stopped is None, result, found
+
+    def met(self) -> set[tuple[str, int]]:
+        """(file, line) of the barriers and fences that the last call came to, and of what they were
+        inlined into."""
+        count = c_size_t()
+        raw = _library().kw_checks_met(byref(count))
+        frames = (messages.frames_of(raw[i]) for i in range(count.value))
+        return {(path, line) for found in frames for _, path, line in found}
 
     def _found(self) -> list[Finding]:
         count = c_size_t()
@@ -196,32 +200,14 @@ def _thread_locals(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
 
 @once
 def _library() -> ctypes.CDLL:
-    lib = ctypes.CDLL(str(_built()))
+    lib = ctypes.CDLL(str(build.observer(HERE)))
     lib.kw_checks_observer.restype = c_void_p
     lib.kw_checks_begin.argtypes = (ctypes.c_uint,)
     lib.kw_checks_begin.restype = None
     lib.kw_checks_launch.argtypes = (POINTER(RawRegion), c_size_t) * 2
     lib.kw_checks_launch.restype = None
+    lib.kw_checks_met.argtypes = (POINTER(c_size_t),)
+    lib.kw_checks_met.restype = POINTER(ctypes.c_uint64)
     lib.kw_checks_findings.argtypes = (POINTER(c_size_t),)
     lib.kw_checks_findings.restype = POINTER(RawFinding)
     return lib
-
-
-def _built() -> Path:
-    flags = (*compiler.LANGUAGE, "-O2", "-g1", "-fno-exceptions", "-fvisibility=hidden")
-    texts = [p.read_bytes() for p in sorted((*HERE.glob("*.h"), *HERE.glob("*.cpp")))]
-    entry = cache.key(["checks", build.runtime().parent.name, *texts, compiler.version(), *flags])
-    path = cache.path("emulated", entry) / "checks.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / path.name
-            source, runtime = str(HERE / "checks.cpp"), str(build.runtime())
-            done = subprocess.run(
-                [*compiler.command(), *flags, f"-I{HERE.parent}", "-shared", source, runtime,
-                 "-o", str(out)],
-                capture_output=True, text=True,
-            )  # fmt: skip
-            if done.returncode:
-                raise CompileError(f"{compiler.command()[0]} refused checks.cpp:\n{done.stderr}")
-            cache.put("emulated", entry, {path.name: out.read_bytes()})
-    return path

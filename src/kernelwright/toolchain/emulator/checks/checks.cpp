@@ -37,6 +37,7 @@ const unsigned char *shared_start, *shared_end;
 std::uint32_t launch_turn, block_turn;
 std::vector<Place> places;  // instructions, by number
 std::vector<std::uint32_t> place_table;
+std::vector<std::uint64_t> met;  // instructions of barriers and fences that did something
 
 std::uint32_t place_of(const void *where) {
   if (places.size() * 2 >= place_table.size()) {
@@ -55,6 +56,11 @@ std::uint32_t place_of(const void *where) {
     }
     if (places[place_table[i]].where == where) return place_table[i];
   }
+}
+
+void meet(const void *where) {
+  const auto at = reinterpret_cast<std::uint64_t>(where);
+  if (std::find(met.begin(), met.end(), at) == met.end()) met.push_back(at);
 }
 
 Index unfold(std::uint64_t i, const Index &size) {
@@ -114,10 +120,15 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   };
   if (conflicts(cell.write)) report(cell.write);
   if (writes) {
-    for (Event &read : cell.reads) {
-      if (conflicts(read)) report(read);
-      read.set = 0;
+    for (Event &e : cell.reads) {
+      const bool wrong = conflicts(e);
+      if (wrong) report(e);
+      if (wrong || order.before(e, s.t)) e.set = 0;
     }
+    // an atomic update beside others: a plain write that comes later must be ordered with all
+    Event &old = cell.write;
+    if (old.set && !order.before(old, s.t) && may_meet(old, s, in_shared))
+      cell.reads[cell.reads[0].set ? 1 : 0] = old;
     cell.write = now;
     return;
   }
@@ -262,13 +273,12 @@ void thread_begin(Thread &t) { order.begin(t); }
 
 void barrier(Block &b) {
   order.barrier(b);
-  if (!(wanted & kDivergence)) return;
   const Thread *first = nullptr;
   for (unsigned i = 0; i < b.count; ++i) {
     const Thread &t = b.threads[i];
     if (t.wait == kNothing) continue;
-    if (!first) first = &t;
-    if (t.where == first->where) continue;
+    if (!first) meet((first = &t)->where);
+    if (t.where == first->where || !(wanted & kDivergence)) continue;
     Finding f = {kTwoBarriers, kNowhere, 0, 0, launch_turn, 0, 0, 0, side_of(*first, first->where, 0),
                  side_of(t, t.where, 0), 0};
     findings.add(f);
@@ -276,7 +286,10 @@ void barrier(Block &b) {
 }
 
 void warp(Thread &first, unsigned lanes) {
-  if (first.wait == kSyncwarp) order.syncwarp(first, lanes);
+  if (first.wait == kSyncwarp) {
+    order.syncwarp(first, lanes);
+    meet(first.where);
+  }
   if (first.wait != kShuffle || !(wanted & kDivergence)) return;
   const Thread *const warp = first.block->threads + first.number / 32 * 32;
   for (unsigned left = lanes; left; left &= left - 1) {
@@ -286,7 +299,10 @@ void warp(Thread &first, unsigned lanes) {
   }
 }
 
-void fence(Thread &t, unsigned scope, const void *) { order.fence(t, scope); }
+void fence(Thread &t, unsigned scope, const void *where) {
+  order.fence(t, scope);
+  meet(where);
+}
 
 const Observer observer = {launch_begin, nullptr, block_begin, nullptr, thread_begin,
                            nullptr,      barrier, warp,        access,  fence};
@@ -305,6 +321,7 @@ void kw_checks_begin(unsigned checks) {
   wanted = checks;
   launch_turn = block_turn = 0;
   findings.clear();
+  met.clear();
   shadows.clear();
   regions.clear();
   shared_cells.reset();
@@ -328,6 +345,12 @@ void kw_checks_launch(const Region *given, std::size_t count, const Region *shar
 const Finding *kw_checks_findings(std::size_t *count) {
   *count = findings.all().size();
   return findings.all().data();
+}
+
+// Where threads of the call met at barriers, and where they fenced.
+const std::uint64_t *kw_checks_met(std::size_t *count) {
+  *count = met.size();
+  return met.data();
 }
 }
 #pragma GCC visibility pop

@@ -1,0 +1,304 @@
+"""Do the checks see a missing barrier? Deletes each barrier of each shipped CUDA rung in turn.
+
+    python -m kernelwright.workbench.mutate [OP.RUNG ...]     the whole takes minutes
+    python -m kernelwright.workbench.mutate --write docs/mutations.md
+
+A mutant is the rung's source, or a header that it includes, without one __syncthreads, __syncwarp
+or fence. It lies in the cache, not in the tree. It runs under every check, by several schedules, on
+calls that come to the barrier; and its results are compared with those of the rung as it is. A
+deletion that nothing notices is either of a redundant barrier, with its reason in `REDUNDANT`, or a
+gap in the checks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.contract import CudaKernel, Launch
+from kernelwright.toolchain import cache, emulator, nvrtc
+from kernelwright.toolchain.emulator.checks import CHECKS
+
+from .solo import runs_of
+from .trial import same_bits
+from .verify import chosen, prepare
+from .watching import SEEDS, Call, call_of
+
+BARRIER = re.compile(
+    r"\b__syncthreads(?:_or|_and|_count)?\(|\b__syncwarp\(|\b(?:kw::)?fence\(\);|\.sync\(\);"
+)
+CALLS = 6  # that run without a barrier: those with most blocks, of different kernels
+
+#: What may be deleted without harm: (source, file of the barrier, text of its line): the reason.
+REDUNDANT: dict[tuple[str, str, str], str] = {}
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """One barrier in the text of a source or header."""
+
+    path: Path
+    line: int  # from 1
+    start: int  # of the text
+    end: int
+
+    @property
+    def text(self) -> str:
+        return self.path.read_text().splitlines()[self.line - 1].strip()
+
+    def deleted(self) -> str:
+        """The file's text without it; a predicate that it would have counted stays."""
+        text = self.path.read_text()
+        call = text[self.start : self.end]
+        votes = re.match(r"__syncthreads_(?:or|and|count)", call)
+        rest = call[votes.end() :] if votes else ";" if call.endswith(";") else "(void)0"
+        return text[: self.start] + rest + text[self.end :]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One deletion in one source's kernels.
+
+    Attributes:
+        source: the rung's file.
+        by: what noticed: checks, "value"; empty if nothing did.
+        says: the first finding.
+        why: the reason why the barrier is redundant, where it is known.
+    """
+
+    source: Path
+    barrier: Barrier
+    by: tuple[str, ...]
+    says: str = ""
+    why: str = ""
+
+
+def barriers(path: Path) -> list[Barrier]:
+    """The barriers of a file, outside of comments, of definitions and of what GPUs only compile."""
+    text = path.read_text()
+    blank = re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"\S", " ", m[0]), text, flags=re.S)
+    blank = re.sub(
+        r"#ifdef __CUDA_ARCH__.*?#(?:else|endif)",
+        lambda m: re.sub(r"\S", " ", m[0]),
+        blank,
+        flags=re.S,
+    )
+    found: list[Barrier] = []
+    for m in BARRIER.finditer(blank):
+        if re.search(r"void\s+$", blank[: m.start()]):
+            continue
+        end = _closing(blank, blank.index("(", m.start())) + 1
+        end += blank[end : end + 1] == ";"
+        found.append(Barrier(path, blank.count("\n", 0, m.start()) + 1, m.start(), end))
+    return found
+
+
+def _closing(text: str, at: int) -> int:
+    depth = 0
+    for i in range(at, len(text)):
+        depth += (text[i] == "(") - (text[i] == ")")
+        if depth == 0:
+            return i
+    raise AssertionError(text[at : at + 40])
+
+
+def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], list[Call]]:
+    """For each source and barrier that its kernels come to: calls that do, those with most blocks
+    first, of different kernels."""
+    found: dict[tuple[Path, Barrier], list[Call]] = defaultdict(list)
+    known: dict[Path, list[Barrier]] = {}
+    pairs = [p for p in chosen(names) if p[1].backend == "cuda"]
+    prepare(pairs)
+    for ladder, rung in pairs:
+        calls: dict[tuple[str, ...], Call] = {}
+        for config, case in runs_of(ladder, rung, "cpu"):
+            call = call_of(ladder, rung, config, case)
+            if isinstance(call, Call):
+                key = _family(call)
+                if key not in calls or _blocks(call) > _blocks(calls[key]):
+                    calls[key] = call
+        some = sorted(calls.values(), key=_blocks, reverse=True)
+        with emulator.mode("watched"):
+            emulator.ensure(kernel for call in some for kernel in _kernels(call))
+        for call in some:
+            met = call.met()
+            for source in {kernel.source for kernel in _kernels(call)}:
+                for path in files_of(source):
+                    for barrier in known.setdefault(path, barriers(path)):
+                        if (str(path), barrier.line) in met:
+                            found[source, barrier].append(call)
+    return {key: calls[:CALLS] for key, calls in sorted(found.items(), key=_order)}
+
+
+def _order(item: tuple[tuple[Path, Barrier], Any]) -> tuple:
+    (source, barrier), _ = item
+    return source, barrier.path != source, barrier.path, barrier.start
+
+
+def _kernels(call: Call) -> list[CudaKernel]:
+    steps = (step.kernel for step in call.plan.launches)
+    return [kernel for kernel in steps if isinstance(kernel, CudaKernel)]
+
+
+def _family(call: Call) -> tuple[str, ...]:
+    """Its kernels' names without types, which wait alike, and along which dimensions it has several
+    blocks."""
+    types = r"\b(float|double|__half|__nv_bfloat16|int|long|unsigned|char|short)\b"
+    names = (re.sub(types, "T", kernel.name) for kernel in _kernels(call))
+    return (*names, *("".join("1+"[n > 1] for n in step.grid) for step in call.plan.launches))
+
+
+def _blocks(call: Call) -> int:
+    x, y, z = call.plan.launches[0].grid
+    return x * y * z
+
+
+def files_of(source: Path) -> list[Path]:
+    """A source and our headers that it includes."""
+    files = [source.resolve()]
+    for path in files:
+        for name in re.findall(r'#include [<"](kw/[^>"]+)[>"]', path.read_text()):
+            header = (nvrtc.INCLUDE / name).resolve()
+            if header not in files:
+                files.append(header)
+    return files
+
+
+def mutate(
+    source: Path, barrier: Barrier, calls: Sequence[Call], seeds: Sequence[int] = SEEDS
+) -> Mutant:
+    """Delete one barrier, and see what notices."""
+    by: list[str] = []
+    says = ""
+    copied = _mutated(source, barrier)
+    for call in calls:
+        for seed in seeds:
+            got, found = _swapped(call, source, copied).watched(tuple(CHECKS), seed)
+            noticed = list(dict.fromkeys(f.check for f in found))
+            if got is not None and not noticed and not _same(call, got, seed):
+                noticed = ["value"]
+            by += [n for n in noticed if n not in by]
+            says = says or next((f.text.splitlines()[0] for f in found), "")
+        if by:
+            break
+    why = REDUNDANT.get((source.name, barrier.path.name, barrier.text), "")
+    return Mutant(source, barrier, tuple(by), says, why)
+
+
+def _mutated(source: Path, barrier: Barrier) -> Path:
+    """A copy of the source without the barrier, our headers beside it. Where it is follows from its
+    content, so that a mutant that is run again is built already."""
+    texts = {source.name: source.read_text()}
+    for path in files_of(source)[1:]:
+        texts[str(path.relative_to(nvrtc.INCLUDE))] = path.read_text()
+    own = barrier.path == source.resolve()
+    texts[source.name if own else str(barrier.path.relative_to(nvrtc.INCLUDE))] = barrier.deleted()
+    folder = cache.path("mutant", cache.key(t for pair in sorted(texts.items()) for t in pair))
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder / source.name
+
+
+def _swapped(call: Call, source: Path, copied: Path) -> Call:
+    """A call of the mutated source's kernels."""
+
+    def of_mutant(step: Launch) -> Launch:
+        kernel = step.kernel
+        if not isinstance(kernel, CudaKernel) or kernel.source.resolve() != source.resolve():
+            return step
+        return replace(step, kernel=replace(kernel, source=copied))
+
+    launches = tuple(map(of_mutant, call.plan.launches))
+    return replace(call, plan=replace(call.plan, launches=launches))
+
+
+def _same(call: Call, got: tuple[torch.Tensor, ...], seed: int) -> bool:
+    want, _ = call.watched((), seed)
+    assert want is not None
+    return all(same_bits(a, b) for a, b in zip(got, want, strict=True))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kernelwright.workbench.mutate")
+    parser.add_argument("rungs", nargs="*", metavar="OP.RUNG", help="default: all")
+    parser.add_argument("--write", type=Path, help="a Markdown page of the outcome")
+    asked = parser.parse_args(arguments)
+    mutants: list[Mutant] = []
+    for mutant in _all(asked.rungs):
+        mutants.append(mutant)
+        print(line_of(mutant), flush=True)
+    text = summary(mutants)
+    print(text)
+    if asked.write:
+        asked.write.write_text(page(mutants))
+    return int(any(not m.by and not m.why for m in mutants))
+
+
+def _all(names: Iterable[str]) -> Iterator[Mutant]:
+    for (source, barrier), calls in calls_by_barrier(names).items():
+        yield mutate(source, barrier, calls)
+
+
+def line_of(m: Mutant) -> str:
+    """One mutant on one line."""
+    where = f"{m.source.parent.name}/{m.source.name}, {m.barrier.path.name}:{m.barrier.line}"
+    noticed = ", ".join(m.by) if m.by else f"REDUNDANT: {m.why}" if m.why else "NOT NOTICED"
+    return f"{where}: {m.barrier.text}: {noticed}: {m.says}"
+
+
+def summary(mutants: Sequence[Mutant]) -> str:
+    caught = [m for m in mutants if m.by]
+    kinds = {k: sum(k in m.by for m in caught) for k in (*CHECKS, "error", "value")}
+    alone = sum(m.by == ("value",) for m in caught)
+    said = ", ".join(f"{k} {n}" for k, n in kinds.items() if n)
+    rest = [m for m in mutants if not m.by]
+    return (
+        f"{len(mutants)} deletions: {len(caught)} noticed ({said}; {alone} by values alone), "
+        f"{sum(bool(m.why) for m in rest)} of barriers that are redundant, "
+        f"{sum(not m.why for m in rest)} not noticed"
+    )
+
+
+def page(mutants: Sequence[Mutant]) -> str:
+    """The outcome as Markdown: what was noticed by source, what was not with its reason."""
+    lines = [
+        "# Barriers deleted",
+        "",
+        "Written by `python -m kernelwright.workbench.mutate --write docs/mutations.md`: every",
+        "barrier and fence that the kernels of a CUDA rung come to is deleted in turn, in a copy,",
+        f"and the copy runs under all checks. {summary(mutants)}.",
+        "",
+        "| source | barrier | noticed by | first finding |",
+        "| --- | --- | --- | --- |",
+    ]
+    for m in mutants:
+        if m.by:
+            lines.append(f"| {_cells(m)} | {', '.join(m.by)} | {_cell(m.says)} |")
+    lines += ["", "## Not noticed", "", "| source | barrier | why |", "| --- | --- | --- |"]
+    for m in mutants:
+        if not m.by:
+            lines.append(f"| {_cells(m)} | {_cell(m.why) or '**a gap in the checks**'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(m: Mutant) -> str:
+    place = f"{m.barrier.path.name}:{m.barrier.line}"
+    code = m.barrier.text.partition("//")[0].strip()
+    return f"{m.source.parent.name}/{m.source.name} | {place} `{_cell(code)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
