@@ -320,4 +320,6 @@ def _loaded(d: dict[str, Any]) -> Dissection:
             x["lanes"],
         )
 
-    return Dissection(**{**d, "launches": tuple(launch(x) for x in d["launches"])})
+    launches = tuple(launch(x) for x in d["launches"])
+    head = (d[n] for n in ("operator", "rung", "hash", "config", "case", "cost"))
+    return Dissection(*head, launches)

@@ -7,7 +7,8 @@ asked on a CPU.
     found = look.call(run, args)
 
 Files: together.h decides which executions of a warp's lanes are one, requests.h what one costs,
-dissect.cpp watches; lines.py finds the rung's lines. docs/dissect.md has the model and its limits.
+dissect.cpp watches; forks.py knows what is a branch, lines.py the rung's lines. docs/dissect.md has
+the model and its limits.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kernelwright.contract import CudaKernel, Launch, Pointers, Scalar
 
 from .. import build
 from ..launch import Schedule
+from .forks import Node, counted
 from .lines import Place, places_of
 
 __all__ = ["Access", "Branch", "Dissected", "Dissection", "Memory", "Place"]
@@ -37,19 +39,26 @@ class _Region(Structure):
     _fields_ = [(n, c_uint64) for n in ("start", "end", "sectors_read", "sectors_written")]
 
 
+class _Sums(Structure):
+    _fields_ = [(n, c_uint64) for n in ("requests", "lanes", "passes", "least_passes")]
+
+
 class _Site(Structure):
     _fields_ = [
         ("where", c_uint64),
         ("region", c_int32),
         ("bytes", c_uint32),
         ("kind", c_uint32),
-        *((n, c_uint64) for n in ("requests", "lanes", "sectors", "passes", "least_passes")),
+        ("sums", _Sums),
+        ("sectors", c_uint64),
+        ("whole", _Sums * 2),
     ]
 
 
 class _Step(Structure):
     _fields_ = [
-        (n, c_uint64) for n in ("where", "executions", "lanes", "parted", "first_way", "second_way")
+        *((n, c_uint64) for n in ("where", "executions", "lanes", "parted", "works")),
+        ("ways", c_uint64 * 4),
     ]
 
 
@@ -92,8 +101,8 @@ class Access:
 
 @dataclass(frozen=True)
 class Branch:
-    """A place where lanes of a warp may go different ways: how often warps came by, with how many
-    lanes in all, and how often the lanes of a warp parted."""
+    """A place where lanes of a warp may go different ways (forks.py says which count): how often
+    warps came by, with how many lanes in all, and how often the lanes of a warp parted."""
 
     place: Place
     executions: int
@@ -116,7 +125,8 @@ class Dissected:
     """One launch.
 
     Attributes:
-        steps, lanes: basic blocks of the code that warps executed, and the lanes that took part.
+        steps, lanes: basic blocks of the code that warps executed, and the lanes that took part;
+            without the sides of branches that do not count.
     """
 
     kernel: str
@@ -175,10 +185,13 @@ class Dissection:
             return
         lib, count = _library(), c_size_t()
         found = lib.kw_dissect_sites(byref(count))
-        sites = [found[i] for i in range(count.value) if found[i].requests]
+        sites = [found[i] for i in range(count.value) if found[i].sums.requests]
         found = lib.kw_dissect_steps(byref(count))
         steps = [found[i] for i in range(count.value)]
-        forks = [s for s in steps if s.second_way]
+        nodes = {s.where: Node(tuple(filter(None, s.ways)), s.works > 0) for s in steps}
+        counting, selected = counted(nodes)
+        forks = [s for s in steps if s.where in counting]
+        steps = [s for s in steps if s.where not in selected]
         assert isinstance(step.kernel, CudaKernel)
         source = step.kernel.source
         places = places_of(source, [s.where for s in sites], [s.where for s in forks])
@@ -188,7 +201,7 @@ class Dissection:
                 step.kernel.name,
                 step.grid,
                 step.block,
-                tuple(self._access(s, places[s.where]) for s in sites),
+                tuple(filter(None, (self._access(s, places[s.where]) for s in sites))),
                 tuple(
                     Branch(places[-s.where], s.executions, s.lanes, s.parted)
                     for s in forks
@@ -208,13 +221,19 @@ class Dissection:
             )
         )
 
-    def _access(self, s: _Site, place: Place) -> Access:
+    def _access(self, s: _Site, place: Place) -> Access | None:
+        """None for an element of a vector that an access before it has read whole."""
         kind = "atomic" if s.kind & _ATOMIC else "store" if s.kind & _WRITE else "load"
         if place.asynchronous and s.bytes >= 4:
             kind = f"async {kind}"
         memory = "shared" if s.region < 0 else self._names[s.region]
-        numbers = s.requests, s.lanes, s.sectors, s.passes, s.least_passes
-        return Access(place, kind, memory, s.bytes, *numbers)
+        width, sums = s.bytes, s.sums
+        if s.region < 0 and kind == "load" and width < place.vector:
+            width, sums = place.vector, s.whole[place.vector // 16]
+            if not sums.requests:
+                return None
+        numbers = sums.requests, sums.lanes, s.sectors, sums.passes, sums.least_passes
+        return Access(place, kind, memory, width, *numbers)
 
 
 def _span(t: Any) -> tuple[int, int]:

@@ -15,21 +15,29 @@ struct Region {
   std::uint64_t sectors_read, sectors_written;
 };
 
+// Over requests.
+struct Sums {
+  std::uint64_t requests, lanes, passes, least_passes;
+};
+
 // An instruction that touches memory. `region`: the tensor that it touched first, -1 for shared
-// memory. Sums over its requests.
+// memory. `whole`: what it would be, were it the first element of an aligned vector of 8 or 16
+// bytes in shared memory that is read whole.
 struct Site {
   std::uint64_t where;
   std::int32_t region;
   std::uint32_t bytes, kind;
-  std::uint64_t requests, lanes, sectors, passes, least_passes;
+  Sums sums;
+  std::uint64_t sectors;
+  Sums whole[2];
 };
 
 // A basic block: how often warps ran it, with how many lanes, how often its lanes then went
-// different ways.
+// different ways; how often one of them touched memory or waited in it.
 struct Step {
   std::uint64_t where;
-  std::uint64_t executions, lanes, parted;
-  std::uint64_t first_way, second_way;  // blocks that came next
+  std::uint64_t executions, lanes, parted, works;
+  std::uint64_t ways[4];  // blocks that came next
 };
 
 struct Execution {
@@ -73,16 +81,34 @@ void mark(Region &r, std::vector<bool> &seen, std::uint64_t &count, std::uintptr
   if (!seen[sector - first]) seen[sector - first] = true, ++count;
 }
 
+void add(Sums &s, const Request &r) {
+  if (!r.lanes) return;
+  const Passes p = passes_of(r);
+  ++s.requests;
+  s.lanes += static_cast<unsigned>(__builtin_popcount(r.lanes));
+  s.passes += p.taken, s.least_passes += p.least;
+}
+
+// The lanes at the start of a vector, reading all of it.
+Request leaders(const Request &r, unsigned bytes) {
+  Request whole = r;
+  whole.bytes = bytes;
+  for (unsigned i = 0; i < 32; ++i)
+    if (r.lanes >> i & 1 && r.address[i] % bytes) whole.lanes &= ~(1u << i);
+  return whole;
+}
+
 void finish(Open &o) {
   const Request &r = o.request;
   if (!r.lanes) return;
   Site &s = sites[o.site];
-  ++s.requests;
-  s.lanes += static_cast<unsigned>(__builtin_popcount(r.lanes));
   if (s.region < 0) {
-    const Passes p = passes_of(r);
-    s.passes += p.taken, s.least_passes += p.least;
+    add(s.sums, r);
+    for (unsigned i = 0; i < 2; ++i)
+      if (r.bytes < 8u << i) add(s.whole[i], leaders(r, 8u << i));
   } else {
+    ++s.sums.requests;
+    s.sums.lanes += static_cast<unsigned>(__builtin_popcount(r.lanes));
     Region &region = regions[static_cast<unsigned>(s.region)];
     Touched &seen = touched[static_cast<unsigned>(s.region)];
     each_sector(r, [&](std::uintptr_t sector) {
@@ -105,6 +131,11 @@ void finish(const Execution &e) {
 
 // ---- one access, one step
 
+void works(const Thread &t) {
+  const Lane &lane = lanes[t.number];
+  if (lane.block) ++steps[warps[t.warp()].executions[lane.execution].step].works;
+}
+
 std::int32_t region_of(const Block &b, std::uintptr_t at) {
   const auto shared = reinterpret_cast<std::uintptr_t>(b.shared);
   if (b.shared && at >= shared && at < shared + b.shared_bytes + b.dynamic_bytes) return -1;
@@ -118,9 +149,9 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
   const auto place = reinterpret_cast<std::uintptr_t>(where);
   const auto fresh = static_cast<std::uint32_t>(sites.size());
   const std::uint32_t site = site_numbers.at(place, fresh);
-  if (site == fresh)
-    sites.push_back({place, region_of(*t.block, at), bytes, kind & 7, 0, 0, 0, 0, 0});
+  if (site == fresh) sites.push_back({place, region_of(*t.block, at), bytes, kind & 7, {}, 0, {}});
   if (sites[site].region == -2) return;
+  works(t);
   Warp &w = warps[t.warp()];
   const std::uint32_t me = 1u << t.lane();
   for (std::uint64_t key = mixed(place, lanes[t.number].turns);; ++key) {
@@ -157,16 +188,15 @@ void path(Thread &t, const void *where) {
     Execution &e = w.executions[lane.execution];
     e.parted |= e.next && e.next != place;
     e.next = place;
-    Step &s = steps[e.step];
-    if (!s.first_way)
-      s.first_way = place;
-    else if (s.first_way != place)
-      s.second_way = place;
+    for (std::uint64_t &way : steps[e.step].ways) {
+      if (!way) way = place;
+      if (way == place) break;
+    }
   }
   lane.enter(place);
   const auto fresh = static_cast<std::uint32_t>(steps.size());
   const std::uint32_t step = step_numbers.at(place, fresh);
-  if (step == fresh) steps.push_back({place, 0, 0, 0, 0, 0});
+  if (step == fresh) steps.push_back({place, 0, 0, 0, 0, {}});
   const std::uint32_t me = 1u << t.lane();
   for (std::uint64_t key = mixed(place, lane.turns);; ++key) {
     const auto next = static_cast<std::uint32_t>(w.executions.size());
@@ -220,9 +250,12 @@ void block_end(Block &b) {
 }
 void thread_exit(Thread &t) { warps[t.warp()].live &= ~(1u << t.lane()); }
 void barrier(Block &b) {
+  for (unsigned i = 0; i < b.count; ++i)
+    if (b.threads[i].wait != kNothing) works(b.threads[i]);
   for (unsigned i = 0; i * 32 < b.count; ++i) meet(warps[i], i);
 }
 void warp(Thread &first, unsigned those) {
+  works(first);
   Warp &w = warps[first.warp()];
   if (those == w.live) meet(w, first.warp());
 }

@@ -12,6 +12,9 @@ from .. import compiler, messages
 
 #: Conditional jumps of x86-64 and aarch64.
 _JUMP = re.compile(r"^\s*([0-9a-f]+):\s+(?:j(?!mp)[a-z]+|b\.[a-z]+|cbn?z|tbn?z)\s", re.M)
+#: A function that reads a vector's elements one after the other: nvcc reads it whole.
+_ELEMENTS = re.compile(r"kw::Vec<(\w+), (\d+)>(?: const&|::operator\[\])")
+_BYTES = {"float": 4, "double": 8, "int": 4, "long": 8, "__half": 2, "__nv_bfloat16": 2}
 _ASYNC = "copy_async"  # include/kw/async.cuh: one instruction on a GPU, a load and a store here
 
 
@@ -23,12 +26,14 @@ class Place:
         line: of the rung's own file, 0 where only a header knows it.
         file: the rung's file.
         inside: "vec.cuh:24" of each header function between that line and the instruction.
+        vector: bytes of the kw::Vec whose elements it touches, 8 or 16; or 0.
     """
 
     file: str
     line: int
     inside: tuple[str, ...] = ()
     asynchronous: bool = False
+    vector: int = 0
 
     @property
     def text(self) -> str:
@@ -60,7 +65,9 @@ def _place(source: Path, frames: Sequence[tuple[str, str, int]]) -> Place:
             break
         inside.append(f"{Path(path).name}:{n}")
     asynchronous = any(_ASYNC in function for function, _, _ in frames)
-    return Place(source.name, own, tuple(inside), asynchronous)
+    element = _ELEMENTS.search(theirs[0][0].partition("(")[2] or theirs[0][0]) if theirs else None
+    vector = _BYTES.get(element[1], 0) * int(element[2]) if element else 0
+    return Place(source.name, own, tuple(inside), asynchronous, vector if vector in (8, 16) else 0)
 
 
 def _jumps(blocks: Iterable[int]) -> dict[int, int]:
