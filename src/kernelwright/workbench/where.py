@@ -66,16 +66,33 @@ def thorough_cases(ladder: Ladder) -> tuple[Case, ...]:
     return tuple(kept)
 
 
+def thorough(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> bool:
+    """Whether every check looks at a case, also those that call the rung again and again. On a
+    GPU the thorough cases do with a rung's first config, one of each dtype with the others: what
+    a config changes is how a launch is laid out, not what it keeps. Without one, the thorough
+    cases of PyTorch's and Triton's rungs do, with their first config."""
+    first = config == rung.configs[0]
+    if device == "cuda":
+        return case in (thorough_cases(ladder) if first else of_each_dtype(ladder))
+    return first and rung.backend in ("torch", "triton") and case in thorough_cases(ladder)
+
+
+@cache
+def of_each_dtype(ladder: Ladder) -> tuple[Case, ...]:
+    """The first thorough case of each dtype."""
+    first: dict[torch.dtype, Case] = {}
+    for c in thorough_cases(ladder):
+        first.setdefault(c.dtype, c)
+    return tuple(first.values())
+
+
 @cache
 def handful(ladder: Ladder, backend: str) -> tuple[Case, ...]:
     """The cases of a backend where each costs seconds. A compilation: one thorough case of each of
     two dtypes. A simulation, which knows little but float32: the first three shapes, and one case
     of each further set of parameters."""
     if backend == "inductor":
-        first: dict[torch.dtype, Case] = {}
-        for c in thorough_cases(ladder):
-            first.setdefault(c.dtype, c)
-        return tuple(first.values())[:2]
+        return of_each_dtype(ladder)[:2]
     kept: list[Case] = []
     small: set[tuple[int, ...]] = set()
     params: set[tuple[tuple[str, Any], ...]] = set()
