@@ -350,6 +350,66 @@ def inspect(
 
 
 @app.command()
+def dissect(
+    rungs: Annotated[list[str], typer.Argument(metavar="OP.RUNG ...")],
+    case: Annotated[
+        list[str] | None,
+        typer.Option(help="A case's id; default: a small one of several blocks. Repeatable."),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Keep it where READMEs and the report read.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """What each line of a CUDA C++ rung costs a warp: sectors, bank conflicts, idle lanes.
+
+    Runs the rung on the CPU and groups the accesses of a warp's lanes as a GPU would. Needs no GPU.
+
+    \b
+    requests    accesses by warps: lanes that run an instruction together make one
+    lanes       of 32 that took part, in the mean
+    sectors     of 32 bytes of global memory that a request touches; 4 is the least for 32 lanes
+                of 4 bytes each
+    efficiency  of the bytes in those sectors, those asked for; over 100% where lanes share them
+    passes      through the 32 banks of shared memory that a request takes
+    conflicts   passes beyond those that its bytes need: a bank asked for several words
+
+    \b
+    Then the branches where lanes of one warp go different ways, and the traffic against what the
+    operator must move. docs/dissect.md has the model, its limits and a comparison with a GPU's
+    counters. OP alone is every CUDA C++ rung of it that takes the case.
+
+    \b
+    Examples:
+      kernelwright dissect sum.cuda_strided
+      kernelwright dissect sum.cuda_interleaved sum.cuda_sequential --case 1048576-f32-dim=None
+      kernelwright dissect softmax --case 4096x768-f32-dim=-1 --json | jq '.[].launches[].accesses'
+    """
+    with _output(as_json) as out:
+        with _waiting("getting ready", out) as say:
+            from kernelwright.workbench import dissect as module
+            from kernelwright.workbench import listing, show_dissect, terminal, verify
+
+            pairs = [p for p in verify.chosen(rungs) if p[1].backend == "cuda" or "." in rungs[0]]
+            found: list[Any] = []
+            for ladder, rung in pairs:
+                for at in [listing.case_named(ladder, c) for c in case or ()] or [None]:
+                    if at and len(pairs) > 1 and not module.takes(ladder, rung, at):
+                        continue
+                    say(f"dissecting {ladder.name}.{rung.name}")
+                    with terminal.checked():
+                        found.append(module.dissect(ladder, rung, at))
+                    if not as_json:
+                        source = ladder.folder / rung.sources[0]
+                        out.print(show_dissect.dissection(found[-1], source), "")
+        if record:
+            module.save(found)
+        if as_json:
+            out.emit([module.as_json(d) for d in found])
+    return GOOD
+
+
+@app.command()
 def ledger(
     check: Annotated[
         bool, typer.Option("--check", help="Fail where a default would be unproven.")
