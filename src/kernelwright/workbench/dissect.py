@@ -305,21 +305,22 @@ def _key(d: Dissection) -> tuple[str, str, str]:
 
 
 def _loaded(d: dict[str, Any]) -> Dissection:
-    def place(p: dict[str, Any]) -> Place:
-        return Place(**{**p, "inside": tuple(p["inside"])})
+    def placed(kind: Any, x: dict[str, Any]) -> Any:
+        place = x.pop("place")
+        place["inside"] = tuple(place["inside"])
+        return kind(Place(**place), **x)
 
-    def launch(x: dict[str, Any]) -> Dissected:
-        return Dissected(
+    launches = tuple(
+        Dissected(
             x["kernel"],
             tuple(x["grid"]),
             tuple(x["block"]),
-            tuple(Access(**{**a, "place": place(a["place"])}) for a in x["accesses"]),
-            tuple(Branch(**{**b, "place": place(b["place"])}) for b in x["branches"]),
+            tuple(placed(Access, a) for a in x["accesses"]),
+            tuple(placed(Branch, b) for b in x["branches"]),
             tuple(Memory(**m) for m in x["memory"]),
             x["steps"],
             x["lanes"],
         )
-
-    launches = tuple(launch(x) for x in d["launches"])
-    head = (d[n] for n in ("operator", "rung", "hash", "config", "case", "cost"))
-    return Dissection(*head, launches)
+        for x in d.pop("launches")
+    )
+    return Dissection(**d, launches=launches)

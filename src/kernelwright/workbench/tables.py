@@ -12,6 +12,8 @@ A marker names its table:
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
     <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
+    <!-- table:dissect sum -->          what each CUDA C++ rung costs its warps
+    <!-- table:counters sum -->         the same beside what a GPU counted
     ... <!-- /table -->
 """
 
@@ -25,7 +27,7 @@ from pathlib import Path
 import kernelwright.ops
 from kernelwright.dispatch import ladder, ladders, proven_on
 
-from . import charts, figures, fusion, records
+from . import charts, dissect_tables, figures, fusion, records
 from .figures import Row, Table, microseconds, percent, rate, times
 from .records import Record
 
@@ -40,7 +42,8 @@ def texts() -> dict[Path, str]:
     """Every generated file and what should stand in it."""
     found = records.load(MACHINE)
     out: dict[Path, str] = {}
-    for path in (ROOT / "README.md", *sorted(OPS.glob("*/README.md"))):
+    docs = sorted((ROOT / "docs").glob("*.md"))
+    for path in (ROOT / "README.md", *docs, *sorted(OPS.glob("*/README.md"))):
         if path.exists():
             text = path.read_text(encoding="utf-8")
             out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], found)}{m[4]}", text)
@@ -67,9 +70,13 @@ def render(name: str, found: list[Record]) -> str:
         return _ladder(found, *rest)
     if kind == "cases" and len(rest) == 1:
         return _cases(found, rest[0])
+    if kind == "dissect" and len(rest) == 1:
+        return _dissected(found, rest[0])
+    if kind == "counters" and len(rest) == 1:
+        return _counters(rest[0])
     raise ValueError(
         f"table:{name}: there are table:operators, fusion [EXAMPLE], host, ladder OP [CASE], "
-        "cases OP"
+        "cases OP, dissect OP, counters OP"
     )
 
 
@@ -181,6 +188,20 @@ def _cases(found: list[Record], operator: str) -> str:
         over = times(best.over_best) if best else ""
         rows.append([f"`{t.case}`", *mine, *(by_name.get(n, "") for n in others), over])
     return _markdown(rows, "ll" + "r" * (len(rows[0]) - 2))
+
+
+def _dissected(found: list[Record], operator: str) -> str:
+    rows = dissect_tables.steps(operator, MACHINE, found)
+    head = dissect_tables.steps_head(operator, MACHINE, found)
+    return f"{head}\n\n{_markdown(rows, 'l' + 'r' * (len(rows[0]) - 1))}"
+
+
+def _counters(operator: str) -> str:
+    rows, reasons = dissect_tables.counted(operator, MACHINE)
+    if len(rows) == 1:
+        return f"No counters of {operator} on {MACHINE} yet.\n"
+    table = _markdown(rows, "ll" + "r" * (len(rows[0]) - 2))
+    return table + "".join(f"\n{reason}\n" for reason in reasons)
 
 
 def picture(found: list[Record]) -> str:

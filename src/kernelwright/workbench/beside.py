@@ -1,0 +1,79 @@
+"""What dissect finds beside what Nsight Compute counted on a GPU, and why they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from . import dissect
+from .counters import Counted
+from .dissect import WORDS, Dissection
+
+#: Beyond this a difference has an explanation.
+ALIKE = 0.05
+#: Differences that were looked into: (operator, rung, word of `dissect.WORDS`) to the reason, found
+#: in the machine code (`kernelwright inspect OP.RUNG --sass`).
+EXPLANATIONS: dict[tuple[str, str, str], str] = {}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A quantity of a call, all launches together: what dissect finds and what was counted."""
+
+    operator: str
+    rung: str
+    case: str
+    word: str
+    found: float
+    counted: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.operator, self.rung, self.word
+
+    @property
+    def difference(self) -> float:
+        """Of what was counted: 0.1 where dissect finds a tenth more."""
+        if self.counted:
+            return self.found / self.counted - 1
+        return float("inf") if self.found else 0.0
+
+    @property
+    def alike(self) -> bool:
+        return abs(self.difference) <= ALIKE
+
+
+def pairs(found: Iterable[Dissection], counted: Iterable[Counted]) -> list[Pair]:
+    """Every quantity of every call that both have looked at in the same source, unless both say
+    none."""
+    launches: dict[tuple[str, str, str, str], list[Counted]] = {}
+    for c in counted:
+        launches.setdefault((c.operator, c.rung, c.case, c.hash), []).append(c)
+    out: list[Pair] = []
+    for d in found:
+        its = launches.get((d.operator, d.rung, d.case, d.hash), [])
+        if len(its) != len(d.launches):
+            continue
+        for word in WORDS:
+            a = sum(dissect.words(x)[word] for x in d.launches)
+            b = sum(_counted(c, word) for c in its)
+            if a or b:
+                out.append(Pair(d.operator, d.rung, d.case, word, a, b))
+    return out
+
+
+def _counted(c: Counted, word: str) -> float:
+    """A reduction is an atomic whose result nobody wants: dissect does not tell them apart."""
+    more = c.counts.get("global_reduction_sectors", 0) if word == "global_atomic_sectors" else 0
+    return c.counts.get(word, 0) + more
+
+
+def unexplained(pairs: Iterable[Pair]) -> list[Pair]:
+    """Differences beyond ALIKE without an explanation."""
+    return [p for p in pairs if not p.alike and p.key not in EXPLANATIONS]
+
+
+def stale(pairs: Iterable[Pair]) -> list[tuple[str, str, str]]:
+    """Explanations of differences that there are none of."""
+    differing = {p.key for p in pairs if not p.alike}
+    return [key for key in EXPLANATIONS if key not in differing]
