@@ -19,7 +19,15 @@ import torch
 from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
-from kernelwright.dispatch import device_of, launcher, plan_of, source_hash, specs_of, unsupported
+from kernelwright.dispatch import (
+    device_of,
+    ladders,
+    launcher,
+    plan_of,
+    source_hash,
+    specs_of,
+    unsupported,
+)
 from kernelwright.toolchain import emulator
 from kernelwright.toolchain.emulator import dissect as emulated
 from kernelwright.toolchain.emulator.dissect import Access, Branch, Dissected, Memory, Place
@@ -237,6 +245,79 @@ def branches(found: Dissection) -> list[Branch]:
     ]
     kept = [b for b in made if b.parted]
     return sorted(kept, key=lambda b: (b.place.line, b.place.inside[::-1]))
+
+
+@dataclass(frozen=True)
+class Note:
+    """What stands beside a line of a source: texts for the margin, `bad` names those that cost, and
+    one line for each access and branch."""
+
+    sectors: str
+    conflicts: str
+    active: str
+    parted: str
+    bad: frozenset[str]
+    detail: str
+
+
+def notes(path: Path) -> tuple[dict[int, Note], tuple[str, ...]]:
+    """({line: what stands beside it}, the calls that were looked at), of the recorded calls of
+    rungs whose present source is this file; of several cases the first."""
+    seen: dict[tuple[str, str], Dissection] = {}
+    for ladder in ladders():
+        for d in load():
+            rung = ladder.rung(d.rung) if d.operator == ladder.name else None
+            if rung is None or ladder.folder / rung.sources[0] != path:
+                continue
+            if d.case == RECORDED[d.operator][0] and d.hash == source_hash(ladder, rung):
+                seen[d.operator, d.rung] = d
+    by_line: dict[int, tuple[list[Line], list[Branch]]] = {}
+    for d in seen.values():
+        for x in lines(d):
+            by_line.setdefault(x.place.line, ([], []))[0].append(x)
+        for b in branches(d):
+            by_line.setdefault(b.place.line, ([], []))[1].append(b)
+    calls = tuple(f"{d.operator} on {d.case}" for d in seen.values())
+    return {line: _note(*found) for line, found in by_line.items()}, calls
+
+
+LOW = 0.5  # of the lanes, of the bytes: worth a look
+
+
+def _note(accesses: list[Line], parting: list[Branch]) -> Note:
+    moved = sum(x.sectors for x in accesses)
+    touching = [x for x in accesses if x.efficiency is not None]
+    efficiency = sum(x.lanes * x.width for x in touching) / (moved * SECTOR) if moved else 1.0
+    conflicts = sum(x.conflicts for x in accesses)
+    active = min((x.active for x in accesses), default=32.0)
+    share = max((b.parted / b.executions for b in parting), default=0.0)
+    each = moved / sum(x.requests for x in touching) if touching else 0.0
+    bad = {
+        "sectors": efficiency < LOW,
+        "conflicts": conflicts > 0,
+        "active": active < LOW * 32,
+        "parted": share > LOW,
+    }
+    inside = [f" in {x.place.inside[0]}" if x.place.inside else "" for x in accesses]
+    detail = [
+        f"{x.kind} {'/'.join(x.memory)}, {x.width} B{where}: {x.requests:,} requests of "
+        f"{x.active:.1f} lanes, "
+        + (
+            f"{x.sectors / x.requests:.2f} sectors each, {x.efficiency:.0%} of them asked for"
+            if x.efficiency is not None
+            else f"{x.passes / x.requests:.2f} passes each, {x.conflicts:,} for bank conflicts"
+        )
+        for x, where in zip(accesses, inside, strict=True)
+    ]
+    detail += [f"branch: lanes parted {b.parted:,} of {b.executions:,} times" for b in parting]
+    return Note(
+        f"{each:.0f}  {efficiency:.0%}" if touching else "",
+        f"{conflicts:,}" if any(x.passes for x in accesses) else "",
+        f"{active:.0f}" if accesses else "",
+        f"{share:.0%}" if parting else "",
+        frozenset(name for name, is_bad in bad.items() if is_bad),
+        "\n".join(detail),
+    )
 
 
 def words(launch: Dissected) -> dict[str, int]:

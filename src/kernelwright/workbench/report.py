@@ -19,7 +19,7 @@ from markupsafe import Markup
 from kernelwright.contract import Ladder, Rung
 from kernelwright.dispatch import ladders, proven_on
 
-from . import charts, figures, fusion, records
+from . import charts, dissect, figures, fusion, records
 from .figures import Table
 from .records import Record
 
@@ -94,6 +94,8 @@ class RungView:
     below: str  # the rung that `diff` starts from
     diff: list[tuple[str, str]]  # ("add" | "del" | "hunk" | "", line)
     same_as: str  # anchor of the rung that showed this file already
+    notes: dict[int, dissect.Note]  # beside the code's lines
+    dissected: tuple[str, ...]  # the calls that the notes are of
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,9 @@ def _rungs(ladder: Ladder, shown: dict[tuple[str, str], str]) -> list[RungView]:
         below[language] = rung.name, code
         same = "" if same == anchor else same
         proven = proven_on(ladder, rung) if rung.is_gpu else ()
-        out.append(RungView(rung, proven, path, code, lower, diff, same))
+        cuda = rung.backend == "cuda"
+        notes, calls = dissect.notes(ladder.folder / path) if cuda else ({}, ())
+        out.append(RungView(rung, proven, path, code, lower, diff, same, notes, calls))
     return out
 
 

@@ -10,9 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import dissect, figures
-from .dissect import Dissection, Line
-
-LOW = 0.5  # of the lanes, of the bytes: worth a look
+from .dissect import LOW, Dissection, Line
 
 
 def dissection(found: Dissection, source: Path) -> RenderableType:
