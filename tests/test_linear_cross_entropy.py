@@ -3,6 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import kernelwright as kw
 from kernelwright.ops.linear_cross_entropy import choose, chunked, scale_unless_one_
@@ -145,6 +147,45 @@ def test_a_retained_graph_gives_the_same_gradients_again(reduction):
     torch.testing.assert_close(list(last), kept)
 
 
+def test_a_backward_allocates_nothing_and_hands_over_what_the_forward_filled(monkeypatch):
+    """Neither zeros for the results that nobody differentiates nor a copy: each is as large as a
+    gradient, and the most that training holds."""
+    filled, home = [], kw.linear_cross_entropy.__globals__
+    losses_of = home["_losses"]
+
+    def remembered(*args):
+        losses, *gradients = losses_of(*args)
+        filled.extend(t.data_ptr() for t in gradients)
+        return losses, *gradients
+
+    monkeypatch.setitem(home, "_losses", remembered)
+    leaves, target, options = call(64, 32, 48, linear_bias=True)
+    loss = ours(leaves, target, options)
+    with Allocations() as found:
+        loss.backward()
+    assert max(found.sizes, default=0) <= loss.nbytes
+    assert [t.grad.data_ptr() for t in leaves] == filled
+
+
+class Allocations(TorchDispatchMode):
+    """Bytes of each storage that an operator makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        given = {t.untyped_storage().data_ptr() for t in tree_leaves((args, kwargs))
+                 if isinstance(t, torch.Tensor)}  # fmt: skip
+        self.sizes += [
+            t.untyped_storage().nbytes()
+            for t in tree_leaves(out)
+            if isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() not in given
+        ]
+        return out
+
+
 def test_float16_gradients_survive_a_small_factor():
     """1 / N of a gradient underflows in float16 unless a GradScaler's factor comes first."""
     leaves, target, options = call(4096, 8, 64, torch.float16)
@@ -191,24 +232,25 @@ def test_scaling_changes_nothing_where_the_factor_is_one():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "classes", "itemsize", "limit"),
+    ("tokens", "hidden", "classes", "itemsize", "want", "limit"),
     [
-        (8192, 128256, 2, 600),
-        (16384, 50304, 2, 300),
-        (8192, 262144, 2, 600),
-        (8192, 128256, 4, 600),
+        (8192, 4096, 128256, 2, 2048, 600),
+        (16384, 768, 50304, 2, 2816, 300),
+        (8192, 2048, 262144, 2, 1024, 600),
+        (8192, 4096, 128256, 4, 2048, 1100),
+        (8192, 64, 2**20, 4, 256, 1100),  # a tile, whatever it takes
     ],
 )
-def test_a_chunk_fits_its_budget(tokens, classes, itemsize, limit):
-    step = choose.chunk(tokens, classes, itemsize)
-    assert step % choose.TILE == 0
-    assert step * classes * itemsize <= min(choose.WORKSPACE, limit << 20)
-    assert -(-tokens // step) * step < tokens + choose.TILE
+def test_a_chunk_fits_its_budget(tokens, hidden, classes, itemsize, want, limit):
+    step = choose.chunk(tokens, hidden, classes, itemsize)
+    assert step == want
+    assert step * classes * itemsize <= limit << 20
+    assert -(-tokens // step) * step < tokens + choose.TILE * -(-tokens // step)
 
 
-@pytest.mark.parametrize("tokens", [1, 255, 257, 2048, 2049, 5000])
+@pytest.mark.parametrize("tokens", [1, 255, 257, 2048, 2049, 5000, 9000])
 def test_chunks_of_any_number_of_tokens(tokens):
-    step = choose.chunk(tokens, 1000, 4)
+    step = choose.chunk(tokens, 64, 1000, 4)
     assert 1 <= step <= min(tokens, choose.TOKENS)
 
 
@@ -254,5 +296,5 @@ def test_memory_beyond_inputs_and_gradients():
         kw.linear_cross_entropy(x, w, target).backward()
         peak = torch.cuda.max_memory_allocated() - before
         beyond.append(peak - x.nbytes - w.nbytes)
-    step = choose.chunk(4096, 65536, 2)
+    step = choose.chunk(4096, 256, 65536, 2)
     assert step * 65536 * 2 <= beyond[1] < step * 65536 * 2 + (16 << 20)

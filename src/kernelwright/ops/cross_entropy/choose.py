@@ -86,9 +86,8 @@ def order(gpu, x, **others):
 
 
 def order_with_grad(gpu, x, **others):
-    small = x.shape[-1] * x.itemsize <= 32768
-    first, second = ("cuda_block", "cuda_cluster") if small else ("cuda_cluster", "cuda_block")
-    return (first, second, "triton_online")
+    """One multiprocessor where it holds a row: its blocks wait for nobody else's."""
+    return ("cuda_block", "cuda_cluster", "triton_online")
 
 
 def bucket(x, **others):

@@ -126,7 +126,7 @@ def _factor(x, target, weight, reduction, ignore_index):
         return torch.ones((), dtype=wide, device=x.device)
     counts = target != ignore_index
     if weight is None:
-        return counts.sum().to(wide).reciprocal()
+        return counts.sum(dtype=wide).reciprocal()
     of_target = weight[torch.where(counts, target, 0).long()]
     return torch.where(counts, of_target, 0.0).sum().reciprocal()
 
@@ -146,12 +146,15 @@ class _Loss(torch.autograd.Function):
         _, *gradients = output
         ctx.now, ctx.form = of_x or of_w or of_bias, inputs[10:]
         ctx.mark_non_differentiable(*gradients)
+        ctx.set_materialize_grads(False)  # or the backward gets zeros as large as these gradients
         ctx.save_for_backward(*(gradients if ctx.now else tensors))
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gloss, *_):
         wanted = ctx.needs_input_grad[:3]
+        if gloss is None:
+            return (None,) * len(ctx.needs_input_grad)
         if ctx.now:
             gradients = [
                 _scaled(t, gloss) if want else None

@@ -5,18 +5,20 @@ from __future__ import annotations
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.inputs import FLOATS
 
-# A chunk's logits are the workspace. Its product with the tokens reads and writes all of gw, which
-# costs less the more tokens share it: 4 V H bytes of traffic beside 6 T H V flops.
-TOKENS = 2048
-WORKSPACE = 512 << 20  # bytes
+# A chunk's logits are the workspace. Its product with the tokens reads and writes all of gw, 4 V H
+# bytes beside 6 T H V flops: the more tokens T share it, the better, but a caller who holds a small
+# weight has no room for a large workspace. So it takes half of what the weight does (T = H / 2), or
+# WORKSPACE where that is more.
+TOKENS = 4096
+WORKSPACE = 288 << 20  # bytes
 TILE = 256  # tokens that a matrix product's tiles divide evenly
 
 SCALE_CONFIGS = ({"block": 2048, "warps": 8}, {"block": 1024, "warps": 4})
 
 
-def chunk(tokens: int, classes: int, itemsize: int) -> int:
-    """Tokens of a chunk: equal chunks in whole tiles, within WORKSPACE where a tile is."""
-    fit = WORKSPACE // (classes * itemsize) // TILE * TILE
+def chunk(tokens: int, hidden: int, classes: int, itemsize: int) -> int:
+    """Tokens of a chunk: equal chunks in whole tiles, within the workspace where a tile is."""
+    fit = max(WORKSPACE // (classes * itemsize), hidden // 2) // TILE * TILE
     most = max(TILE, min(TOKENS, fit))
     each = cdiv(tokens, max(1, cdiv(tokens, most)))
     return max(1, min(tokens, cdiv(each, TILE) * TILE))

@@ -31,7 +31,7 @@ def run(x, w, bias, target, weight, g, of_x, of_w, of_bias, *form):
     gbias = w.new_zeros(classes if of_bias else 0, dtype=wide)
     if tokens == 0:
         return loss, gx.zero_(), gw.zero_(), gbias.to(w.dtype)
-    step = choose.chunk(tokens, classes, x.itemsize)
+    step = choose.chunk(tokens, x.shape[1], classes, x.itemsize)
     buffer = x.new_empty(step, classes)
     for first in range(0, tokens, step):
         here = slice(first, min(first + step, tokens))
