@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
@@ -93,6 +94,21 @@ def test_double_backward_says_that_it_is_not_there(name):
     (gx,) = torch.autograd.grad((public.kw(x, *rest) ** 2).sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match=rf"{name}.*double backward is not implemented"):
         gx.sum().backward()
+
+
+def test_a_backward_fills_no_zeros_for_results_that_have_no_gradient():
+    launched = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            launched.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    y = kw.rms_norm(randn(4, 6).requires_grad_(), (6,))
+    g = torch.ones_like(y)
+    with Watch():
+        y.backward(g)
+    assert launched == ["kernelwright::rms_norm_backward", "aten::detach"]
 
 
 def test_sum_is_twice_differentiable_its_gradient_being_a_view():

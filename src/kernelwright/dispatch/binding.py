@@ -60,8 +60,8 @@ def bind(
             can fuse; for elementwise operators.
         vmap: "leading" where a batch dimension in front of every tensor is just more work,
             "loop" where it is not and samples are computed one by one.
-        same_gradient: arguments whose gradient is that of another one, `{"residual": "x"}`; the
-            backward returns it once.
+        same_gradient: arguments whose gradient is that of another one, `{"residual": "x"}`, which
+            the backward returns once, or of a result, `{"residual": "y"}`.
     """
     op = forward.operator
     register(forward)
@@ -306,12 +306,15 @@ def _derivative_by_operator(op: Operator, backward: Ladder, call: Callable, same
     results = backward.operator.results
     named = [f"g{same.get(a.name, a.name)}" for a in op.args]
     returned = [
-        f"{g} if ctx.needs_input_grad[{i}] else None" if g in results else "None"
-        for i, g in enumerate(named)
+        f"{g} if ctx.needs_input_grad[{i}] else None" if g in results or a.name in same else "None"
+        for i, (a, g) in enumerate(zip(op.args, named, strict=True))
     ]
     # Where a gradient may be None, autograd is told to make zeros for none that did not arrive, and
-    # those that the backward needs are made here.
-    optional = any(a.kind == "Tensor?" and a.name in grads for a in backward.operator.args)
+    # those that the backward needs are made here. So it is where results have no gradient: autograd
+    # would launch a fill for each of them in every backward.
+    optional = bool(fixed) or any(
+        a.kind == "Tensor?" and a.name in grads for a in backward.operator.args
+    )
     needed = [a.name for a in backward.operator.args if a.kind == "Tensor" and a.name in grads]
     needed = needed if optional else []
     facts = "".join(f"({n[1:]}.shape, {n[1:]}.dtype, {n[1:]}.device), " for n in needed)
