@@ -555,6 +555,25 @@ def test_terms_that_cancel_are_held_to_their_neighbours_magnitude():
     assert right.differs(far, native)
 
 
+def test_means_that_cancel_are_held_to_the_operators_own_analysis():
+    """Right means of rows differ by their sums' order; one that is off is found all the same."""
+    operator = ladder("layer_norm").operator
+    x = torch.randn(4096, 8192, generator=torch.Generator().manual_seed(0))
+    args = {"x": x, "weight": None, "bias": None, "eps": 1e-5}
+    mean = x.mean(-1, keepdim=True)
+    noise = right.noise_of_rows(operator, args, mean, 1)
+    assert torch.equal(noise, operator.noise(**args)[1])
+    error = torch.where(torch.arange(4096).reshape(-1, 1) % 64 == 0, 3 * noise, 0)
+    close = (mean.double() + error).float()
+    assert right.differs(close, mean)
+    assert right.differs(close, mean, lambda: noise) is None
+    wrong = (mean.double() + 4 * error).float()
+    assert "64 of 4096" in (right.differs(wrong, mean, lambda: noise) or "")
+    halved = x[:, ::2].mean(-1, keepdim=True)
+    assert right.differs(halved, mean, lambda: noise)
+    assert right.noise_of_rows(operator, args, x[0], 1) is None
+
+
 @pytest.fixture(scope="module")
 def large():
     operator = ladder("softmax").operator

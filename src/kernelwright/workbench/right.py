@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from kernelwright.contract import Operator
 from kernelwright.contract.compare import FACTOR, ULPS, Verdict, compare, ulp
 
-from .trial import Expected, result_names
+from .trial import Expected, map_tensors, result_names, tensors
 
 SAMPLE = 1 << 18  # elements that `compare` judges one by one
 CHUNK = 1 << 22  # elements that are held in float64 at a time
@@ -52,22 +55,57 @@ def _judge(out, native, reference, noise, exact: bool) -> Verdict:
     return verdict
 
 
-def differs(out: torch.Tensor, native: torch.Tensor) -> str | None:
+def differs(
+    out: torch.Tensor,
+    native: torch.Tensor,
+    noise: Callable[[], torch.Tensor | None] = lambda: None,
+) -> str | None:
     """Where a result that is too large for a float64 reference leaves PyTorch's own, or None: in
     every chunk of CHUNK, 999 of 1,000 elements within FACTOR * ULPS ulp of their own magnitude or
-    of the chunk's, which is what terms that cancel are computed to."""
+    of the chunk's, which is what terms that cancel are computed to. Where that fails, the result's
+    noise, as `contract.compare` takes it, is asked for: it may be larger than that ulp."""
     if (out.shape, out.dtype) != (native.shape, native.dtype):
         return f"{tuple(out.shape)} of {out.dtype}, should be {tuple(native.shape)} {native.dtype}"
+    why = _leaves(out, native, None)
+    own = noise() if why else None
+    return why if own is None else _leaves(out, native, own)
+
+
+def _leaves(out: torch.Tensor, native: torch.Tensor, noise: torch.Tensor | None) -> str | None:
     eps = torch.finfo(out.dtype).eps
-    chunks = zip(out.reshape(-1).split(CHUNK), native.reshape(-1).split(CHUNK), strict=True)
-    for i, (mine, theirs) in enumerate(chunks):
+    given = (out, native) if noise is None else (out, native, noise)
+    chunks = zip(*(t.reshape(-1).split(CHUNK) for t in given), strict=True)
+    for i, (mine, theirs, *own) in enumerate(chunks):
         want = theirs.double()
         unit = ulp(want, out.dtype).clamp_min(eps * want.square().mean().sqrt().item())
+        unit = torch.maximum(unit, own[0]) if own else unit
         close = (mine.double() - want).abs() <= FACTOR * ULPS * unit
         off = int((~(close | (mine == theirs) | (mine.isnan() & theirs.isnan()))).sum())
         if 1000 * off > mine.numel():
             return f"{off} of {mine.numel()} elements from {i * CHUNK} on are not PyTorch's"
     return None
+
+
+def noise_of_rows(
+    operator: Operator, args: dict[str, Any], result: torch.Tensor, index: int
+) -> torch.Tensor | None:
+    """The noise of result `index`, made for some rows at a time; None where the operator has no
+    error analysis, or the result is not made row by row."""
+    rows = max(tensors(args), key=torch.Tensor.numel)
+    if operator.noise is None or operator.layout != "rows" or index >= len(operator.results):
+        return None
+    if result.shape[:-1] != rows.shape[:-1]:
+        return None
+    step = max(1, CHUNK * rows.shape[0] // rows.numel())
+
+    def some(t: torch.Tensor, first: int) -> torch.Tensor:
+        return t[first : first + step] if t.shape[:-1] == rows.shape[:-1] else t
+
+    parts: list[torch.Tensor] = []
+    for first in range(0, rows.shape[0], step):
+        part = map_tensors(args, lambda t, first=first: some(t, first))
+        parts.append(operator.noise(**part)[index])
+    return torch.cat(parts)
 
 
 def _spread(n: int, device: torch.device) -> torch.Tensor:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,9 +37,9 @@ from kernelwright.toolchain import memory
 from . import kernels
 from .checks import CHECKS, Check, rejection
 from .records import Record
-from .right import differs
-from .trial import Candidate, Trial, all_results, copy_of, map_tensors
-from .where import skip, thorough_cases
+from .right import differs, noise_of_rows
+from .trial import Candidate, Trial, all_results, copy_of, map_tensors, result_names
+from .where import skip, thorough, thorough_cases
 
 
 @dataclass(frozen=True)
@@ -243,8 +244,6 @@ def verify_case(
     if case.use == "big":
         return _verify_big(ladder, rung, config, case)
     trial = Trial(candidate(ladder, rung, config, device), case, device)
-    here_too = rung.backend in ("torch", "triton") and config == rung.configs[0]
-    thorough = case in thorough_cases(ladder) and (device == "cuda" or here_too)
     try:
         args = trial.expected().args
         reason = unsupported(rung, _normalised(ladder, args), device_of(args))
@@ -254,7 +253,9 @@ def verify_case(
             return Outcome("skipped", case, why=reason)
         if rung.backend == "cuda" and device == "cpu" and (why := kernels.refusal(ladder, rung)):
             return Outcome("error", case, why=why)
-        found = rejection(trial, thorough=thorough, checks=checks)
+        found = rejection(
+            trial, thorough=thorough(ladder, rung, config, case, device), checks=checks
+        )
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
         return Outcome("error", case, why=f"{type(e).__name__}: {e}")
     worst = max(trial.verdicts, key=usage, default=None)
@@ -277,10 +278,13 @@ def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outco
     try:
         want = all_results(op, theirs, native(*theirs.values()))
         got = all_results(op, args, launcher(ladder, args, rung.name, config)(*args.values()))
-        why = next((w for g, n in zip(got, want, strict=True) if (w := differs(g, n))), None)
+        for i, (mine, theirs_own) in enumerate(zip(got, want, strict=True)):
+            why = differs(mine, theirs_own, partial(noise_of_rows, op, args, theirs_own, i))
+            if why:
+                return Outcome("wrong", case, "value", f"{result_names(op, args)[i]}: {why}")
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
         return Outcome("error", case, why=f"{type(e).__name__}: {e}")
-    return Outcome("wrong", case, "value", why) if why else Outcome("pass", case)
+    return Outcome("pass", case)
 
 
 def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candidate:
