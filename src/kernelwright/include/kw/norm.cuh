@@ -36,6 +36,14 @@ __device__ __forceinline__ void load_or(const W *p, bool given, float offset, fl
 
 // Forward.
 
+// Threads that a multiprocessor's registers are divided among, where each holds VECS vectors: one
+// that unpacks 16-bit values takes more beside them.
+template <typename N, int VEC, int VECS> __device__ constexpr int resident() {
+  constexpr int kBytes = sizeof(typename N::T) * VEC < 4 ? 4 : sizeof(typename N::T) * VEC;
+  constexpr int kWords = VECS * kBytes / 4 * (N::kAdd ? 2 : 1);
+  return kWords > 32 ? 512 : kWords > 16 && sizeof(typename N::T) == 2 ? 768 : 1024;
+}
+
 // A thread's part of a row of h: VECS vectors, STEP vectors apart, from vector `first` on; zeros
 // past the end. With a residual, x + r, rounded, which is also stored.
 template <typename N, int STEP, int VEC, int VECS>

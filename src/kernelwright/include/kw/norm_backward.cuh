@@ -13,6 +13,13 @@ template <typename N> struct Streams {
   int n_cols;
 };
 
+// Of row `row`; past the last, anything.
+template <typename N>
+__device__ __forceinline__ Statistics statistics(const Streams<N> &from, long long row) {
+  if (row >= from.n_rows) return {0.0f, 0.0f};
+  return {N::kCenter ? from.means[row] : 0.0f, from.rstds[row]};
+}
+
 // A thread's part of the parameters' gradients, over all rows that it meets.
 template <typename N, int VEC, int VECS> struct Gradients {
   float weight[VECS][VEC] = {}, bias[N::kCenter ? VECS : 1][VEC] = {};
@@ -26,16 +33,18 @@ struct Sums {
 // ROWS rows that a team of TEAM threads works on together, each in THREADS / TEAM teams of a block.
 // While they are in work cp.async brings the next ones: a thread's elements go to slots of its own
 // in shared memory, so that no barrier is due, and each slot is filled again as soon as its last
-// reader, the same thread, is done with it. Behind the slots stand the weights, as floats with
-// their offset, once for all teams.
+// reader, the same thread, is done with it. Weights are floats with their offset: in registers
+// where the block is one team with few columns a thread, else behind the slots, once for all teams.
 template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct Flight {
   using T = typename N::T;
   using V = Vec<T, VEC>;
   static constexpr int kStreams = N::kAdd ? 3 : 2, kSlots = ROWS * kStreams * VECS;
   static constexpr int kPlane = VEC < 4 ? VEC : 4;  // floats that one instruction reads
+  static constexpr bool kHeld = TEAM == THREADS && VECS * VEC <= 16;  // shape.py's HELD
 
   V *const slots;
   float *const weights;
+  float held[kHeld ? VECS : 1][VEC];
   const int first, n_cols;  // the thread's first vector; columns of the row
 
   __device__ __forceinline__ Flight(void *shared, int first, int n_cols)
@@ -56,20 +65,24 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     return slots + ((i * kStreams + stream) * VECS + v) * THREADS;
   }
 
-  // One team writes the weights; the others read them after a barrier.
+  // One team brings the weights; others read them after a barrier.
   __device__ __forceinline__ void keep_weights(const typename N::W *w, int given, float offset) {
 #pragma unroll
     for (int v = 0; v < VECS; v++) {
       float f[VEC];
       load_or(w + column(v), (given & kWeight) && column(v) < n_cols, offset, 1.0f, f);
 #pragma unroll
-      for (int i = 0; i < VEC; i++) plane(v, i) = f[i];
+      for (int i = 0; i < VEC; i++) {
+        if constexpr (kHeld)
+          held[v][i] = f[i];
+        else
+          plane(v, i) = f[i];
+      }
     }
   }
 
-  // Start the copies of row `row` into row i of the flight, and read its statistics.
-  __device__ __forceinline__ void fetch(const Streams<N> &from, int i, long long row,
-                                        Statistics &s) const {
+  // Start the copies of row `row` into row i of the flight.
+  __device__ __forceinline__ void start(const Streams<N> &from, int i, long long row) const {
     if (row < from.n_rows) {
 #pragma unroll
       for (int v = 0; v < VECS; v++) {
@@ -80,9 +93,14 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
           if constexpr (N::kAdd) copy(slot(i, 2, v), from.gh + row * from.gh_stride + col);
         }
       }
-      s = {N::kCenter ? from.means[row] : 0.0f, from.rstds[row]};
     }
     copy_async_commit();
+  }
+  // The same for `row` and those that follow, with their statistics.
+  __device__ __forceinline__ void fetch(const Streams<N> &from, int i, long long row,
+                                        Statistics &s) const {
+    start(from, i, row);
+    s = statistics(from, row);
   }
   __device__ __forceinline__ void fetch(const Streams<N> &from, long long row,
                                         Statistics (&s)[ROWS]) const {
@@ -90,58 +108,64 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     for (int i = 0; i < ROWS; i++) fetch(from, i, row + i, s[i]);
   }
 
-  // First pass over the rows from `row` on: their sums, and their share of the parameters'
-  // gradients.
+  // First pass over the flight's row i: its sums, and its share of the parameters' gradients.
+  __device__ __forceinline__ Sums sums(Gradients<N, VEC, VECS> &g, int i, Statistics s) const {
+    Sums sums = {0.0f, 0.0f};
+#pragma unroll
+    for (int v = 0; v < VECS; v++) {
+      float gy[VEC], xhat[VEC], w[VEC], dot = 0.0f, sum = 0.0f;
+      read(i, v, s, gy, xhat, w);
+#pragma unroll
+      for (int k = 0; k < VEC; k++) {
+        g.weight[v][k] += gy[k] * xhat[k];
+        if constexpr (N::kCenter) g.bias[v][k] += gy[k];
+        gy[k] *= w[k];
+        dot += gy[k] * xhat[k];
+        if constexpr (N::kCenter) sum += gy[k];
+      }
+      sums.dot += dot;
+      sums.sum += sum;
+    }
+    return sums;
+  }
+  // Of all its rows, which are `row` and those that follow.
   __device__ __forceinline__ void sums(Gradients<N, VEC, VECS> &g, const Streams<N> &from,
                                        long long row, const Statistics (&s)[ROWS],
-                                       Sums (&sums)[ROWS]) const {
+                                       Sums (&all)[ROWS]) const {
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      sums[i] = {0.0f, 0.0f};
+      all[i] = {0.0f, 0.0f};
       wait(i);
-      if (row + i < from.n_rows) {
-#pragma unroll
-        for (int v = 0; v < VECS; v++) {
-          float gy[VEC], xhat[VEC], w[VEC], dot = 0.0f, sum = 0.0f;
-          read(i, v, s[i], gy, xhat, w);
-#pragma unroll
-          for (int k = 0; k < VEC; k++) {
-            g.weight[v][k] += gy[k] * xhat[k];
-            if constexpr (N::kCenter) g.bias[v][k] += gy[k];
-            gy[k] *= w[k];
-            dot += gy[k] * xhat[k];
-            if constexpr (N::kCenter) sum += gy[k];
-          }
-          sums[i].dot += dot;
-          sums[i].sum += sum;
-        }
-      }
+      if (row + i < from.n_rows) all[i] = sums(g, i, s[i]);
     }
   }
 
-  // Second pass, given the means over the row of g xhat and of g: writes gx, then starts the copies
-  // of the rows `step` later and reads their statistics.
+  // Second pass over the flight's row i, given the means over the row of g xhat and of g: writes
+  // gx.
+  __device__ __forceinline__ void gradient(T *gx, int i, long long row, Statistics s,
+                                           Sums mean) const {
+    const float dot = s.rstd * mean.dot, sum = s.rstd * mean.sum;
+#pragma unroll
+    for (int v = 0; v < VECS; v++) {
+      float gy[VEC], xhat[VEC], w[VEC], more[VEC];
+      read(i, v, s, gy, xhat, w);
+      if constexpr (N::kAdd) to_float(*slot(i, 2, v), more);
+#pragma unroll
+      for (int k = 0; k < VEC; k++) {
+        const float rest = N::kCenter ? xhat[k] * dot + sum : xhat[k] * dot;
+        gy[k] = s.rstd * (gy[k] * w[k]) - rest;
+        if constexpr (N::kAdd) gy[k] += more[k];
+      }
+      store_if(gx + row * n_cols + column(v), column(v) < n_cols, from_float<T>(gy));
+    }
+  }
+  // Of all its rows; then starts the copies of the rows `step` later and reads their statistics.
   __device__ __forceinline__ void gradients(T *gx, const Streams<N> &from, long long row,
                                             long long step, Statistics (&s)[ROWS],
                                             const Sums (&mean)[ROWS]) const {
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      if (row + i < from.n_rows) {
-        const float dot = s[i].rstd * mean[i].dot, sum = s[i].rstd * mean[i].sum;
-#pragma unroll
-        for (int v = 0; v < VECS; v++) {
-          float gy[VEC], xhat[VEC], w[VEC], more[VEC];
-          read(i, v, s[i], gy, xhat, w);
-          if constexpr (N::kAdd) to_float(*slot(i, 2, v), more);
-#pragma unroll
-          for (int k = 0; k < VEC; k++) {
-            const float rest = N::kCenter ? xhat[k] * dot + sum : xhat[k] * dot;
-            gy[k] = s[i].rstd * (gy[k] * w[k]) - rest;
-            if constexpr (N::kAdd) gy[k] += more[k];
-          }
-          store_if(gx + (row + i) * n_cols + column(v), column(v) < n_cols, from_float<T>(gy));
-        }
-      }
+      if (row + i < from.n_rows) gradient(gx, i, row + i, s[i], mean[i]);
       fetch(from, i, row + i + step, s[i]);
     }
   }
@@ -156,11 +180,16 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     to_float(*slot(i, 1, v), xhat);
 #pragma unroll
     for (int k = 0; k < VEC; k++) xhat[k] = (N::kCenter ? xhat[k] - s.mean : xhat[k]) * s.rstd;
+    if constexpr (kHeld) {
 #pragma unroll
-    for (int k = 0; k < VEC; k += kPlane) {
-      const auto some = load<float, kPlane>(&plane(v, k));
+      for (int k = 0; k < VEC; k++) w[k] = held[v][k];
+    } else {
 #pragma unroll
-      for (int j = 0; j < kPlane; j++) w[k + j] = some[j];
+      for (int k = 0; k < VEC; k += kPlane) {
+        const auto some = load<float, kPlane>(&plane(v, k));
+#pragma unroll
+        for (int j = 0; j < kPlane; j++) w[k + j] = some[j];
+      }
     }
   }
   static __device__ __forceinline__ void copy(V *to, const T *from) {

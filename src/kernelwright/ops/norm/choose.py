@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.inputs import FLOATS
 
 from .shape import (
     CLUSTER,
+    CLUSTER_COLS,
+    HELD,
+    THREADS,
     BackwardCall,
     Call,
     block_forward,
@@ -32,22 +35,24 @@ TRITON_CONFIGS_BACKWARD = (
     {"tile": 2048, "items": 16, "programs": 2, "stages": 3},
 )
 # vectors, items (columns): of a thread; blocks: of a cluster; rows: at once, fewer where they do
-# not fit; waves: clusters that walk, in terms of those that run at once
-WARP_CONFIGS = ({"rows": 1}, {"rows": 4})
+# not fit
+WARP_CONFIGS = ({"rows": 1}, {"rows": 4}, {"rows": 2}, {"rows": 8})
 BLOCK_CONFIGS = ({"vectors": 4}, {"vectors": 8})
-CLUSTER_CONFIGS = ({"vectors": 8, "blocks": 2}, {"vectors": 4, "blocks": 8})
+CLUSTER_CONFIGS = (
+    {"vectors": 8, "blocks": 2, "rows": 1},
+    {"vectors": 8, "blocks": 8, "rows": 1},
+    {"vectors": 8, "blocks": 8, "rows": 2},
+    {"vectors": 8, "blocks": 16, "rows": 2},
+    {"vectors": 4, "blocks": 16, "rows": 4},
+)
 WARP_CONFIGS_BACKWARD = ({"rows": 2}, {"rows": 4})
 BLOCK_CONFIGS_BACKWARD = (  # the first has the most bytes in flight
     {"items": 16, "rows": 4},
     {"items": 16, "rows": 1},
     {"items": 32, "rows": 4},
 )
-CLUSTER_CONFIGS_BACKWARD = (
-    {"items": 16, "rows": 4, "blocks": 2, "waves": 1},
-    {"items": 16, "rows": 4, "blocks": 8, "waves": 1},
-    {"items": 16, "rows": 4, "blocks": 8, "waves": 4},
-    {"items": 16, "rows": 4, "blocks": 16, "waves": 1},
-)
+# a cluster's rows follow each other through shared memory
+CLUSTER_CONFIGS_BACKWARD = tuple({"items": 16, "rows": 6, "blocks": n} for n in (2, 4, 8, 16))
 
 
 def fits_compiled(gpu, **args):
@@ -120,16 +125,19 @@ _fits_cluster_backward = _fits_cuda(
 
 
 def fits_cluster(gpu, **args):
-    return _without_clusters(gpu) or _fits_cluster(gpu, **args)
+    return _without_clusters(gpu, args) or _fits_cluster(gpu, **args)
 
 
 def fits_cluster_backward(gpu, **args):
-    return _without_clusters(gpu) or _fits_cluster_backward(gpu, **args)
+    return _without_clusters(gpu, args) or _fits_cluster_backward(gpu, **args)
 
 
-def _without_clusters(gpu):
+def _without_clusters(gpu, args):
     if gpu.capability < (9, 0):
         return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no clusters"
+    cols = _rows_of(args).cols
+    if cols < 2 * CLUSTER_COLS:
+        return f"a row of {cols} is shorter than a cluster is worth ({2 * CLUSTER_COLS})"
     return None
 
 
@@ -147,8 +155,9 @@ def choose_block(gpu, **args):
 
 
 def choose_cluster(gpu, **args):
-    """As few blocks of 512 threads with eight vectors each as hold the row."""
-    return CLUSTER_CONFIGS[0 if Call(args).vectors <= 8192 else 1]
+    """Two blocks of 512 threads; for longer rows, two at once in blocks of up to 256."""
+    vectors = Call(args).vectors
+    return CLUSTER_CONFIGS[0 if vectors <= 4096 else 2 if vectors <= 16384 else 3]
 
 
 def choose_warp_backward(gpu, **args):
@@ -160,8 +169,9 @@ def choose_warp_backward(gpu, **args):
 
 
 def choose_cluster_backward(gpu, **args):
-    """8,192 columns a block."""
-    return CLUSTER_CONFIGS_BACKWARD[0 if BackwardCall(args).cols <= 16384 else 1]
+    """8,192 columns a block, so that their weights stay in registers."""
+    blocks = next_power_of_2(cdiv(BackwardCall(args).cols, THREADS * HELD))
+    return CLUSTER_CONFIGS_BACKWARD[min(3, max(0, blocks.bit_length() - 2))]
 
 
 def order(gpu, **args):

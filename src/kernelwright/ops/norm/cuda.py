@@ -45,9 +45,9 @@ def block(gpu, config, **args):
 
 def cluster(gpu, config, **args):
     c = Call(args)
-    shape = cluster_forward(c, config)
-    kernel = _kernel("fwd_cluster", c, *shape, cluster=shape.blocks)
-    return _forward(c, kernel, c.rows * shape.blocks, shape.threads)
+    shape, rows = cluster_forward(c, config)
+    kernel = _kernel("fwd_cluster", c, *shape, rows, cluster=shape.blocks)
+    return _forward(c, kernel, cdiv(c.rows, rows) * shape.blocks, shape.threads)
 
 
 def warp_backward(gpu, config, **args):
@@ -75,8 +75,8 @@ def cluster_backward(gpu, config, **args):
     walk = cluster_walk(gpu, c, config)
     shape = walk.shape
     kernel = _kernel("bwd_cluster", c, *shape, walk.rows, walk.blocks, cluster=shape.blocks)
-    at_once = clusters_of(gpu, shape.blocks) * walk.blocks * config["waves"]
-    return _backward(c, kernel, walk, min(cdiv(c.rows, walk.rows), at_once), shape.blocks)
+    at_once = clusters_of(gpu, shape.blocks) * walk.blocks
+    return _backward(c, kernel, walk, min(c.rows, at_once), shape.blocks)
 
 
 def _kernel(name, c, *constants, cluster=1):

@@ -2,16 +2,18 @@
 //
 // Idea: as `cuda_block`, with CLUSTER blocks on as many multiprocessors sharing a row. Each warp
 // sends its sums to the shared memory of every block of the cluster, which reduces all parts by
-// itself as soon as they have come. Backward: clusters walk over the rows with two mailboxes in
-// turn; a block's message of the next turn never meets a box that is still open for this one.
-// Traffic: as `cuda_block`, for rows that no multiprocessor holds.
+// itself as soon as they have come. Backward: clusters walk over the rows; a row's sums travel
+// while the next row is in its first pass, and further rows arrive. That takes four mailboxes in
+// turn: a block may be two turns ahead of another, a box of which is still open for each.
+// Traffic: as `cuda_block`, for rows that no multiprocessor holds. Their parameters outgrow L1, and
+// come from L2 once for ROWS rows of a forward, once for all rows of a backward.
 // Limit: the shared memory of sixteen multiprocessors, and compute capability 9.0.
 #include "kw/cluster.cuh"
 #include "kw/norm.cuh"
 #include "kw/norm_backward.cuh"
 
-template <typename N, int VEC, int VECS, int THREADS, int CLUSTER>
-__global__ void __launch_bounds__(THREADS)
+template <typename N, int VEC, int VECS, int THREADS, int CLUSTER, int ROWS>
+__global__ void __launch_bounds__(THREADS, kw::resident<N, VEC, VECS * ROWS>() / THREADS)
     norm_fwd_cluster(const typename N::T *__restrict__ x, const typename N::T *__restrict__ r,
                      const typename N::W *__restrict__ w, const typename N::W *__restrict__ b,
                      typename N::T *__restrict__ y, typename N::T *__restrict__ h,
@@ -19,27 +21,37 @@ __global__ void __launch_bounds__(THREADS)
                      long long n_cols_, long long x_stride, long long r_stride, float eps,
                      float offset, int given) {
   constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER;
-  __shared__ kw::Moments parts[kParts];
+  __shared__ kw::Moments parts[ROWS][kParts];
   __shared__ kw::Mailbox box;
   const int rank = kw::cluster_rank(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int n_cols = static_cast<int>(n_cols_), first = rank * VECS * THREADS + threadIdx.x;
-  const long long row = blockIdx.x / CLUSTER;
+  const long long row = blockIdx.x / CLUSTER * static_cast<long long>(ROWS);
   box.open(sizeof(parts));
 
-  kw::Vec<typename N::T, VEC> kept[VECS];
-  kw::load_row<N, THREADS>(kept, x + row * x_stride, r + row * r_stride, h + row * n_cols, first,
-                           n_cols);
+  kw::Vec<typename N::T, VEC> kept[ROWS][VECS];
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+    kw::load_row<N, THREADS>(kept[i], x + (row + i) * x_stride, r + (row + i) * r_stride,
+                             h + (row + i) * n_cols, first, n_cols, row + i < n_rows);
 
-  const kw::Moments part = kw::moments<N, THREADS>(kept, first, n_cols);
+  kw::Moments part[ROWS];
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) part[i] = kw::moments<N, THREADS>(kept[i], first, n_cols);
   box.ready();
-  if (lane < CLUSTER) box.send(&parts[rank * kWarps + warp], part, lane);
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+    if (lane < CLUSTER) box.send(&parts[i][rank * kWarps + warp], part[i], lane);
   box.wait();
-  const kw::Statistics s = kw::merge<N, kParts, THREADS, VEC, VECS>(
-      parts, n_cols, eps,
-      [](int part) { return part / kWarps * VECS * THREADS + part % kWarps * 32; });
-  if (first == 0) {
-    if (N::kCenter) means[row] = s.mean;
-    rstds[row] = s.rstd;
+  kw::Statistics s[ROWS];
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) {
+    s[i] = kw::merge<N, kParts, THREADS, VEC, VECS>(parts[i], n_cols, eps, [](int part) {
+      return part / kWarps * VECS * THREADS + part % kWarps * 32;
+    });
+    if (first == 0 && row + i < n_rows) {
+      if (N::kCenter) means[row + i] = s[i].mean;
+      rstds[row + i] = s[i].rstd;
+    }
   }
 
 #pragma unroll
@@ -47,8 +59,10 @@ __global__ void __launch_bounds__(THREADS)
     const int col = (v * THREADS + first) * VEC;
     float wf[VEC], bf[VEC];
     kw::parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
-    kw::store_if(y + row * n_cols + col, col < n_cols,
-                 kw::normalise<N>(kw::again(kept[v]), s, wf, bf));
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+      kw::store_if(y + (row + i) * n_cols + col, row + i < n_rows && col < n_cols,
+                   kw::normalise<N>(kw::again(kept[i][v]), s[i], wf, bf));
   }
 }
 
@@ -61,46 +75,59 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                      float *__restrict__ gb_parts, long long n_rows, long long n_cols_,
                      long long gy_stride, long long gh_stride, long long x_stride, float offset,
                      int given) {
-  constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER;
+  constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER, kBoxes = 4;
+  constexpr int kAhead = ROWS > 1 ? 1 : 0;  // rows whose first pass is done early
   extern __shared__ uint4 dynamic_shared[];
-  __shared__ float parts[2][ROWS][2][kParts];
-  __shared__ kw::Mailbox boxes[2];
+  __shared__ float parts[kBoxes][N::kCenter ? 2 : 1][kParts];
+  __shared__ kw::Mailbox boxes[kBoxes];
   const int rank = kw::cluster_rank(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int n_cols = static_cast<int>(n_cols_), first = rank * VECS * THREADS + threadIdx.x;
-  constexpr unsigned kBytes = sizeof(parts[0]) / (N::kCenter ? 1 : 2);
-  kw::Mailbox::open_all(boxes, kBytes);
+  kw::Mailbox::open_all(boxes, sizeof(parts[0]));
   const kw::Streams<N> streams = {gy,        gh,        x,        means,  rstds,
                                   gy_stride, gh_stride, x_stride, n_rows, n_cols};
   kw::Flight<N, VEC, VECS, THREADS, THREADS, ROWS> flight(dynamic_shared, first, n_cols);
   kw::Gradients<N, VEC, VECS> g;
   flight.keep_weights(w, given, offset);
 
-  const long long step = static_cast<long long>(gridDim.x / CLUSTER) * ROWS;
-  long long row = static_cast<long long>(blockIdx.x / CLUSTER) * ROWS;
-  kw::Statistics s[ROWS];
-  flight.fetch(streams, row, s);
+  const long long step = gridDim.x / CLUSTER;
+  long long row = blockIdx.x / CLUSTER;
+  kw::Statistics s = kw::statistics(streams, row), next = kw::statistics(streams, row + step);
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) flight.start(streams, i, row + i * step);
+  const auto send = [&](unsigned turn, kw::Sums sums) {
+    const float dot = kw::warp_reduce<kw::Sum>(sums.dot);
+    const float sum = N::kCenter ? kw::warp_reduce<kw::Sum>(sums.sum) : 0.0f;
+    kw::Mailbox &box = boxes[turn % kBoxes];
+    float (&to)[N::kCenter ? 2 : 1][kParts] = parts[turn % kBoxes];
+    if (lane >= CLUSTER) return;
+    box.send(&to[0][rank * kWarps + warp], dot, lane);
+    if constexpr (N::kCenter) box.send(&to[1][rank * kWarps + warp], sum, lane);
+  };
   kw::Mailbox::ready();
+  if constexpr (kAhead) {
+    kw::copy_async_wait_all_but<ROWS - 1>();
+    if (row < n_rows) send(0, flight.sums(g, 0, s));
+  }
+
+  // a turn a row: the sums of the next are on their way before those of this one are waited for
+  int slot = 0;
   for (unsigned turn = 0; row < n_rows; row += step, turn++) {
-    kw::Mailbox &box = boxes[turn % 2];
-    kw::Sums sums[ROWS];
-    flight.sums(g, streams, row, s, sums);
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-      const float dot = kw::warp_reduce<kw::Sum>(sums[i].dot);
-      const float sum = N::kCenter ? kw::warp_reduce<kw::Sum>(sums[i].sum) : 0.0f;
-      if (lane < CLUSTER) {
-        box.send(&parts[turn % 2][i][0][rank * kWarps + warp], dot, lane);
-        if (N::kCenter) box.send(&parts[turn % 2][i][1][rank * kWarps + warp], sum, lane);
-      }
+    const int slot_next = slot + 1 < ROWS ? slot + 1 : 0;
+    kw::copy_async_wait_all_but<ROWS - 1 - kAhead>();
+    if constexpr (kAhead) {
+      if (row + step < n_rows) send(turn + 1, flight.sums(g, slot_next, next));
+    } else {
+      send(turn, flight.sums(g, 0, s));
     }
-    box.wait(turn / 2 % 2);
-    box.expect(kBytes);  // of the turn after the next
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-      sums[i].dot = kw::reduce_parts<kParts>(parts[turn % 2][i][0]) / n_cols;
-      if (N::kCenter) sums[i].sum = kw::reduce_parts<kParts>(parts[turn % 2][i][1]) / n_cols;
-    }
-    flight.gradients(gx, streams, row, step, s, sums);
+    const kw::Statistics later = kw::statistics(streams, row + 2 * step);
+    kw::Mailbox &box = boxes[turn % kBoxes];
+    box.wait(turn / kBoxes % 2);
+    box.expect(sizeof(parts[0]));
+    kw::Sums mean = {kw::reduce_parts<kParts>(parts[turn % kBoxes][0]) / n_cols, 0.0f};
+    if constexpr (N::kCenter) mean.sum = kw::reduce_parts<kParts>(parts[turn % kBoxes][1]) / n_cols;
+    flight.gradient(gx, slot, row, s, mean);
+    flight.start(streams, slot, row + ROWS * step);
+    s = next, next = later, slot = slot_next;
   }
 
   const long long part = blockIdx.x / CLUSTER;

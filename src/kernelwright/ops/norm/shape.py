@@ -143,6 +143,8 @@ class BackwardCall(Call):
 
 REGISTERS = 64  # of a thread, for the elements of rows
 ITEMS = 32  # columns of a thread in a backward, each with its sums for gweight and gbias
+HELD = 16  # of them, up to which a block's threads keep their weights in registers
+CLUSTER_COLS = 1024  # columns of a row that each block of a cluster gets, at least
 THREADS = 512  # of a block; in a backward of a multiprocessor, at 128 registers each
 CLUSTER = 16  # blocks; more than 8 are not portable
 SYSTEM = 1024  # bytes of shared memory that each block costs beside its own
@@ -171,12 +173,16 @@ def block_forward(c: Call, config, blocks: int = 1) -> Shape | None:
     return _block(c.vectors, config["vectors"], REGISTERS // _words(c), blocks)
 
 
-def cluster_forward(c: Call, config) -> Shape | None:
-    """Of the config's blocks or, if the row needs it, more."""
+def cluster_forward(c: Call, config) -> tuple[Shape, int] | None:
+    """Of the config's blocks or, if the row needs it, more. With how many rows at once: the
+    config's, as far as a thread's registers reach."""
     blocks = config["blocks"]
     while blocks < CLUSTER and block_forward(c, config, blocks) is None:
         blocks *= 2
-    return block_forward(c, config, blocks)
+    shape = block_forward(c, config, blocks)
+    if shape is None:
+        return None
+    return shape, max(1, min(config["rows"], REGISTERS // (shape.vectors * _words(c))))
 
 
 def _lanes(c: Call) -> Shape:
@@ -197,14 +203,18 @@ def _block(n: int, vectors: int, most: int, blocks: int) -> Shape | None:
 
 
 def clusters_of(gpu, blocks: int) -> int:
-    """Clusters that run at once, a block on each multiprocessor. A cluster stays inside one of
-    eight groups, of 16 or 18 multiprocessors on an H200; where a group ends some may stay idle."""
-    return gpu.sms // 2 if blocks == 2 else max(1, 8 * (gpu.sms // 8 // blocks))
+    """Clusters that run at once, a block on each multiprocessor; with n blocks on each, n times as
+    many, or a few more.
+
+    A cluster stays inside a group of multiprocessors. cuOccupancyMaxActiveClusters says 66, 30, 15
+    and 7 clusters of 2, 4, 8 and 16 on the 132 of an H200: as if seven groups had 16 or 18 of
+    them, and one 10. One cluster more than run at once makes all wait for a second wave."""
+    return gpu.sms // 2 if blocks == 2 else gpu.sms // 18 * (16 // blocks) + 8 // blocks
 
 
 class Walk(NamedTuple):
-    """How a backward walks over the rows: `rows` at once by teams of `shape`, in blocks of
-    `threads`, of which `blocks` stand on a multiprocessor with `shared` bytes each."""
+    """How a backward walks over the rows: `rows` in shared memory by teams of `shape`, in blocks
+    of `threads`, of which `blocks` stand on a multiprocessor with `shared` bytes each."""
 
     shape: Shape
     rows: int
@@ -237,14 +247,15 @@ def cluster_walk(gpu, c: BackwardCall, config) -> Walk | None:
 
 
 def _walk(gpu, c, config, shape, threads, blocks) -> Walk | None:
-    """With the config's rows at once, or the power of two that shared memory holds."""
-    weights = 4 * shape.vectors * shape.threads * c.width
-    slots = shape.vectors * threads * c.width * c.itemsize * (3 if c.add else 2)
-    sums = 16 * shape.blocks * threads // 32  # of each row, of two turns
-    room = (gpu.shared_per_block + SYSTEM) // blocks - SYSTEM - 256 - weights
-    rows = config["rows"]
-    while rows and rows * (slots + sums) > room:
-        rows //= 2
-    if not rows:
+    """With the config's rows, or as many as shared memory holds."""
+    warps, items = threads // 32, shape.vectors * c.width
+    held = shape.threads == threads and items <= HELD
+    weights = 0 if held else 4 * shape.threads * items
+    row = threads * items * c.itemsize * (3 if c.add else 2)
+    # sums of each row: of two turns; of a cluster of four, in which rows follow each other
+    sums, boxes = (0, 32 * shape.blocks * warps) if shape.blocks > 1 else (16 * warps, 0)
+    room = (gpu.shared_per_block + SYSTEM) // blocks - SYSTEM - 256 - weights - boxes
+    rows = min(config["rows"], room // (row + sums))
+    if rows < 1:
         return _walk(gpu, c, config, shape, threads, blocks // 2) if blocks > 1 else None
-    return Walk(shape, rows, threads, blocks, rows * slots + weights)
+    return Walk(shape, rows, threads, blocks, rows * row + weights)
