@@ -1,12 +1,24 @@
-"""The emulator's checks: each planted fault found by its check, with lines and threads, and silence
-where nothing is wrong."""
+"""The emulator's checks: each planted fault found by its check, with lines and threads; silence
+where nothing is wrong; `verify --check`; and barriers deleted from shipped rungs."""
+
+import json
+import re
+from pathlib import Path
 
 import pytest
 
+from kernelwright import cli
+from kernelwright.dispatch import ladder
 from kernelwright.toolchain import emulator
+from kernelwright.toolchain.emulator.checks import CHECKS
+from kernelwright.workbench import mutate, records, show_watching, watching
+from kernelwright.workbench.verify import here
 from wrong.planted import PLANTED
 
+ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
+cpu = pytest.mark.skipif(here() == "cuda", reason="compute-sanitizer answers on a GPU")
+KNOWN = {p.kernel: p for p in PLANTED}
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda p: p.kernel)
@@ -20,3 +32,162 @@ def test_a_planted_fault_is_named_with_its_lines_and_threads(planted, seed):
     told = [f for f in found if f.check == planted.check and set(f.lines) == lines]
     assert told, found
     assert any(planted.says in f.text for f in told), told
+
+
+def test_every_check_has_a_fault_to_find():
+    assert {p.check for p in PLANTED} - {""} == set(CHECKS)
+
+
+def test_both_threads_of_a_race_are_named():
+    (finding,) = KNOWN["written_twice"].found()
+    text = (
+        r"races.cu:27: thread (\d+) of block 0 writes bytes \d+ to \d+ of s, "
+        r"written by thread (\d+) of block 0 at races.cu:27 with no barrier in between"
+    )
+    one, other = map(int, re.fullmatch(text, finding.text).groups())
+    assert one // 32 + one % 32 == other // 32 + other % 32 and one != other
+    assert finding.threads == (f"thread {one} of block 0", f"thread {other} of block 0")
+
+
+@pytest.mark.parametrize("kernel", ["read_before_written", "lockstep", "shared_never_written"])
+def test_a_seed_reproduces_its_findings_and_another_sees_other_threads(kernel):
+    planted = KNOWN[kernel]
+    assert planted.found(7) == planted.found(7)
+    assert {planted.found(seed)[0].threads for seed in range(1, 6)} > {planted.found(1)[0].threads}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_check_alone_finds_only_what_is_its_own(check):
+    for name in ("read_before_written", "reads_one_more", "shared_never_written"):
+        found = KNOWN[name].found(checks=(check,))
+        assert {f.check for f in found} <= {check}
+        assert bool(found) or KNOWN[name].check != check
+
+
+# ---- the command
+
+
+def run(capfd, *arguments):
+    with pytest.raises(SystemExit) as e:
+        cli.main(["verify", *arguments])
+    return e.value.code, *capfd.readouterr()
+
+
+@cpu
+def test_verify_with_a_check_is_silent_about_a_right_rung(capfd):
+    code, out, _ = run(capfd, "sum.cuda_last_block", "sum.triton_block", "--check", "all")
+    assert code == 0
+    line, other, total = out.strip().splitlines()
+    assert re.match(r"silent +sum.cuda_last_block +\d+ calls, \d+ schedules under", line)
+    assert re.match(r"unwatched +sum.triton_block +triton: on a GPU", other)
+    assert re.match(r"2 rungs: 0 with findings, 1 silent, 1 unwatched", total)
+
+
+@cpu
+def test_clusters_are_not_watched_here_and_say_so(capfd):
+    code, out, _ = run(capfd, "softmax.cuda_cluster", "--check", "races")
+    assert code == 3
+    assert "unwatched" in out and "needs thread-block clusters: on a GPU" in out
+
+
+@cpu
+def test_a_seed_runs_one_schedule_and_json_has_every_row(capfd):
+    code, out, _ = run(
+        capfd, "sum.cuda_strided", "--check", "races,init", "--check", "bounds", "--seed", "5",
+        "--json",
+    )  # fmt: skip
+    document = json.loads(out)
+    assert (code, document["ok"], document["seeds"]) == (0, True, [5])
+    assert [r["check"] for r in document["rows"]] == ["races", "bounds", "init"]
+    assert all(r["schedules"] == r["calls"] > 0 for r in document["rows"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--check", "rac"), "--check rac: there are races, bounds, init, divergence and all"),
+        (("--seed", "3"), "--seed: of the schedules of --check"),
+        (("--check", "init", "--seed", "0"), "--seed 0: is not within"),
+    ],
+)
+def test_what_cannot_be_asked(capfd, arguments, says):
+    code, _, err = run(capfd, "sum", *arguments)
+    assert code == 2
+    assert says in err
+
+
+@cpu
+def test_a_rung_with_a_fault_is_found_recorded_and_shown(monkeypatch, tmp_path, capfd):
+    """sum.cuda_last_warp as the tutorials wrote it: without its first __syncwarp."""
+    lad = ladder("sum")
+    rung = lad.rung("cuda_last_warp")
+    source = lad.folder / "cuda_last_warp.cu"
+    barrier = mutate.barriers(source)[0]
+    real = watching.call_of
+
+    def faulty(*args):
+        call = real(*args)
+        return call if isinstance(call, str) else mutate.swapped(call, source, copy)
+
+    copy = mutate.mutated(source, barrier)
+    monkeypatch.setattr(watching, "call_of", faulty)
+    (row,) = watching.watch_rung(lad, rung, ("races",), (3,))
+    assert row.findings
+    place = r"cuda_last_warp.cu:(?:16|18), called from cuda_last_warp.cu:\d+"
+    memory = r"bytes \d+ to \d+ of dynamic shared memory"
+    assert re.match(
+        rf"[^ ]+, seed 3: {place}: thread \d+ of block 0 (reads|writes) {memory}, "
+        rf"(read|written) by thread \d+ of block 0 at {place} with no __syncwarp in between",
+        row.findings[0],
+    )
+    shown = show_watching.watched([row])
+    assert "found" in shown and row.findings[0].split(":")[0] in shown
+    result = watching.Checked((row,))
+    assert result.exit_code == 1
+    (record,) = result.records("cpu", "run")
+    assert (record.case, record.outcome) == ("check:races", "wrong")
+    assert f"calls under {watching.UNDER}, " in record.why
+    records.save([record], {"run": "run", "machine": "cpu"}, tmp_path)
+
+
+# ---- barriers deleted
+
+
+def test_every_barrier_of_a_file_is_seen_and_comments_are_not():
+    include = ROOT / "src" / "kernelwright" / "include" / "kw"
+    texts = [b.text for b in mutate.barriers(include / "arrive.cuh")]
+    assert [t.split(";")[0] for t in texts] == [
+        "fence()",
+        "if (last) fence()",
+        "return __syncthreads_or(last)",
+    ]
+    assert len(mutate.barriers(include / "reduce.cuh")) == 2
+
+
+def test_a_vote_keeps_its_predicate():
+    barrier = mutate.barriers(ROOT / "src/kernelwright/include/kw/arrive.cuh")[2]
+    assert "  return (last);\n" in barrier.deleted()
+
+
+SAMPLE = ("sum.cuda_last_warp", "sum.cuda_last_block", "softmax.cuda_block")
+
+
+@cpu
+def test_deletions_are_noticed_as_the_page_says():
+    page = (ROOT / "docs" / "mutations.md").read_text()
+    assert "a gap in the checks" not in page
+    mutants = [mutate.mutate(*at, calls) for at, calls in mutate.calls_by_barrier(SAMPLE).items()]
+    assert len(mutants) >= 10
+    for m in mutants:
+        source = f"| {m.source.parent.name}/{m.source.name} |"
+        code = f"{m.barrier.path.name}:{m.barrier.line} `"
+        (row,) = [r for r in page.splitlines() if r.startswith(source) and code in r]
+        said = ", ".join(m.by) if m.by else m.why
+        assert f"| {said} |" in row, (row, m)
+
+
+@cpu
+def test_a_deletion_that_nothing_notices_fails(monkeypatch, capfd):
+    monkeypatch.setattr(mutate, "REDUNDANT", {})
+    assert mutate.main(["sum.cuda_shuffle"]) == 1
+    assert "1 noticed" in capfd.readouterr().out

@@ -72,7 +72,18 @@ def ints(n: int) -> torch.Tensor:
     return torch.zeros(n, dtype=torch.int32)
 
 
+def right(kernel: str, *args, grid: int = 1, block: int = 64, fresh=("y",)) -> Planted:
+    return Planted("right", kernel, args, "", (), "", grid, block, fresh=fresh)
+
+
 PLANTED = (
+    right("counted_with_fences", f(3), f(3), ints(1), f(1), grid=3),
+    right("chain", f(3), ints(3), f(3), f(1), grid=3),
+    right("warp_to_warp", f(1), f(1)),
+    right("two_halves", f(32), f(32), block=32),
+    right("histogram", ints(64), ints(4)),
+    right("bytes", ints(16).view(torch.uint8), ints(16).view(torch.uint8)),
+    right("copies_bytes", ints(16).view(torch.uint8), ints(16).view(torch.uint8)),
     Planted("races", "read_before_written", (f(64), f(64)), "races",
             ("y[i] = s[63 - i]", "s[i] = x[i]"), "no barrier in between"),
     Planted("races", "written_before_read", (f(64), f(64)), "races",

@@ -17,7 +17,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,38 @@ BARRIER = re.compile(
 )
 CALLS = 6  # that run without a barrier: those with most blocks, of different kernels
 
-#: What may be deleted without harm: (source, file of the barrier, text of its line): the reason.
-REDUNDANT: dict[tuple[str, str, str], str] = {}
+HEAD = """\
+# Barriers deleted
+
+Written by `python -m kernelwright.workbench.mutate --write docs/mutations.md`: every barrier and
+fence that the kernels of a CUDA rung come to is deleted in turn, in a copy, and the copy runs under
+all checks of [the emulator](emulator.md). Rungs of thread-block clusters are not among them: the
+emulator does not run them.
+"""
+
+#: Why a barrier that may be deleted without harm may: by `Barrier.key`, and by source.
+ONCE = "the kernel reduces once; this barrier keeps a second reduction apart from the first"
+REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
+    ("reduce.cuh", "__syncthreads();", 1): {
+        "sum/cuda_atomics.cu": ONCE,
+        "sum/cuda_rows.cu": ONCE,
+        "sum/cuda_shuffle.cu": ONCE,
+        "sum/cuda_two_pass.cu": ONCE,
+        "sum/cuda_vec16.cu": ONCE,
+        "sum/cuda_last_block.cu": "arrive_last's barrier stands between its two reductions",
+        "clip_grad_norm/cuda_list.cu": "arrive_last's barrier stands between its two reductions",
+    },
+    ("arrive.cuh", "return __syncthreads_or(last);", 1): {
+        "sum/cuda_atomics.cu": "thread 0 alone goes on, and it knows without the others",
+    },
+    (
+        "cuda_columns.cu",
+        "__syncthreads();  // a second call must not overtake readers of the first",
+        1,
+    ): {
+        "sum/cuda_columns.cu": "two more barriers stand between the two calls",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -46,21 +76,27 @@ class Barrier:
     """One barrier in the text of a source or header."""
 
     path: Path
+    file: str = field(repr=False)  # its text
     line: int  # from 1
-    start: int  # of the text
+    start: int  # in the text
     end: int
 
     @property
     def text(self) -> str:
-        return self.path.read_text().splitlines()[self.line - 1].strip()
+        return self.file.splitlines()[self.line - 1].strip()
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Its file, its line's text, and which of those of this text it is, from 1."""
+        lines = [t.strip() for t in self.file.splitlines()[: self.line]]
+        return self.path.name, self.text, lines.count(self.text)
 
     def deleted(self) -> str:
         """The file's text without it; a predicate that it would have counted stays."""
-        text = self.path.read_text()
-        call = text[self.start : self.end]
+        call = self.file[self.start : self.end]
         votes = re.match(r"__syncthreads_(?:or|and|count)", call)
         rest = call[votes.end() :] if votes else ";" if call.endswith(";") else "(void)0"
-        return text[: self.start] + rest + text[self.end :]
+        return self.file[: self.start] + rest + self.file[self.end :]
 
 
 @dataclass(frozen=True)
@@ -97,7 +133,7 @@ def barriers(path: Path) -> list[Barrier]:
             continue
         end = _closing(blank, blank.index("(", m.start())) + 1
         end += blank[end : end + 1] == ";"
-        found.append(Barrier(path, blank.count("\n", 0, m.start()) + 1, m.start(), end))
+        found.append(Barrier(path, text, blank.count("\n", 0, m.start()) + 1, m.start(), end))
     return found
 
 
@@ -130,10 +166,11 @@ def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], li
             emulator.ensure(kernel for call in some for kernel in _kernels(call))
         for call in some:
             met = call.met()
-            for source in {kernel.source for kernel in _kernels(call)}:
+            for source in {kernel.source.resolve() for kernel in _kernels(call)}:
+                here = [places for places in met if any(p == str(source) for p, _ in places)]
                 for path in files_of(source):
                     for barrier in known.setdefault(path, barriers(path)):
-                        if (str(path), barrier.line) in met:
+                        if any((str(path), barrier.line) in places for places in here):
                             found[source, barrier].append(call)
     return {key: calls[:CALLS] for key, calls in sorted(found.items(), key=_order)}
 
@@ -178,10 +215,10 @@ def mutate(
     """Delete one barrier, and see what notices."""
     by: list[str] = []
     says = ""
-    copied = _mutated(source, barrier)
+    copied = mutated(source, barrier)
     for call in calls:
         for seed in seeds:
-            got, found = _swapped(call, source, copied).watched(tuple(CHECKS), seed)
+            got, found = swapped(call, source, copied).watched(tuple(CHECKS), seed)
             noticed = list(dict.fromkeys(f.check for f in found))
             if got is not None and not noticed and not _same(call, got, seed):
                 noticed = ["value"]
@@ -189,17 +226,17 @@ def mutate(
             says = says or next((f.text.splitlines()[0] for f in found), "")
         if by:
             break
-    why = REDUNDANT.get((source.name, barrier.path.name, barrier.text), "")
-    return Mutant(source, barrier, tuple(by), says, why)
+    why = REDUNDANT.get(barrier.key, {}).get(_place(source), "")
+    return Mutant(source, barrier, tuple(by), says, "" if by else why)
 
 
-def _mutated(source: Path, barrier: Barrier) -> Path:
+def mutated(source: Path, barrier: Barrier) -> Path:
     """A copy of the source without the barrier, our headers beside it. Where it is follows from its
     content, so that a mutant that is run again is built already."""
     texts = {source.name: source.read_text()}
     for path in files_of(source)[1:]:
         texts[str(path.relative_to(nvrtc.INCLUDE))] = path.read_text()
-    own = barrier.path == source.resolve()
+    own = barrier.path == source
     texts[source.name if own else str(barrier.path.relative_to(nvrtc.INCLUDE))] = barrier.deleted()
     folder = cache.path("mutant", cache.key(t for pair in sorted(texts.items()) for t in pair))
     for name, text in texts.items():
@@ -208,12 +245,12 @@ def _mutated(source: Path, barrier: Barrier) -> Path:
     return folder / source.name
 
 
-def _swapped(call: Call, source: Path, copied: Path) -> Call:
+def swapped(call: Call, source: Path, copied: Path) -> Call:
     """A call of the mutated source's kernels."""
 
     def of_mutant(step: Launch) -> Launch:
         kernel = step.kernel
-        if not isinstance(kernel, CudaKernel) or kernel.source.resolve() != source.resolve():
+        if not isinstance(kernel, CudaKernel) or kernel.source != source:
             return step
         return replace(step, kernel=replace(kernel, source=copied))
 
@@ -250,7 +287,7 @@ def _all(names: Iterable[str]) -> Iterator[Mutant]:
 
 def line_of(m: Mutant) -> str:
     """One mutant on one line."""
-    where = f"{m.source.parent.name}/{m.source.name}, {m.barrier.path.name}:{m.barrier.line}"
+    where = f"{_place(m.source)}, {m.barrier.path.name}:{m.barrier.line}"
     noticed = ", ".join(m.by) if m.by else f"REDUNDANT: {m.why}" if m.why else "NOT NOTICED"
     return f"{where}: {m.barrier.text}: {noticed}: {m.says}"
 
@@ -271,11 +308,8 @@ def summary(mutants: Sequence[Mutant]) -> str:
 def page(mutants: Sequence[Mutant]) -> str:
     """The outcome as Markdown: what was noticed by source, what was not with its reason."""
     lines = [
-        "# Barriers deleted",
-        "",
-        "Written by `python -m kernelwright.workbench.mutate --write docs/mutations.md`: every",
-        "barrier and fence that the kernels of a CUDA rung come to is deleted in turn, in a copy,",
-        f"and the copy runs under all checks. {summary(mutants)}.",
+        HEAD,
+        f"{summary(mutants)}.",
         "",
         "| source | barrier | noticed by | first finding |",
         "| --- | --- | --- | --- |",
@@ -283,7 +317,7 @@ def page(mutants: Sequence[Mutant]) -> str:
     for m in mutants:
         if m.by:
             lines.append(f"| {_cells(m)} | {', '.join(m.by)} | {_cell(m.says)} |")
-    lines += ["", "## Not noticed", "", "| source | barrier | why |", "| --- | --- | --- |"]
+    lines += ["", "## Redundant", "", "| source | barrier | why |", "| --- | --- | --- |"]
     for m in mutants:
         if not m.by:
             lines.append(f"| {_cells(m)} | {_cell(m.why) or '**a gap in the checks**'} |")
@@ -293,7 +327,11 @@ def page(mutants: Sequence[Mutant]) -> str:
 def _cells(m: Mutant) -> str:
     place = f"{m.barrier.path.name}:{m.barrier.line}"
     code = m.barrier.text.partition("//")[0].strip()
-    return f"{m.source.parent.name}/{m.source.name} | {place} `{_cell(code)}`"
+    return f"{_place(m.source)} | {place} `{_cell(code)}`"
+
+
+def _place(source: Path) -> str:
+    return f"{source.parent.name}/{source.name}"
 
 
 def _cell(text: str) -> str:

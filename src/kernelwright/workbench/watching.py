@@ -186,8 +186,8 @@ class Call:
         found, under one schedule. Every tensor of the call stands between red zones."""
         return self._run(Watch(checks, seed))
 
-    def met(self) -> set[tuple[str, int]]:
-        """(file, line) of the barriers and fences that it comes to."""
+    def met(self) -> set[frozenset[tuple[str, int]]]:
+        """The (file, line)s of each barrier and fence that it comes to: as `Watch.met`."""
         watch = Watch((), SEEDS[0])
         self._run(watch)
         return watch.met()

@@ -81,13 +81,13 @@ class Watch:
             found += complaint(stopped, found)
         return stopped is None, result, found
 
-    def met(self) -> set[tuple[str, int]]:
-        """(file, line) of the barriers and fences that the last call came to, and of what they were
-        inlined into."""
+    def met(self) -> set[frozenset[tuple[str, int]]]:
+        """The (file, line)s of each barrier and fence that the last call came to: its own, and what
+        it was inlined into."""
         count = c_size_t()
         raw = _library().kw_checks_met(byref(count))
         frames = (messages.frames_of(raw[i]) for i in range(count.value))
-        return {(path, line) for found in frames for _, path, line in found}
+        return {frozenset((path, line) for _, path, line in found) for found in frames}
 
     def _found(self) -> list[Finding]:
         count = c_size_t()
