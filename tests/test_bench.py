@@ -614,6 +614,19 @@ def test_a_large_result_of_another_shape_or_number(large):
 # host, tune, env
 
 
+@pytest.mark.parametrize(
+    "name", ["rms_norm", "layer_norm", "add_rms_norm", "cross_entropy", "embedding", "rope"]
+)
+def test_host_cost_of_what_its_public_function_takes_otherwise(name):
+    """And gradients only of arguments that have one, of all results that have one."""
+    lad = ladder(name)
+    first = next(c for c in lad.operator.cases if 0 < c.numel < 2**12 and c.dtype == torch.float32)
+    found = host.host_records(lad, first, CPU, "run")
+    assert {r.rung for r in found} == {
+        "host:kw", "host:kw+backward", "host:torch", "host:torch+backward",
+    }  # fmt: skip
+
+
 def test_host_cost_is_of_public_functions_of_the_same_arguments():
     lad = ladder("softmax")
     found = host.host_records(lad, case((4, 8), torch.float32, dim=-1), CPU, "run")

@@ -210,6 +210,9 @@ class Ladder:
             decides. "native" is tried last without being named.
         bucket: `bucket(**specs)`: the key of a call in the tuned table.
         peers: "peers:PEERS" in the subject's package: other libraries' functions, for timing.
+        public: where the public function's arguments are not the operator's: `public(**args)` gives
+            what to call it with, by position and by name. torch.nn.functional's function of the
+            ladder's name, where there is one, takes the same.
     """
 
     operator: Operator
@@ -218,6 +221,7 @@ class Ladder:
     order: Callable[..., tuple[str, ...]]
     bucket: Callable[..., str]
     peers: str | None = None
+    public: Callable[..., tuple[tuple, dict[str, Any]]] | None = None
 
     def __post_init__(self):
         names = [r.name for r in self.rungs]

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 import kernelwright
 from kernelwright.contract import Case, Ladder
@@ -21,27 +22,25 @@ from kernelwright.dispatch import entry_of, ladders
 from kernelwright.machine import clock, slug
 
 from .records import Record
-from .trial import map_tensors
 
 
 def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> list[Record]:
     """Host microseconds of a forward operator's public function and of PyTorch's own.
 
-    Empty where the public function takes other arguments than the operator (rms_norm's shape).
+    Empty where the public function takes other arguments than the operator and nobody says which.
     """
     operator = ladder.operator
     made = operator.inputs(case, device.type)
     args = {a.name: made.get(a.name, a.default) for a in operator.args}
-    public = _public(ladder, args)
-    if public is None:
-        return []
-    functions = {"kw": public, "torch": _positional(entry_of(ladder, ladder.rung("native")))}
-    backward = any(x.name == f"{operator.name}.backward" for x in ladders())
+    functions = _functions(ladder, args)
+    backward = next((x for x in ladders() if x.name == f"{operator.name}.backward"), None)
     calls: dict[str, Callable[[], Any]] = {}
     for name, function in functions.items():
         calls[f"host:{name}"] = function(args)
         if backward and not operator.mutated:
-            calls[f"host:{name}+backward"] = _with_gradient(function, args)
+            calls[f"host:{name}+backward"] = _with_gradient(function, args, ladder, backward)
+    if not calls:
+        return []
     for call in calls.values():
         for _ in range(3):
             call()
@@ -53,33 +52,60 @@ def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> 
     ]
 
 
-def _public(ladder: Ladder, args: dict[str, Any]) -> Callable | None:
-    """Makes calls of the public function from an operator's arguments: the first tensor by
-    position, the rest by name. None where the names are not the public ones."""
-    function = getattr(kernelwright, ladder.name, None)
-    if function is None:
-        return None
-    known = inspect.signature(function).parameters
+def _functions(ladder: Ladder, args: dict[str, Any]) -> dict[str, Callable]:
+    """What makes calls from an operator's arguments: of its public function, "kw", and of
+    PyTorch's, "torch", which is the rung `native` where torch has none of that name."""
+    ours = getattr(kernelwright, ladder.name, None)
+    native = entry_of(ladder, ladder.rung("native"))
+    if ours is None:
+        return {}
+    if ladder.public is not None:
+        theirs = getattr(F, ladder.name, None)
+        return {
+            "kw": partial(_arranged, ours, ladder.public),
+            "torch": partial(_arranged, theirs, ladder.public) if theirs else _positional(native),
+        }
+    known = inspect.signature(ours).parameters
     _, *rest = args
     needed = [n for n, p in known.items() if p.default is p.empty]
     if any(n not in known for n in rest) or any(n not in rest for n in needed[1:]):
-        return None
+        return {}
+    return {"kw": partial(_named, ours), "torch": _positional(native)}
 
-    def bound(a):
-        first, *values = a.values()
-        return partial(function, first, **dict(zip(rest, values, strict=True)))
 
-    return bound
+def _arranged(function: Callable, public: Callable, args: dict[str, Any]) -> Callable[[], Any]:
+    positional, named = public(**args)
+    return partial(function, *positional, **named)
+
+
+def _named(function: Callable, args: dict[str, Any]) -> Callable[[], Any]:
+    """The first tensor by position, the rest by name."""
+    (_, first), *rest = args.items()
+    return partial(function, first, **dict(rest))
 
 
 def _positional(function: Callable) -> Callable:
     return lambda args: partial(function, *args.values())
 
 
-def _with_gradient(function: Callable, args: dict[str, Any]) -> Callable[[], Any]:
-    """Forward and backward, on leaves of their own."""
-    leaves = map_tensors(args, lambda t: t.clone().requires_grad_(t.is_floating_point()))
-    inputs = [a for a in leaves.values() if isinstance(a, torch.Tensor) and a.requires_grad]
+def _with_gradient(
+    function: Callable, args: dict[str, Any], ladder: Ladder, backward: Ladder
+) -> Callable[[], Any]:
+    """Forward and backward, on leaves of their own: from the results whose gradients the backward
+    takes, which come first, to the arguments whose gradients it gives."""
+    taken = {a.name for a in backward.operator.args}
+    count = sum(f"g{r}" in taken for r in ladder.operator.results)
+    wanted = {n[1:] for n in backward.operator.results}
+    leaves = {
+        n: v.clone().requires_grad_() if n in wanted and isinstance(v, torch.Tensor) else v
+        for n, v in args.items()
+    }
+    inputs = [v for n, v in leaves.items() if n in wanted and isinstance(v, torch.Tensor)]
     forward = function(leaves)
-    gradient = torch.ones_like(forward())
-    return lambda: torch.autograd.grad(forward(), inputs, gradient)
+
+    def results() -> list[torch.Tensor]:
+        out = forward()
+        return list(out[:count]) if isinstance(out, tuple) else [out]
+
+    gradients = [torch.ones_like(t) for t in results()]
+    return lambda: torch.autograd.grad(results(), inputs, gradients)

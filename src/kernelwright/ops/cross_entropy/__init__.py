@@ -71,14 +71,15 @@ def _online(side: str, idea: str, configs) -> Rung:
     return _cuda("online", side, idea, choose.fits, configs)
 
 
-def _ladder(operator, rungs, order) -> Ladder:
-    return Ladder(operator, rungs, __name__, order, choose.bucket, "peers:PEERS")
+def _ladder(operator, rungs, order, public=None) -> Ladder:
+    return Ladder(operator, rungs, __name__, order, choose.bucket, "peers:PEERS", public)
 
 
 LADDER = _ladder(
     spec.FORWARD,
     _rungs("", _online("", "a block a row, 16-byte loads, exp2", choose.ONLINE_CONFIGS)),
     choose.order,
+    spec.public,
 )
 LADDER_BACKWARD = _ladder(
     spec.BACKWARD,
@@ -89,7 +90,7 @@ LADDER_BACKWARD = _ladder(
     choose.order,
 )
 LADDER_WITH_GRAD = _ladder(
-    spec.WITH_GRAD, _rungs("_with_grad", *_held("_with_grad")), choose.order_with_grad
+    spec.WITH_GRAD, _rungs("_with_grad", *_held("_with_grad")), choose.order_with_grad, spec.public
 )
 LADDER_WITH_GRAD_IN_PLACE = _ladder(
     spec.WITH_GRAD_IN_PLACE,

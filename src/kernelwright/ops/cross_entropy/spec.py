@@ -196,6 +196,12 @@ def with_grad_in_place_outputs(x, **others):
     return (TensorSpec.contiguous(x.shape[:-1], wide),)
 
 
+def public(x, target, weight, ignore_index, reduction, label_smoothing, **others):
+    """What the public functions take of a call without z-loss and softcap, and PyTorch's too."""
+    options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    return (x, target, weight), {"reduction": reduction, **options}
+
+
 def cost(x, target, weight, **others):
     w = 0 if weight is None else weight.nbytes
     rows = 4 * target.numel()

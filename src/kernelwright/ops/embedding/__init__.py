@@ -92,7 +92,9 @@ RUNGS_BACKWARD = (
         sources=("cuda_order.cu", "cuda_sorted.cu"),
     ),
 )
-LADDER = Ladder(spec.FORWARD, RUNGS, __name__, choose.order, choose.bucket, "peers:PEERS")
+LADDER = Ladder(
+    spec.FORWARD, RUNGS, __name__, choose.order, choose.bucket, "peers:PEERS", spec.public
+)
 LADDER_BACKWARD = Ladder(
     spec.BACKWARD,
     RUNGS_BACKWARD,

@@ -123,6 +123,10 @@ def backward_outputs(gy, indices, num_weights, padding_idx):
     return (TensorSpec.contiguous((num_weights, gy.shape[-1]), gy.dtype),)
 
 
+def public(weight, indices, num_weights, padding_idx):
+    return (indices, weight), {"padding_idx": padding_idx if padding_idx >= 0 else None}
+
+
 def cost(weight, indices, num_weights, padding_idx):
     """The rows that are written, once, and those that are looked up, once each: how many differ
     depends on the data, so as many as N draws out of V give on average. What is read again out

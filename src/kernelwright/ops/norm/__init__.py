@@ -70,7 +70,7 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
 
 def _ladders(forward: Operator, backward: Operator) -> tuple[Ladder, Ladder]:
     name = forward.name
-    rest = __name__, choose.order, choose.bucket, "peers:PEERS"
+    rest = __name__, choose.order, choose.bucket, "peers:PEERS", spec.public
     rest_backward = __name__, choose.order_backward, choose.bucket, "peers:PEERS"
     return (
         Ladder(forward, _rungs(name, ""), *rest),

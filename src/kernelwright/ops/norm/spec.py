@@ -96,6 +96,15 @@ def backward_outputs(x, weight, **others):
     )
 
 
+def public(x, weight, eps, residual=None, bias=None, offset=0.0):
+    """What the public functions take of a call without offset, and PyTorch's too."""
+    first = (x,) if residual is None else (x, residual)
+    return (*first, x.shape[-1:], weight), {"eps": eps} if bias is None else {
+        "bias": bias,
+        "eps": eps,
+    }
+
+
 def cost(x, residual=None, weight=None, bias=None, **others):
     rows = [t.nbytes for t in (x, residual) if t is not None]
     statistics = 4 * x.numel() // max(x.shape[-1], 1)
