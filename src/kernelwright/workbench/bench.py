@@ -25,6 +25,7 @@ longest row) is recorded with its message; a wrong one is recorded as wrong and 
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import secrets
@@ -213,6 +214,7 @@ class _Bench:
         with clock.session(self.device):
             native = entry_of(self.ladder, self.ladder.rung("native"))
             want = expected(operator, native, self.case, self.device.type)
+            self._give_back()
             self.specs, _ = normalise(operator.layout, specs_of(want.args))
             self.cost = operator.cost(**self.specs)
             self.set_bytes = set_bytes(operator, want.args)
@@ -220,6 +222,7 @@ class _Bench:
             sets = sets_of(operator, self.case, self.device, want)
             for rung in self.ladder.rungs:
                 record, call = self._rung(rung, want)
+                self._give_back()
                 if record:
                     made[rung.name] = record
                 if call:
@@ -228,12 +231,14 @@ class _Bench:
             for peer in self._peers(peers):
                 name = f"peer:{peer.name}"
                 made[name], calls = self._peer(peer, want, sets)
+                self._give_back()
                 candidates += [self._candidate(name, calls)] if calls else []
             for guest in guests:
                 made[guest.name], track = self._guest(guest, want, sets)
                 if track:
                     candidates.append(clock.Candidate(guest.name, (), self.cost.bytes, track=track))
             del want
+            self._give_back()
             calls = [partial(native, *args.values()) for args in sets]
             made["control"] = self._record("control", "pass")
             candidates.append(clock.Candidate("control", calls, self.cost.bytes))
@@ -244,6 +249,13 @@ class _Bench:
             del sets, candidates, calls
         self._note(measured)
         yield from self._finished(made, measured.times, roofs_of)
+
+    def _give_back(self) -> None:
+        """Free memory back to the driver: a large case's references leave the allocator holes that
+        a graph, whose memory is its own, cannot take."""
+        if self.device.type == "cuda":
+            gc.collect()  # autograd graphs of peers hold memory in cycles
+            torch.cuda.empty_cache()
 
     def _candidate(self, name: str, calls: list[Callable]) -> clock.Candidate:
         gpu = self.device.type == "cuda"

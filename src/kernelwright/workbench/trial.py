@@ -61,8 +61,8 @@ class Expected:
     def __init__(self, operator: Operator, native: Callable, case: Case, device: str):
         made = operator.inputs(case, device)
         self.args = {a.name: made.get(a.name, a.default) for a in operator.args}
-        theirs = map_tensors(self.args, copy_of)
         self.reference = _reference(operator, self.args)
+        theirs = map_tensors(self.args, copy_of)
         self.native = all_results(operator, theirs, native(*theirs.values()))
         self._make_noise = lambda: _noise(
             operator, native, self.args, 8 if case.numel < _CACHED else 2
