@@ -1,13 +1,15 @@
-"""dropout with a seed: the mask is a function of a tensor, computed twice and never stored."""
+"""dropout with a seed, whose mask is computed twice and never stored; with a mask of a bit an
+element, which is; and between a bias and a residual, in one pass."""
 
 from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Operator, Rung, arguments
 from kernelwright.dispatch import bind
 
-from . import choose, spec
+from . import choose, fused_spec, spec
+from .philox import pack
 
 
 def _rungs(backward: str = "") -> tuple[Rung, ...]:
@@ -27,6 +29,55 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
             supports=choose.fits,
             configs=choose.CONFIGS,
         ),
+        _vec16("", backward),
+    )
+
+
+def _vec16(kept: str, backward: str) -> Rung:
+    """`kept` is the suffix of the entry that writes a mask."""
+    return Rung(
+        "cuda_vec16",
+        "cuda",
+        f"cuda:vec16{kept}{backward}",
+        "eight neighbours a thread: two Philox calls under way with its loads",
+        supports=choose.fits_vec16,
+        configs=choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
+        heuristic=choose.choose_strips if backward else choose.choose_vec16,
+        sources=("cuda_vec16.cu",),
+    )
+
+
+def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
+    """The ladder of an operator whose PyTorch rungs are called `name`."""
+    return (
+        *(
+            Rung(way, "torch", f"torch_rungs:{way}_{name}{backward}", idea, serves=way == "native")
+            for way, idea in (
+                ("manual", "the formula, rounded once"),
+                ("native", "PyTorch's operators, and Philox in its integer operators"),
+            )
+            if name != "with_mask" or way == "native"
+        ),
+        Rung(
+            "triton_octets",
+            "triton",
+            f"triton_octets:plan{kept}{backward}",
+            "eight neighbours share an index, two Philox calls and a byte of mask",
+            supports=choose.fits_octets,
+            configs=choose.OCTETS_CONFIGS,
+        ),
+        _vec16(kept, backward),
+    )
+
+
+def _fused(forward: Operator, backward: Operator, name: str, kept: str):
+    rest = __name__, choose.order_octets, choose.bucket, "peers:PEERS"
+    # a batch in front would move every element to another place of the mask
+    return bind(
+        Ladder(forward, _fused_rungs(name, kept, ""), *rest),
+        Ladder(backward, _fused_rungs(name, "", "_backward"), *rest),
+        vmap="loop",
+        same_gradient={} if name == "with_mask" else {"residual": "y"},
     )
 
 
@@ -36,6 +87,21 @@ LADDER_BACKWARD = Ladder(
 )
 # a batch in front would move every element to another place of the mask
 _dropout = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_with_mask = _fused(
+    fused_spec.DROPOUT_WITH_MASK,
+    fused_spec.DROPOUT_WITH_MASK_BACKWARD,
+    "with_mask",
+    "_with_mask",
+)
+_bias_dropout_add = _fused(
+    fused_spec.BIAS_DROPOUT_ADD, fused_spec.BIAS_DROPOUT_ADD_BACKWARD, "bias_dropout_add", ""
+)
+_bias_dropout_add_with_mask = _fused(
+    fused_spec.BIAS_DROPOUT_ADD_WITH_MASK,
+    fused_spec.BIAS_DROPOUT_ADD_WITH_MASK_BACKWARD,
+    "bias_dropout_add_with_mask",
+    "_with_mask",
+)
 
 
 def dropout(
@@ -61,10 +127,97 @@ def dropout(
         ValueError: p is not a probability.
     """
     arguments.floating("input", input)
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"p: dropout probability has to be between 0 and 1, but got {p}")
+    _probability(p)
     if p == 0.0 or not training or input.numel() == 0:
         return input
-    seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=input.device)
-    output = _dropout(input, seed, p)
+    output = _dropout(input, _seed(input), p)
     return input.copy_(output) if inplace else output
+
+
+def dropout_with_mask(
+    input: torch.Tensor, p: float = 0.5, training: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """dropout, and the mask that it used, a bit an element; the backward reads it.
+
+    The elements that are dropped are those of `dropout` for the same state of PyTorch's generator.
+
+    Args:
+        input, p, training: as in `dropout`.
+
+    Returns:
+        (output, mask): a contiguous tensor of the input's shape, and int32 words of shape
+        (ceil(input.numel() / 32),), in which bit i % 32 of word i // 32 says whether element i, in
+        row-major order, is kept; the bits behind the last element are 0. Where nothing can be
+        zeroed, the input itself and a mask that says so.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: p is not a probability.
+    """
+    arguments.floating("input", input)
+    _probability(p)
+    if p == 0.0 or not training or input.numel() == 0:
+        return input, pack(torch.ones(input.shape, dtype=torch.bool, device=input.device))
+    return _with_mask(input, _seed(input), p)
+
+
+def bias_dropout_add(
+    input: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    *,
+    keep_mask: bool = False,
+) -> torch.Tensor:
+    """dropout(input + bias) + residual, in one pass: what follows a transformer's projections.
+
+    Sums are taken in float32 and rounded once. The seed is drawn as `dropout` draws it, so that
+    the same elements are dropped for the same state of PyTorch's generator.
+
+    Args:
+        input: any shape but 0-d. float32, float16 and bfloat16 have GPU rungs; other floating types
+            are served by PyTorch. Rows may be any stride apart.
+        bias: of shape (input.shape[-1],), or None for none.
+        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        p: probability of zeroing an element of input + bias, 0 to 1, in steps of 2**-24.
+        training: False drops nothing.
+        keep_mask: save a bit an element for the backward, which else draws the mask again.
+
+    Returns:
+        A contiguous tensor of the input's shape and the wider dtype.
+
+    Raises:
+        TypeError: an argument is not floating point.
+        ValueError: p is not a probability, or a shape does not agree.
+    """
+    arguments.floating("input", input)
+    arguments.floating("residual", residual)
+    _probability(p)
+    if residual.shape != input.shape:
+        raise ValueError(
+            f"residual: has shape {tuple(residual.shape)}, should be {tuple(input.shape)}"
+        )
+    if bias is not None:
+        arguments.floating("bias", bias)
+        if bias.shape != input.shape[-1:] or not input.ndim:
+            raise ValueError(
+                f"bias: has shape {tuple(bias.shape)}, should be {tuple(input.shape[-1:])}"
+            )
+    if residual.dtype != input.dtype:
+        wide = torch.promote_types(input.dtype, residual.dtype)
+        input, residual = input.to(wide), residual.to(wide)
+    if p == 0.0 or not training or input.numel() == 0:
+        return _bias_dropout_add(input, bias, residual, None, 0.0)
+    if keep_mask:
+        return _bias_dropout_add_with_mask(input, bias, residual, _seed(input), p)[0]
+    return _bias_dropout_add(input, bias, residual, _seed(input), p)
+
+
+def _probability(p: float) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"p: dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _seed(input: torch.Tensor) -> torch.Tensor:
+    return torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=input.device)

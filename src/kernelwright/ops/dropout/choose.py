@@ -5,11 +5,29 @@ from __future__ import annotations
 from kernelwright.contract.arithmetic import next_power_of_2
 from kernelwright.contract.inputs import FLOATS
 
+from .call import OCTET, Call
+
 # quads: Philox counters of a program, four elements each
 CONFIGS = (
     {"quads": 512, "num_warps": 4},
     {"quads": 256, "num_warps": 4},
     {"quads": 1024, "num_warps": 4},
+)
+# octets: eight neighbours each, of a program; rows, cols: its tile where a bias has a gradient
+OCTETS_CONFIGS = (
+    {"octets": 256, "num_warps": 4, "rows": 4, "cols": 512, "programs": 8},
+    {"octets": 128, "num_warps": 4, "rows": 2, "cols": 1024, "programs": 16},
+)
+# unroll: octets of a thread, all of them in flight
+VEC16_CONFIGS = (
+    {"block": 256, "unroll": 2, "stream": True},
+    {"block": 256, "unroll": 1, "stream": True},
+    {"block": 128, "unroll": 1, "stream": False},
+)
+# down * 32 threads a block, in a strip of 256 columns
+STRIPS_CONFIGS = tuple(
+    {**config, "down": 8, "blocks_per_sm": n}
+    for config, n in zip(VEC16_CONFIGS, (16, 8, 4), strict=True)
 )
 
 
@@ -22,8 +40,55 @@ def fits(gpu, **args):
     return None if dtype in FLOATS else f"{dtype} is not float32, float16 or bfloat16"
 
 
+def fits_octets(gpu, **args):
+    """What the kernels of the fused operators ask."""
+    for name in ("bias", "residual"):
+        t = args.get(name)
+        if t is not None and t.dtype != main(args).dtype:
+            return f"{name}: {t.dtype} is not {main(args).dtype}"
+    return fits(gpu, **args)
+
+
+def fits_vec16(gpu, **args):
+    c = Call(args)
+    cols = c.n if c.flat else c.cols
+    if cols % OCTET or cols // OCTET >= 2**31:
+        return f"a row of {cols} elements is no whole number, under 2**31, of {OCTET} elements"
+    if c.bias and c.main == "gy" and (c.cols % OCTET or c.cols >= 2**31):
+        return f"a row of {c.cols} elements is no whole number, under 2**28, of {OCTET} elements"
+    width = 16 // c.dtype.itemsize
+    for stride in () if c.flat else c.strides:
+        if stride % width:
+            return f"rows {stride} elements apart begin off a 16-byte boundary"
+    for name in ("x", "gy", "bias", "residual"):
+        t = args.get(name)
+        if t is not None and t.align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    return fits_octets(gpu, **args)
+
+
+def choose_vec16(gpu, **args):
+    """What outgrows the L2 streams, with two octets in flight; below, every SM needs work."""
+    return VEC16_CONFIGS[_size(gpu, args)]
+
+
+def choose_strips(gpu, **args):
+    return STRIPS_CONFIGS[_size(gpu, args)]
+
+
+def _size(gpu, args):
+    t = main(args)
+    if 2 * t.nbytes <= gpu.l2_bytes:
+        return 2
+    return 0 if t.itemsize == 2 else 1  # an octet of float32 is two vectors
+
+
 def order(gpu, **args):
     return ("triton_philox",)
+
+
+def order_octets(gpu, **args):
+    return ("cuda_vec16", "triton_octets")
 
 
 def bucket(**args):

@@ -1,0 +1,50 @@
+"""Factors of dropout in a tile of rows and columns: element i takes word i % 4 of counter i // 4.
+
+DRAW says where they come from: 0, nowhere (1 for all), 1, a seed, 2, the bits of a stored mask.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def keeps(words, p):
+    """Integers of 24 bits are compared; p is float64: 1 - p would lose its digits near 1."""
+    return ((words >> 8) & 0xFFFFFF) >= tl.ceil(p * 16777216.0).to(tl.int32)
+
+
+@triton.jit
+def scaled(keep, p):
+    """What elements are multiplied with: times 0, not replaced by 0, so that a NaN stays one."""
+    return tl.where(keep, tl.div_rn(1.0, (1.0 - p).to(tl.float32)), 0.0)
+
+
+@triton.jit
+def mask_bits(mask_ptr, i, inside):
+    """Bit i % 32 of word i // 32, for each element."""
+    return (tl.load(mask_ptr + (i >> 5), mask=inside, other=0) >> (i & 31).to(tl.int32)) & 1
+
+
+@triton.jit
+def tile_factors(
+    seed_ptr, mask_ptr, p, row, first, n_cols, inside,
+    DRAW: tl.constexpr, WHOLE: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """Factors of rows `row` (ROWS, 1) and the COLS columns from `first` on. WHOLE: 4 divides the
+    columns of a row, so that a Philox call serves four of them; else one serves each."""
+    if DRAW == 1:
+        seed = tl.load(seed_ptr)
+        if WHOLE:
+            quad = (row * n_cols + first) // 4 + tl.arange(0, COLS // 4)[None, :]
+            r0, r1, r2, r3 = tl.randint4x(seed, quad)
+            word = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
+        else:
+            i = row * n_cols + first + tl.arange(0, COLS)[None, :]
+            r0, r1, r2, r3 = tl.randint4x(seed, i // 4)
+            low = tl.where(i % 4 == 0, r0, r1)
+            word = tl.where(i % 4 < 2, low, tl.where(i % 4 == 2, r2, r3))
+        factors = scaled(keeps(word.to(tl.int32, bitcast=True), p), p)
+    else:
+        i = row * n_cols + first + tl.arange(0, COLS)[None, :]
+        factors = scaled(mask_bits(mask_ptr, i, inside) != 0, p)
+    return factors

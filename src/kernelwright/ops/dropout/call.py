@@ -1,0 +1,50 @@
+"""A call of any of the dropouts as kernels see it: what plans and `choose` share.
+
+Kernels take one list of pointers; where an argument is absent the main tensor stands in its place,
+and a flag says that nobody reads it.
+"""
+
+from __future__ import annotations
+
+from kernelwright.contract import rows_view
+from kernelwright.contract.arithmetic import cdiv
+
+OCTET = 8  # neighbours that share two Philox calls and a byte of mask
+
+
+class Call:
+    """dropout(x + bias) + residual, or its backward over gy, from the arguments' specs."""
+
+    def __init__(self, args):
+        self.args = args
+        self.main = "x" if "x" in args else "gy"
+        main = args[self.main]
+        self.dtype, self.n = main.dtype, main.numel()
+        self.rows, self.cols, _ = rows_view(main.shape, main.strides)
+        self.bias, self.add = self.has("bias"), self.has("residual")
+        self.draw = 1 if self.has("seed") else 2 if self.has("mask") else 0  # kw::Draw's values
+        streams = [main, *([args["residual"]] if self.add else [])]
+        self.strides = [rows_view(t.shape, t.strides)[2] for t in streams]
+        self.dense = all(s == self.cols for s in self.strides)
+
+    def has(self, name) -> bool:
+        return self.args.get(name) is not None
+
+    @property
+    def flat(self) -> bool:
+        """One row will do: nothing repeats from row to row."""
+        return self.dense and (not self.bias or self.main == "gy")
+
+    def pointer(self, name) -> str:
+        return name if self.has(name) else self.main
+
+    @property
+    def residual_stride(self) -> int:
+        return self.strides[-1]
+
+
+def shares(rows: int, strips: int, blocks: int) -> tuple[int, int]:
+    """(parts, rows of a part) where `strips` strips of columns and some `blocks` blocks in all
+    share the rows evenly."""
+    share = cdiv(rows, max(1, blocks // strips))
+    return cdiv(rows, share), share

@@ -1,0 +1,144 @@
+"""Eight neighbours a row of the tile: their words, their mask's byte and one index for all.
+
+Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. Words are drawn
+where they are used, four a Philox call; a mask that is kept is a byte for eight elements. With a
+bias the backward walks over tiles of rows and adds the gradient up in registers; it writes one
+partial row a program, and a second kernel adds those in a fixed order.
+Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept; backward
+gy read, gx written once, and partial rows of about a hundredth of that.
+Over `native`: one kernel for an operator each, and no words in memory.
+Limit: rows that 8 does not divide cost an index for each element.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKernel, f64, i64
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.ops._triton.dropout import keeps, mask_bits, scaled, tile_factors
+
+from .call import OCTET, Call, shares
+
+
+@triton.jit
+def dropout_octets(
+    x_ptr, bias_ptr, residual_ptr, seed_ptr, mask_ptr, y_ptr, kept_ptr,
+    n, n_cols, x_stride, residual_stride, p,
+    DRAW: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr, KEEP: tl.constexpr,
+    FLAT: tl.constexpr, WHOLE: tl.constexpr, OCTETS: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0).to(tl.int64) * OCTETS
+    octet = first + tl.arange(0, OCTETS)[:, None]
+    i = octet * 8 + tl.arange(0, 8)[None, :]
+    inside = i < n
+    if FLAT:
+        row, col = octet * 0, i
+    elif WHOLE:
+        row = octet // (n_cols // 8)
+        col = i - row * n_cols
+    else:
+        row, col = i // n_cols, i % n_cols
+    x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0).to(tl.float32)
+    if BIAS:
+        x += tl.load(bias_ptr + col, mask=inside, other=0.0).to(tl.float32)
+    if DRAW == 1:
+        pair = first * 2 + tl.arange(0, OCTETS)[:, None] * 2 + tl.arange(0, 2)[None, :]
+        r0, r1, r2, r3 = tl.randint4x(tl.load(seed_ptr), pair)
+        word = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
+        keep = keeps(word.to(tl.int32, bitcast=True), p)
+        x *= scaled(keep, p)
+        if KEEP:
+            byte = tl.sum((keep & inside).to(tl.int32) << tl.arange(0, 8)[None, :], axis=1)
+            at = kept_ptr.to(tl.pointer_type(tl.uint8)) + first + tl.arange(0, OCTETS)
+            words = (n + 31) // 32
+            wanted = first + tl.arange(0, OCTETS) < words * 4
+            tl.store(at, byte.to(tl.uint8), mask=wanted)
+    if DRAW == 2:
+        x *= scaled(mask_bits(mask_ptr, i, inside) != 0, p)
+    if ADD:
+        at = row * residual_stride + col
+        x += tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y_ptr + i, x.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def dropout_bwd_rows(
+    gy_ptr, seed_ptr, mask_ptr, gx_ptr, part_ptr, n_rows, n_cols, stride, share, p,
+    DRAW: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0).to(tl.int64) * COLS
+    col = first + tl.arange(0, COLS)[None, :]
+    begin = tl.program_id(1).to(tl.int64) * share
+    end = tl.minimum(begin + share, n_rows)
+    total = tl.zeros((ROWS, COLS), tl.float32)
+    for top in range(begin, end, ROWS):
+        row = top + tl.arange(0, ROWS)[:, None]
+        inside = (row < end) & (col < n_cols)
+        g = tl.load(gy_ptr + row * stride + col, mask=inside, other=0.0).to(tl.float32)
+        if DRAW != 0:
+            g *= tile_factors(seed_ptr, mask_ptr, p, row, first, n_cols, inside, DRAW, WHOLE, COLS)
+        tl.store(gx_ptr + row * n_cols + col, g.to(gx_ptr.dtype.element_ty), mask=inside)
+        total += tl.where(inside, g, 0.0)
+    part = tl.sum(total, axis=0, keep_dims=True)
+    tl.store(part_ptr + tl.program_id(1).to(tl.int64) * n_cols + col, part, mask=col < n_cols)
+
+
+@triton.jit
+def dropout_bwd_parts(
+    part_ptr, gbias_ptr, n_parts, n_cols, PARTS: tl.constexpr, COLS: tl.constexpr
+):
+    col = tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS)[None, :]
+    total = tl.zeros((PARTS, COLS), tl.float32)
+    for first in range(0, n_parts, PARTS):
+        part = first + tl.arange(0, PARTS)[:, None]
+        inside = (part < n_parts) & (col < n_cols)
+        total += tl.load(part_ptr + part * n_cols + col, mask=inside, other=0.0)
+    gbias = tl.sum(total, axis=0, keep_dims=True)
+    tl.store(gbias_ptr + col, gbias.to(gbias_ptr.dtype.element_ty), mask=col < n_cols)
+
+
+def plan(gpu, config, **args):
+    return _map(config, Call(args), "y")
+
+
+def plan_with_mask(gpu, config, **args):
+    return _map(config, Call(args), "y", keep=True)
+
+
+def plan_backward(gpu, config, **args):
+    c = Call(args)
+    return _sums(gpu, config, c) if c.bias else _map(config, c, "gx")
+
+
+def _map(config, c, out, keep=False):
+    flags = {"DRAW": c.draw, "BIAS": c.bias, "ADD": c.add, "KEEP": keep}
+    kernel = TritonKernel(
+        dropout_octets,
+        {**flags, "FLAT": c.flat, "WHOLE": c.cols % OCTET == 0, "OCTETS": config["octets"]},
+        num_warps=config["num_warps"],
+    )
+    pointers = [c.main, *map(c.pointer, ("bias", "residual", "seed", "mask"))]
+    sizes = map(i64, (c.n, c.cols, c.strides[0], c.residual_stride))
+    args = (*pointers, out, "mask" if keep else out, *sizes, f64("p"))
+    return Plan((Launch(kernel, (cdiv(c.n, OCTET * config["octets"]), 1, 1), args),))
+
+
+def _sums(gpu, config, c):
+    tile = {"ROWS": config["rows"], "COLS": config["cols"]}
+    strips = cdiv(c.cols, config["cols"])
+    parts, share = shares(c.rows, strips, config["programs"] * gpu.sms)
+    flags = {"DRAW": c.draw, "WHOLE": c.cols % 4 == 0}
+    sizes = map(i64, (c.rows, c.cols, c.strides[0], share))
+    walk = Launch(
+        TritonKernel(dropout_bwd_rows, {**flags, **tile}, num_warps=config["num_warps"]),
+        grid=(strips, parts, 1),
+        args=("gy", c.pointer("seed"), c.pointer("mask"), "gx", "part", *sizes, f64("p")),
+    )
+    add = Launch(
+        TritonKernel(dropout_bwd_parts, {"PARTS": 16, "COLS": 64}),
+        grid=(cdiv(c.cols, 64), 1, 1),
+        args=("part", "gbias", i64(parts), i64(c.cols)),
+    )
+    part = TensorSpec.contiguous((parts, c.cols), torch.float32)
+    return Plan((walk, add), {"part": Scratch(part)})

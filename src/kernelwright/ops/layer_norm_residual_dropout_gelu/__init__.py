@@ -1,0 +1,115 @@
+"""layer_norm_residual_dropout_gelu: gelu(dropout(layer_norm(x) + residual)) in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.dispatch import bind
+
+from . import choose, spec
+
+
+def _rungs(backward: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+    return (
+        Rung(
+            "manual",
+            "torch",
+            f"torch_rungs:manual{backward}",
+            "the formula, a kernel a line",
+            serves=False,
+        ),
+        Rung("native", "torch", f"torch_rungs:native{backward}", "PyTorch's operators, in turn"),
+        Rung(
+            "triton_row",
+            "triton",
+            f"triton_row:plan{backward}",
+            "a row in registers from the mean to the gelu",
+            supports=choose.fits_triton,
+            configs=choose.TRITON_CONFIGS_BACKWARD if backward else choose.TRITON_CONFIGS,
+        ),
+        Rung(
+            "cuda_block",
+            "cuda",
+            f"cuda:block{backward}",
+            "a row in a block, 16-byte vectors; backward, the next row on its way",
+            supports=choose.fits_block,
+            configs=choose.BLOCK_CONFIGS_BACKWARD if backward else choose.BLOCK_CONFIGS,
+            sources=("cuda_block.cu",),
+        ),
+    )
+
+
+LADDER = Ladder(spec.FORWARD, _rungs(), __name__, choose.order, choose.bucket, "peers:PEERS")
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD, _rungs("_backward"), __name__, choose.order, choose.bucket, "peers:PEERS"
+)
+# a batch in front would move every element to another place of the mask
+_chain = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+
+
+def layer_norm_residual_dropout_gelu(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    p: float = 0.5,
+    training: bool = True,
+    eps: float = 1e-5,
+    approximate: str = "none",
+) -> torch.Tensor:
+    """gelu(dropout(layer_norm(input) + residual)), the operations in the order of the name.
+
+    Everything between is float32 and rounded once. The backward saves the arguments, mean and rstd
+    of each row and the seed, which is drawn as `dropout` draws it, and computes the rest again.
+
+    Args:
+        input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs, for rows
+            of up to 16,384 elements (Triton), 32,768 (CUDA), in the backward 8,192; float64 and
+            longer rows are served by PyTorch.
+        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        normalized_shape: the last dimensions, over which mean and variance are taken.
+        weight, bias: of normalized_shape, or None; may be wider than the input.
+        p: probability of zeroing, 0 to 1, in steps of 2**-24.
+        training: False drops nothing.
+        eps: added to the variance.
+        approximate: "none" for gelu by the error function, "tanh" for its approximation by tanh.
+
+    Returns:
+        A contiguous tensor of the input's shape and the wider dtype.
+
+    Raises:
+        TypeError: input or residual is not floating point.
+        ValueError: a shape does not agree, p is not a probability, or approximate is neither
+            "none" nor "tanh".
+    """
+    arguments.floating("input", input)
+    arguments.floating("residual", residual)
+    dims = tuple(normalized_shape)
+    if not dims or tuple(input.shape[-len(dims) :]) != dims:
+        raise ValueError(
+            f"normalized_shape: {dims} is not the end of the input's shape {tuple(input.shape)}"
+        )
+    wanted = {"residual": (residual, tuple(input.shape)), "weight": (weight, dims)}
+    for name, (t, shape) in {**wanted, "bias": (bias, dims)}.items():
+        if t is not None and tuple(t.shape) != shape:
+            raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be {shape}")
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"p: dropout probability has to be between 0 and 1, but got {p}")
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate: must be "none" or "tanh", is {approximate!r}')
+    if residual.dtype != input.dtype:
+        wide = torch.promote_types(input.dtype, residual.dtype)
+        input, residual = input.to(wide), residual.to(wide)
+    seed = None
+    if p > 0.0 and training and input.numel():
+        seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=input.device)
+    if len(dims) == 1:
+        return _chain(input, residual, weight, bias, seed, p, eps, approximate)[0]
+    flat = [t if t is None else t.flatten(-len(dims)) for t in (input, residual)]
+    rows = [t if t is None else t.flatten() for t in (weight, bias)]
+    return _chain(*flat, *rows, seed, p, eps, approximate)[0].view(input.shape)

@@ -1,0 +1,65 @@
+"""A call as kernels see it: what plans and `choose` share.
+
+Kernels take one list of pointers; where an argument is absent x stands in its place, and a flag
+says that nobody reads it.
+"""
+
+from __future__ import annotations
+
+from kernelwright.contract import rows_view
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+
+
+class Call:
+    """A forward or a backward, from its arguments' specs."""
+
+    def __init__(self, args):
+        self.args = args
+        self.backward = "gy" in args
+        self.read = ("gy", "x", "residual") if self.backward else ("x", "residual")
+        self.dtype = args["x"].dtype
+        self.rows, self.cols, _ = rows_view(args["x"].shape, args["x"].strides)
+        self.strides = [rows_view(args[n].shape, args[n].strides)[2] for n in self.read]
+        self.weight, self.bias, self.drop = (self.has(n) for n in ("weight", "bias", "seed"))
+        self.tanh = args["approximate"] == "tanh"
+
+    def has(self, name) -> bool:
+        return self.args[name] is not None
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Those that have a gradient."""
+        return ("weight",) * self.weight + ("bias",) * self.bias
+
+    @property
+    def parameter_dtype(self):
+        """Of weight and bias; the rows' own where there are none."""
+        return self.args[self.parameters[0]].dtype if self.parameters else self.dtype
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        given = {n: n if self.has(n) else "x" for n in ("weight", "bias", "seed")}
+        if not self.backward:
+            return ("x", "residual", *given.values(), "y", "mean", "rstd")
+        parts = (f"{n}_parts" if n in self.parameters else "gx" for n in ("weight", "bias"))
+        return (*self.read, given["weight"], given["bias"], "mean", "rstd", given["seed"],
+                "gx", "gresidual", *parts)  # fmt: skip
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows, columns, and the step between rows of each tensor in `read`."""
+        return self.rows, self.cols, *self.strides
+
+
+OCTET = 8  # neighbours that share two Philox calls
+MOST = {False: (4, 1024), True: (2, 512)}  # octets a thread, threads a block; backward
+
+
+def shape(c: Call, config) -> tuple[int, int] | None:
+    """(octets a thread, threads) of a block that holds a row: the config's octets or, if the row
+    needs it, more."""
+    most, top = MOST[c.backward]
+    octets = cdiv(c.cols, OCTET)
+    threads = min(top, max(32, next_power_of_2(cdiv(octets, config["octets"]))))
+    each = cdiv(octets, threads)
+    return (each, threads) if each <= most else None

@@ -1,0 +1,77 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.inputs import FLOATS
+
+from .call import OCTET, Call, shape
+
+COLS, COLS_BACKWARD = 16384, 8192  # elements of a row that a Triton program holds in registers
+# tile: elements of a program's tile, at least; items: of them, in a thread
+TRITON_CONFIGS = ({"tile": 2048, "items": 16}, {"tile": 4096, "items": 32})
+# programs: on each multiprocessor
+TRITON_CONFIGS_BACKWARD = (
+    {"tile": 1024, "items": 8, "programs": 4},
+    {"tile": 2048, "items": 16, "programs": 2},
+)
+# octets: of a thread, eight neighbours each; more where a row needs it
+BLOCK_CONFIGS = ({"octets": 1}, {"octets": 2})
+# resident: threads of a multiprocessor; 512 have 128 registers each
+BLOCK_CONFIGS_BACKWARD = (
+    {"octets": 1, "resident": 512},
+    {"octets": 2, "resident": 512},
+    {"octets": 1, "resident": 768},
+)
+
+
+def _fits(c: Call):
+    if c.dtype not in FLOATS:
+        return f"{c.dtype} is not float32, float16 or bfloat16"
+    for name in ("residual", "gy"):
+        t = c.args.get(name)
+        if t is not None and t.dtype != c.dtype:
+            return f"{name} is {t.dtype}, x is {c.dtype}"
+    return None
+
+
+def fits_triton(gpu, **args):
+    c = Call(args)
+    limit = COLS_BACKWARD if c.backward else COLS
+    if c.cols > limit:
+        return f"a row of {c.cols} does not fit a program's registers ({limit})"
+    return _fits(c)
+
+
+def fits_block(gpu, **args):
+    c = Call(args)
+    if c.cols % OCTET:
+        return f"a row of {c.cols} elements is no whole number of {OCTET}"
+    if shape(c, BLOCK_CONFIGS[0]) is None:
+        return f"a row of {c.cols} does not fit a block's registers"
+    width = 16 // c.dtype.itemsize
+    for name, stride in zip(c.read, c.strides, strict=True):
+        if stride % width:
+            return f"{name}: rows {stride} elements apart begin off a 16-byte boundary"
+    for name in (*c.read, *c.parameters):
+        if args[name].align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    for name in c.parameters:
+        kind = args[name].dtype
+        if kind not in (c.dtype, torch.float32) or kind != c.parameter_dtype:
+            return f"{name} is {kind}, neither as the other parameter nor float32 or {c.dtype}"
+    if c.rows >= 2**31:
+        return f"{c.rows} rows are more than a grid has blocks"
+    return _fits(c)
+
+
+def order(gpu, **args):
+    return ("cuda_block", "triton_row")
+
+
+def bucket(x, approximate, **rest):
+    """Key of a call in the tuned table: dtype, gelu, log2 of columns and of elements."""
+    kind = str(x.dtype).removeprefix("torch.")
+    sizes = (max(n, 1).bit_length() - 1 for n in (x.shape[-1], x.numel()))
+    return "/".join((approximate, kind, *map(str, sizes)))

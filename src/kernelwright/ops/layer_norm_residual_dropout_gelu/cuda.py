@@ -1,0 +1,62 @@
+"""Launches of the CUDA C++ rung."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, f64, i32, i64
+from kernelwright.contract.arithmetic import cdiv
+
+from .call import Call, shape
+
+SOURCE = Path(__file__).parent / "cuda_block.cu"
+CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
+
+
+def block(gpu, config, **args):
+    c = Call(args)
+    octets, threads = shape(c, config)
+    launch = Launch(
+        CudaKernel(SOURCE, f"chain_fwd_block<{_chain(c)}, {octets}, {threads}>"),
+        grid=(c.rows, 1, 1),
+        block=(threads, 1, 1),
+        args=(*c.pointers, *map(i64, c.sizes), f64("p"), f32("eps"), _given(c)),
+    )
+    return Plan((launch,))
+
+
+def block_backward(gpu, config, **args):
+    c = Call(args)
+    octets, threads = shape(c, config)
+    blocks = max(1, config["resident"] // threads)
+    parts = min(c.rows, gpu.sms * blocks)
+    walk = Launch(
+        CudaKernel(SOURCE, f"chain_bwd_block<{_chain(c)}, {octets}, {threads}, {blocks}>"),
+        grid=(parts, 1, 1),
+        block=(threads, 1, 1),
+        args=(*c.pointers, *map(i64, c.sizes), f64("p"), _given(c)),
+    )
+    sums = (
+        Launch(
+            CudaKernel(SOURCE, f"chain_bwd_parts<{CTYPE[c.parameter_dtype]}>"),
+            grid=(cdiv(c.cols, 32), 1, 1),
+            block=(32, 8, 1),
+            args=(f"{name}_parts", f"g{name}", i32(parts), i32(c.cols)),
+        )
+        for name in c.parameters
+    )
+    spec = TensorSpec.contiguous((parts, c.cols), torch.float32)
+    return Plan((walk, *sums), {f"{name}_parts": Scratch(spec) for name in c.parameters})
+
+
+def _chain(c) -> str:
+    draw = "kw::Draw::kSeed" if c.drop else "kw::Draw::kNone"
+    types = f"{CTYPE[c.dtype]}, {CTYPE[c.parameter_dtype]}"
+    return f"kw::Chain<{types}, {draw}, {'true' if c.tanh else 'false'}>"
+
+
+def _given(c):
+    """norm.cuh's bits of the parameters that there are."""
+    return i32(c.weight + 2 * c.bias)
