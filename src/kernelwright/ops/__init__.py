@@ -8,11 +8,12 @@ from .adamw import adamw
 from .bias_gelu import bias_gelu
 from .clip_grad_norm import clip_grad_norm_, clip_grads_with_norm_, get_total_norm
 from .cross_entropy import cross_entropy, cross_entropy_with_grad, cross_entropy_with_grad_
-from .dropout import dropout
+from .dropout import bias_dropout_add, dropout, dropout_with_mask
 from .elementwise import add, mul, relu, sigmoid, silu, squared_relu, tanh
 from .embedding import embedding
 from .gelu import gelu
 from .glu import geglu, swiglu
+from .layer_norm_residual_dropout_gelu import layer_norm_residual_dropout_gelu
 from .linear_cross_entropy import linear_cross_entropy
 from .norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from .rope import rope
@@ -26,6 +27,7 @@ __all__ = [
     "add",
     "add_layer_norm",
     "add_rms_norm",
+    "bias_dropout_add",
     "bias_gelu",
     "clip_grad_norm_",
     "clip_grads_with_norm_",
@@ -33,12 +35,14 @@ __all__ = [
     "cross_entropy_with_grad",
     "cross_entropy_with_grad_",
     "dropout",
+    "dropout_with_mask",
     "embedding",
     "explain",
     "geglu",
     "gelu",
     "get_total_norm",
     "layer_norm",
+    "layer_norm_residual_dropout_gelu",
     "linear_cross_entropy",
     "mul",
     "relu",
