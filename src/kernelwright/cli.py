@@ -410,6 +410,37 @@ def dissect(
 
 
 @app.command()
+def debug(
+    rung: Annotated[str, typer.Argument(metavar="OP.RUNG")],
+    case: Annotated[
+        str | None, typer.Option(help="A case's id; default: a small one that it takes.")
+    ] = None,
+) -> int:
+    """Step through a rung, from its kernel's first line. Needs no GPU.
+
+    Triton runs in its interpreter under pdb: `p x` shows a whole block of values; each program is
+    stopped in. Numba runs in its simulator under pdb, in the first thread of the first block.
+    PyTorch runs under pdb. CUDA C++ runs in the emulator under gdb, stopped in the first thread of
+    the first block: threadIdx and blockIdx stand in any expression (break 20 if threadIdx.x == 5),
+    `cuda threads` shows where the block's threads are, `cuda thread 3` looks at another one,
+    `cuda go 3` runs until it comes here; `help cuda`.
+
+    \b
+    Examples:
+      kernelwright debug sum.cuda_strided
+      kernelwright debug softmax.triton_row --case 5x33-f32-dim=-1
+    """
+    from kernelwright.workbench import debug as module
+    from kernelwright.workbench import listing, terminal
+
+    ladder, chosen = listing.rung_named(rung)
+    with terminal.checked():
+        at = listing.case_named(ladder, case) if case else module.small_case(ladder, chosen)
+        module.session(ladder, chosen, at)
+    return GOOD
+
+
+@app.command()
 def ledger(
     check: Annotated[
         bool, typer.Option("--check", help="Fail where a default would be unproven.")
