@@ -333,6 +333,22 @@ def test_parts_of_a_parameters_gradient_are_few():
         assert parts < 3 * spec.nbytes / 20
 
 
+def test_short_rows_are_no_clusters_and_long_ones_have_few_columns_a_block():
+    def given(cols):
+        rows = TensorSpec.contiguous((4096, cols), torch.bfloat16)
+        weight = TensorSpec.contiguous((cols,), torch.bfloat16)
+        rstd = TensorSpec.contiguous((4096, 1), torch.float32)
+        return {"gy": rows, "x": rows, "weight": weight, "rstd": rstd, "offset": 0.0}
+
+    assert "shorter than a cluster is worth" in choose.fits_cluster_backward(H200, **given(2047))
+    assert choose.fits_cluster_backward(H200, **given(2048)) is None
+    for cols, blocks in ((2048, 2), (16384, 2), (32768, 4), (65536, 8), (131072, 16), (262144, 16)):
+        config = choose.choose_cluster_backward(H200, **given(cols))
+        walk = shape.cluster_walk(H200, shape.BackwardCall(given(cols)), config)
+        assert config["blocks"] == walk.shape.blocks == blocks
+        assert walk.rows == (6 if cols < 262144 else 2)
+
+
 def test_clusters_that_run_at_once():
     assert [shape.clusters_of(H200, n) for n in (2, 4, 8, 16)] == [66, 30, 15, 7]
     assert choose.CLUSTER_CONFIGS_BACKWARD[0]["blocks"] == 2

@@ -34,6 +34,29 @@ __device__ __forceinline__ void load_or(const W *p, bool given, float offset, fl
   }
 }
 
+// VEC parameters as they lie in memory: read early, they wait in few registers.
+template <typename W, int VEC> struct Raw {
+  static constexpr int kPiece = VEC < kVecWidth<W> ? VEC : kVecWidth<W>;
+  Vec<W, kPiece> pieces[VEC / kPiece];
+
+  __device__ __forceinline__ void read(const W *p, bool given) {
+#pragma unroll
+    for (int i = 0; i < VEC / kPiece; i++)
+      pieces[i] = load_or<W, kPiece>(p + i * kPiece, given, 0.0f);
+  }
+  // As floats, plus `offset`; `other` where there are none.
+  __device__ __forceinline__ void get(bool given, float offset, float other,
+                                      float (&out)[VEC]) const {
+#pragma unroll
+    for (int i = 0; i < VEC; i += kPiece) {
+      float piece[kPiece];
+      to_float(again(pieces[i / kPiece]), piece);
+#pragma unroll
+      for (int j = 0; j < kPiece; j++) out[i + j] = given ? piece[j] + offset : other;
+    }
+  }
+};
+
 // Forward.
 
 // Threads that a multiprocessor's registers are divided among, where each holds VECS vectors: one

@@ -41,6 +41,7 @@ def _full(params, sweep, most, less):
         *_swept(params, sweep),
         *(case((3, 5000), d, **params) for d in FLOATS),
         *(case((300, 64), d, **params) for d in FLOATS),  # more rows than programs, backward
+        *_long(params),
         *_bench(BENCH, params),
         case((2**18 + 1, 8192), torch.bfloat16, use="big", **params),
     )
@@ -50,6 +51,15 @@ def _swept(params, sweep):
     """Further parameters, on a row that whole vectors fill."""
     dtypes = torch.float32, torch.bfloat16
     return tuple(case((4, 3, 64), d, **{**params, **more}) for more in sweep for d in dtypes)
+
+
+def _long(params):
+    """For clusters: a row that no whole vectors fill, and several rows for each of them."""
+    return (
+        case((3, 2177), torch.bfloat16, **params),
+        case((4100, 2056), torch.bfloat16, **params),
+        case((500, 40000), torch.float32, **params),
+    )
 
 
 def _short(params, sweep):
@@ -72,7 +82,8 @@ def _short(params, sweep):
     )
     big = case((2**18 + 1, 8192), torch.bfloat16, use="big", **params)
     timed = _bench(ADD_BENCH, params)
-    return (*empty, *small, *laid_out, *spoiled, *_swept(params, sweep), *timed, big)
+    swept = _swept(params, sweep)
+    return (*empty, *small, *laid_out, *spoiled, *_long(params), *swept, *timed, big)
 
 
 NO_WEIGHT, WIDE = {"weight": "none"}, {"weight": "float32"}

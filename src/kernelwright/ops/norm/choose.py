@@ -36,7 +36,7 @@ TRITON_CONFIGS_BACKWARD = (
 )
 # vectors, items (columns): of a thread; blocks: of a cluster; rows: at once, fewer where they do
 # not fit
-WARP_CONFIGS = ({"rows": 1}, {"rows": 4}, {"rows": 2}, {"rows": 8})
+WARP_CONFIGS = ({"rows": 1}, {"rows": 4}, {"rows": 2})
 BLOCK_CONFIGS = ({"vectors": 4}, {"vectors": 8})
 CLUSTER_CONFIGS = (
     {"vectors": 8, "blocks": 2, "rows": 1},

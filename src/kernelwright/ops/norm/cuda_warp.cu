@@ -33,6 +33,19 @@ __global__ void __launch_bounds__(kThreads)
                            n_cols, row < n_rows);
   }
 
+  // of short rows the parameters arrive with the row; of longer ones, after its reduction
+  using P = kw::Raw<typename N::W, VEC>;
+  constexpr bool kEarly = VECS * sizeof(P) <= 48;
+  P early_w[kEarly ? VECS : 1], early_b[kEarly && N::kCenter ? VECS : 1];
+  if constexpr (kEarly) {
+#pragma unroll
+    for (int v = 0; v < VECS; v++) {
+      const int col = (v * WIDTH + lane) * VEC;
+      early_w[v].read(w + col, (given & kw::kWeight) && col < n_cols);
+      if constexpr (N::kCenter) early_b[v].read(b + col, (given & kw::kBias) && col < n_cols);
+    }
+  }
+
   kw::Statistics s[ROWS];
 #pragma unroll
   for (int i = 0; i < ROWS; i++) {
@@ -40,17 +53,26 @@ __global__ void __launch_bounds__(kThreads)
     if (N::kCenter) s[i].mean = kw::warp_reduce<kw::Sum, WIDTH>(kw::sum_of(kept[i])) / n_cols;
     const float squares = kw::squares_about<WIDTH>(s[i].mean, kept[i], lane, n_cols);
     s[i].rstd = rsqrtf(kw::warp_reduce<kw::Sum, WIDTH>(squares) / n_cols + eps);
-    if (lane == 0 && first + i < n_rows) {
-      if (N::kCenter) means[first + i] = s[i].mean;
-      rstds[first + i] = s[i].rstd;
-    }
+  }
+  // lane i stores those of row i: one access for all
+  kw::Statistics mine = s[0];
+#pragma unroll
+  for (int i = 1; i < ROWS; i++) mine = lane == i ? s[i] : mine;
+  if (lane < ROWS && first + lane < n_rows) {
+    if (N::kCenter) means[first + lane] = mine.mean;
+    rstds[first + lane] = mine.rstd;
   }
 
 #pragma unroll
   for (int v = 0; v < VECS; v++) {
     const int col = (v * WIDTH + lane) * VEC;
     float wf[VEC], bf[VEC];
-    kw::parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
+    if constexpr (kEarly) {
+      early_w[v].get(given & kw::kWeight, offset, 1.0f, wf);
+      if constexpr (N::kCenter) early_b[v].get(given & kw::kBias, 0.0f, 0.0f, bf);
+    } else {
+      kw::parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
+    }
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
       kw::store_if(y + (first + i) * n_cols + col, first + i < n_rows && col < n_cols,
