@@ -175,9 +175,27 @@ PUBLIC = {
         lambda x: predicted(x, torch_linear_cross_entropy),
     ),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
+    "dropout_with_mask": Public(
+        lambda x: kw.dropout_with_mask(x, 0.4)[0], lambda x: torch_dropout(x, 0.4)
+    ),
+    "bias_dropout_add": Public(
+        lambda x, b: kw.bias_dropout_add(x, b, 1 - x, 0.4),
+        lambda x, b: torch_dropout(x + b, 0.4) + (1 - x),
+        more=("columns",),
+    ),
+    "bias_dropout_add with a mask": Public(
+        lambda x, b: kw.bias_dropout_add(x, b, 1 - x, 0.4, keep_mask=True),
+        lambda x, b: torch_dropout(x + b, 0.4) + (1 - x),
+        more=("columns",),
+    ),
+    "layer_norm_residual_dropout_gelu": Public(
+        lambda x, w, b: kw.layer_norm_residual_dropout_gelu(x, 1 - x, w.shape, w, b, 0.4),
+        lambda x, w, b: F.gelu(torch_dropout(torch_layer_norm(x, w.shape, w, b) + (1 - x), 0.4)),
+        more=("columns", "columns"),
+    ),
 }
 # no vmap over a random operator without saying how samples draw; adamw changes its arguments
-MAPPED = {k: v for k, v in PUBLIC.items() if k != "dropout"}
+MAPPED = {k: v for k, v in PUBLIC.items() if "dropout" not in k}
 publics = pytest.mark.parametrize("public", PUBLIC.values(), ids=PUBLIC)
 mapped = pytest.mark.parametrize("public", MAPPED.values(), ids=MAPPED)
 dtypes = pytest.mark.parametrize(

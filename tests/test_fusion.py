@@ -56,6 +56,14 @@ def test_rows_say_what_fusion_saves():
     assert found["gelu(x)", "kw.gelu"].accesses == 2
     assert found["gelu(x + bias)", "two kernels"].accesses == 5
     assert found["gelu(x + bias)", "kw.gelu under torch.compile"].accesses == 3
+    chain = found["layer_norm, residual, dropout, gelu", "four kernels"]
+    assert (chain.kernels, chain.accesses) == (4, 13)
+    fused = found["layer_norm, residual, dropout, gelu", "one kernel"]
+    assert (fused.kernels, fused.accesses) == (2, 8)
+    add = found["dropout(x + bias) + residual", "three kernels"]
+    assert (add.kernels, add.accesses) == (3, 9)
+    fused = found["dropout(x + bias) + residual", "kw.bias_dropout_add"]
+    assert (fused.kernels, fused.accesses) == (2, 6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the profiler counts kernels of a GPU")

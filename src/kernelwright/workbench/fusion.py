@@ -156,6 +156,27 @@ def biased_formula(x, bias):
     return torch_rungs.native(x + bias, "tanh")
 
 
+# Dropout: PyTorch's writes a mask of a byte an element; ours draws a seed, a kernel of one element.
+
+
+def dropout_add(x, bias, residual):
+    return torch.native_dropout(x + bias, 0.1, True)[0] + residual
+
+
+def fused_dropout_add(x, bias, residual):
+    return ops.bias_dropout_add(x, bias, residual, 0.1)
+
+
+def normalised_chain(x, bias, residual):
+    normal = torch.nn.functional.layer_norm(x, bias.shape, bias, bias)
+    dropped = torch.native_dropout(normal + residual, 0.1, True)[0]
+    return torch.nn.functional.gelu(dropped)
+
+
+def fused_chain(x, bias, residual):
+    return ops.layer_norm_residual_dropout_gelu(x, residual, bias.shape, bias, bias, 0.1)
+
+
 @dataclass(frozen=True)
 class _Way:
     """One way to compute an example: what is counted, and what is timed. Both take `inputs`."""
@@ -189,6 +210,10 @@ def _ways() -> list[_Way]:
             lambda device: _first_two(inductor.bind(with_bias, device)),
         ),
         _counted("gelu(x + bias)", "kw.bias_gelu", lambda x, b: ops.bias_gelu(x, b, "tanh"), 2),
+        _counted("dropout(x + bias) + residual", "three kernels", dropout_add, 3),
+        _counted("dropout(x + bias) + residual", "kw.bias_dropout_add", fused_dropout_add, 3),
+        _counted("layer_norm, residual, dropout, gelu", "four kernels", normalised_chain, 3),
+        _counted("layer_norm, residual, dropout, gelu", "one kernel", fused_chain, 3),
         _counted("swiglu", "PyTorch's operators", _glu(native_swiglu), 4),
         _counted("swiglu", "kw.swiglu", _glu(ops.swiglu), 4),
         _counted("swiglu.backward", "PyTorch's operators", _glu(native_swiglu_backward, 3), 4),
@@ -206,9 +231,8 @@ def _glu(fn: Callable, tensors: int = 2) -> Callable:
 
 
 def inputs(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """(x, bias, up, incoming gradient) of GPT-2's MLP: 32 x 1024 tokens in bfloat16, 2 x 1024 on a
-    CPU."""
-    tokens = 32 * 1024 if device.type == "cuda" else 2 * 1024
+    """(x, bias, up, incoming gradient) of GPT-2's MLP: 32 x 1024 tokens in bfloat16, 256 on a CPU."""
+    tokens = 32 * 1024 if device.type == "cuda" else 256
     x, up, gy = (torch.randn(tokens, 3072, dtype=torch.bfloat16, device=device) for _ in range(3))
     return x, torch.randn(3072, dtype=torch.bfloat16, device=device), up, gy
 

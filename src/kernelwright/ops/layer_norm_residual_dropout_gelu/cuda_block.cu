@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
       for (int i = 0; i < N; ++i) {
         xhat[v][i] = (xhat[v][i] - mean) * rstd;
         const float f = dropout.factor(bits, i), s = xhat[v][i] * wf[i] + bf[i] + r[i];
-        g[v][i] *= f * kw::gelu_slope<T, C::kTanh>(s * f);
+        // float32's slope: the differences below would bring out a 16-bit one's error
+        g[v][i] *= f * kw::gelu_slope<float, C::kTanh>(s * f);
         gw[v][i] += g[v][i] * xhat[v][i];
         gb[v][i] += g[v][i];
       }

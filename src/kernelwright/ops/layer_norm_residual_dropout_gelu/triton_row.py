@@ -90,10 +90,11 @@ def chain_bwd_row(
             f = tile_factors(seed_ptr, seed_ptr, p, row, 0, n_cols, inside, 1, WHOLE, COLS)
             s *= f
             g *= f
+        # float32's slope: the differences below would bring out a 16-bit one's error
         if TANH:
-            g *= gelu_tanh_slope(s, dtype)
+            g *= gelu_tanh_slope(s, tl.float32)
         else:
-            g *= gelu_erf_slope(s, dtype)
+            g *= gelu_erf_slope(s, tl.float32)
         g = tl.where(inside, g, 0.0)
         tl.store(gr_ptr + row * n_cols + col, g.to(gr_ptr.dtype.element_ty), mask=inside)
         xhat = tl.where(inside, xhat, 0.0)
