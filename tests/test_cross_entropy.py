@@ -10,8 +10,10 @@ import torch.nn.functional as F
 import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.dispatch import ladder, plan_of
+from kernelwright.ops._loss import terms
 from kernelwright.ops.cross_entropy import choose
 from kernelwright.ops.cross_entropy.shape import REGISTERS
+from kernelwright.workbench.trial import all_results, map_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
@@ -305,3 +307,20 @@ def test_launches_are_few(dtype):
         lad = ladder("cross_entropy")
         args = call["cross_entropy_with_grad"]
         assert len(plan_of(lad, lad.rung("cuda_online"), args).launches) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["cross_entropy.backward", "cross_entropy_with_grad_", "linear_cross_entropy"]
+)
+def test_references_by_pieces_are_those_of_the_whole(name, monkeypatch):
+    """A float64 copy of all logits may be eight gibibytes, and intermediates are several."""
+    op = ladder(name).operator
+    each = next(c for c in op.cases if c.param("label_smoothing") and c.dtype == torch.float32)
+    found = []
+    for piece in (terms.PIECE, 1):
+        monkeypatch.setattr(terms, "PIECE", piece)
+        args = op.inputs(each, "cpu")
+        exact = map_tensors(args, lambda t: t.double() if t.is_floating_point() else t.clone())
+        results = all_results(op, exact, op.reference(**exact))
+        found.append((*results, *op.noise(**args)))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-18)

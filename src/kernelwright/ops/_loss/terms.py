@@ -33,6 +33,16 @@ class Tokens(NamedTuple):
     weight: torch.Tensor
 
 
+PIECE = 2**26  # logits that what runs in float64 holds intermediates of
+
+
+def pieces(x, *of_tokens):
+    """Rows of x, some at a time, and what stands beside each token."""
+    rows = x.reshape(-1, x.shape[-1])
+    step = max(1, PIECE // x.shape[-1])
+    return zip(*(t.split(step) for t in (rows, *(t.reshape(-1) for t in of_tokens))), strict=True)
+
+
 def capped(x, form: Form):
     return form.softcap * torch.tanh(x / form.softcap) if form.cap else x
 
@@ -73,8 +83,12 @@ def reduced(loss, divisor, reduction: str):
 def totals(x, weight, of: Tokens, reduction: str):
     """(what a summed loss is divided by, the sum of all class weights)."""
     divisor = of.weight.sum() if reduction == "mean" else x.new_ones(())
-    every = x.new_full((), x.shape[-1]) if weight is None else weight.to(x.dtype).sum()
-    return torch.stack((divisor, every))
+    return torch.stack((divisor, every_weight(x, x.shape[-1], weight)))
+
+
+def every_weight(x, classes: int, weight):
+    """The sum of all class weights."""
+    return x.new_full((), classes) if weight is None else weight.to(x.dtype).sum()
 
 
 def gradient(p, z, lse, weight, of: Tokens, every, scale, form: Form):

@@ -99,22 +99,27 @@ IN_PLACE = (
 
 
 def reference(x, target, weight, reduction, to=None, **form):
-    form = Form(**form)
-    z = terms.capped(x, form)
-    of = terms.tokens(z, target, weight, form)
-    lse = torch.logsumexp(z, -1)
-    loss = terms.losses(torch.log_softmax(z, -1), lse, weight, of, form)
-    totals = terms.totals(z, weight, of, reduction)
+    form, found = Form(**form), []
+    for rows, hit in terms.pieces(x, target):
+        z = terms.capped(rows, form)
+        of = terms.tokens(z, hit, weight, form)
+        lse = torch.logsumexp(z, -1)
+        found.append((terms.losses(torch.log_softmax(z, -1), lse, weight, of, form), lse))
+    loss, lse = (torch.cat(t).view(target.shape) for t in zip(*found, strict=True))
+    totals = terms.totals(x, weight, terms.tokens(x, target, weight, form), reduction)
     return terms.reduced(loss, totals[0], reduction), lse, totals
 
 
 def backward_reference(gloss, x, target, weight, lse, totals, **form):
-    form = Form(**form)
-    z = terms.capped(x, form)
-    of = terms.tokens(z, target, weight, form)
-    p = torch.exp(z - lse.unsqueeze(-1))
+    form, found = Form(**form), []
     scale = (gloss / totals[0]).expand(target.shape)
-    return terms.gradient(p, z, lse, weight, of, totals[1], scale, form)
+    for rows, *of_tokens in terms.pieces(x, target, lse, scale):
+        hit, of_rows, scale_of_rows = of_tokens
+        z = terms.capped(rows, form)
+        of = terms.tokens(z, hit, weight, form)
+        p = torch.exp(z - of_rows.unsqueeze(-1))
+        found.append(terms.gradient(p, z, of_rows, weight, of, totals[1], scale_of_rows, form))
+    return torch.cat(found).view(x.shape)
 
 
 def with_grad_reference(x, target, weight, reduction, to=None, **form):
@@ -231,7 +236,14 @@ def _noise_of_tokens(x, target, weight, form: Form):
     lse - z_t errs by u of both and by lse's error; label smoothing by the same on the average of
     z; the z-loss by 2 q lse times lse's error.
     """
-    z = terms.capped(x.double(), form)
+    found = [
+        _noise_of_piece(rows.double(), hit, weight, form) for rows, hit in terms.pieces(x, target)
+    ]
+    return tuple(torch.cat(t).view(target.shape) for t in zip(*found, strict=True))
+
+
+def _noise_of_piece(x, target, weight, form: Form):
+    z = terms.capped(x, form)
     of = terms.tokens(z, target, weight, form)
     lse = torch.logsumexp(z, -1)
     of_lse = U * (z.amax(-1).abs() + lse.abs() + 2)
@@ -263,7 +275,16 @@ def backward_noise(gloss, x, target, weight, lse, totals, **form):
     """a p_j - b_j, b the target's 1 and what smoothing spreads: u of both terms, and of p_j's
     exponent. Softcap's 1 - tanh^2 errs by 2 u."""
     form = Form(**form)
-    z, lse = terms.capped(x.double(), form), lse.double()
+    scale = (gloss.double() / totals[0]).expand(target.shape)
+    found = [
+        _backward_noise_of_piece(rows.double(), *of_tokens, weight, totals, form)
+        for rows, *of_tokens in terms.pieces(x, target, lse.double(), scale)
+    ]
+    return (torch.cat(found).view(x.shape),)
+
+
+def _backward_noise_of_piece(x, target, lse, scale, weight, totals, form: Form):
+    z = terms.capped(x, form)
     of = terms.tokens(z, target, weight, form)
     exponent = z - lse.unsqueeze(-1)
     of_p = (1 - form.label_smoothing + 2 * form.z_loss * lse.abs()) * of.weight
@@ -272,11 +293,10 @@ def backward_noise(gloss, x, target, weight, lse, totals, **form):
     term_p = of_p.unsqueeze(-1) * exponent.exp()
     term_b = terms.gradient_of_logp(z, weight, of, form)
     noise = U * (term_p * (2 + exponent.abs()) + term_b.abs())
-    scale = (gloss.double() / totals[0]).expand(target.shape).unsqueeze(-1).abs()
     if form.cap:
         noise = noise + 2 * U * (term_p + term_b).abs()
     noise = noise.masked_fill(of.ignored.unsqueeze(-1), 0.0)
-    return ((noise * scale).nan_to_num(0, 0, 0),)
+    return (noise * scale.unsqueeze(-1).abs()).nan_to_num(0, 0, 0)
 
 
 def with_grad_noise(x, target, weight, reduction, to=None, **form):

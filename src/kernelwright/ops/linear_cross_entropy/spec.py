@@ -52,21 +52,32 @@ CASES = (
 
 def reference(x, w, bias, target, weight, g, of_x, of_w, of_bias, **form):
     form = Form(**form)
-    logits = x @ w.t()
-    z = terms.capped(logits if bias is None else logits + bias, form)
-    of = terms.tokens(z, target, weight, form)
-    lse = torch.logsumexp(z, -1)
-    logp = torch.log_softmax(z, -1)
-    loss = terms.losses(logp, lse, weight, of, form)
-    every = terms.totals(z, weight, of, "none")[1]
-    gz = terms.gradient(logp.exp(), z, lse, weight, of, every, g.expand(target.shape), form)
+    every = terms.every_weight(x, w.shape[0], weight)
+    loss, gx, gw, gbias = [], [], 0, 0
+    for rows, hit, scale in _pieces(x, w, target, g):
+        logits = rows @ w.t()
+        z = terms.capped(logits if bias is None else logits + bias, form)
+        of = terms.tokens(z, hit, weight, form)
+        lse = torch.logsumexp(z, -1)
+        logp = torch.log_softmax(z, -1)
+        loss.append(terms.losses(logp, lse, weight, of, form))
+        gz = terms.gradient(logp.exp(), z, lse, weight, of, every, scale, form)
+        gx.append(gz @ w)
+        gw, gbias = gw + gz.t() @ rows, gbias + gz.sum(0)
     none = x.new_empty(0)
     return (
-        loss,
-        gz @ w if of_x else none,
-        gz.t() @ x if of_w else none,
-        gz.sum(0) if of_bias else none,
+        torch.cat(loss),
+        torch.cat(gx) if of_x else none,
+        gw if of_w else none,
+        gbias if of_bias else none,
     )
+
+
+def _pieces(x, w, target, g):
+    """Some tokens at a time: of all, the logits in float64 do not fit a GPU twice."""
+    step = max(1, terms.PIECE // w.shape[0])
+    parts = (t.split(step) for t in (x, target, g.expand(target.shape)))
+    return zip(*parts, strict=True)
 
 
 def inputs(c, device):
@@ -131,26 +142,30 @@ def noise(x, w, bias, target, weight, g, of_x, of_w, of_bias, **form):
     form = Form(**form)
     u, v = torch.finfo(x.dtype).eps / 2, 2.0**-24
     x, w = x.double(), w.double()
-    logits = x @ w.t() if bias is None else x @ w.t() + bias.double()
-    z = terms.capped(logits, form)
-    of = terms.tokens(z, target, weight, form)
-    lse = torch.logsumexp(z, -1)
-    every = terms.totals(z, weight, of, "none")[1]
-    one = lse.new_ones(()).expand(target.shape)
-    p = torch.exp(z - lse.unsqueeze(-1))
-    gz = terms.gradient(p, z, lse, weight, of, every, one, form)
+    every = terms.every_weight(x, w.shape[0], weight)
     levels = math.log2(max(x.shape[-1], 2)) ** 0.5
-    of_z = u * logits.abs() + v * levels * (x.square() @ w.square().t()).sqrt() + v
-    scale = g.double().expand(target.shape).unsqueeze(-1)
-    spare = 1 + 2 * form.z_loss * lse.abs().unsqueeze(-1)
-    of_gz = (spare * p * of_z + u * gz.abs()) * scale.abs()
-    of_loss = (gz * of_z).norm(dim=-1) + v * (lse.abs() + z.abs().amax(-1) + 2)
+    squares = w.square()
+    of_loss, of_gx, of_gw, of_gbias = [], [], 0, 0
+    for rows, hit, scale in _pieces(x, w, target, g.double()):
+        logits = rows @ w.t() if bias is None else rows @ w.t() + bias.double()
+        z = terms.capped(logits, form)
+        of = terms.tokens(z, hit, weight, form)
+        lse = torch.logsumexp(z, -1)
+        one = lse.new_ones(()).expand(hit.shape)
+        p = torch.exp(z - lse.unsqueeze(-1))
+        gz = terms.gradient(p, z, lse, weight, of, every, one, form)
+        of_z = u * logits.abs() + v * levels * (rows.square() @ squares.t()).sqrt() + v
+        spare = 1 + 2 * form.z_loss * lse.abs().unsqueeze(-1)
+        of_gz = ((spare * p * of_z + u * gz.abs()) * scale.unsqueeze(-1)).square()
+        of_loss.append((gz * of_z).norm(dim=-1) + v * (lse.abs() + z.abs().amax(-1) + 2))
+        of_gx.append((of_gz @ squares).sqrt())
+        of_gw, of_gbias = of_gw + of_gz.t() @ rows.square(), of_gbias + of_gz.sum(0)
     none = x.new_empty(0)
     found = (
-        of_loss,
-        (of_gz.square() @ w.square()).sqrt() if of_x else none,
-        (of_gz.square().t() @ x.square()).sqrt() if of_w else none,
-        of_gz.norm(dim=0) if of_bias else none,
+        torch.cat(of_loss),
+        torch.cat(of_gx) if of_x else none,
+        of_gw.sqrt() if of_w else none,
+        of_gbias.sqrt() if of_bias else none,
     )
     return tuple(t.nan_to_num(0, 0, 0) for t in found)
 
