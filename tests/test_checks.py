@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelwright import cli
 from kernelwright.dispatch import ladder
-from kernelwright.toolchain import emulator
+from kernelwright.toolchain import CompileError, emulator
 from kernelwright.toolchain.emulator.checks import CHECKS
 from kernelwright.workbench import mutate, records, show_watching, watching
 from kernelwright.workbench.verify import here
@@ -148,6 +149,30 @@ def test_a_rung_with_a_fault_is_found_recorded_and_shown(monkeypatch, tmp_path, 
     assert (record.case, record.outcome) == ("check:races", "wrong")
     assert f"calls under {watching.UNDER}, " in record.why
     records.save([record], {"run": "run", "machine": "cpu"}, tmp_path)
+
+
+@cpu
+def test_a_rung_that_does_not_build_is_a_finding(monkeypatch):
+    def refuse(kernels):
+        raise CompileError("cuda_warp.cu:3: the emulator does not know __nonsense")
+
+    monkeypatch.setattr(emulator, "ensure", refuse)
+    lad = ladder("softmax")
+    rows = watching.watch_rung(lad, lad.rung("cuda_warp"), ("races", "init"), (1,))
+    assert rows[0].findings == [
+        "CompileError: cuda_warp.cu:3: the emulator does not know __nonsense"
+    ]
+    assert watching.Checked(tuple(rows)).exit_code == 1
+
+
+@cpu
+def test_the_emulator_leaves_types_of_the_same_code_to_gpus():
+    lad = ladder("softmax")
+    rung = lad.rung("cuda_warp")
+    kept, left = watching.emulated_runs(lad, rung)
+    first = {case.dtype for config, case in kept if config == rung.configs[0]}
+    assert first == {torch.float32, torch.bfloat16} and left > 0
+    assert {case.dtype for config, case in kept if config != rung.configs[0]} == {torch.float32}
 
 
 # ---- barriers deleted

@@ -27,10 +27,9 @@ from kernelwright.contract import CudaKernel, Launch
 from kernelwright.toolchain import cache, emulator, nvrtc
 from kernelwright.toolchain.emulator.checks import CHECKS
 
-from .solo import runs_of
 from .trial import same_bits
 from .verify import chosen, prepare
-from .watching import SEEDS, Call, call_of
+from .watching import SEEDS, Call, call_of, emulated_runs
 
 BARRIER = re.compile(
     r"\b__syncthreads(?:_or|_and|_count)?\(|\b__syncwarp\(|\b(?:kw::)?fence\(\);|\.sync\(\);"
@@ -155,7 +154,7 @@ def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], li
     prepare(pairs)
     for ladder, rung in pairs:
         calls: dict[tuple[str, ...], Call] = {}
-        for config, case in runs_of(ladder, rung, "cpu"):
+        for config, case in emulated_runs(ladder, rung)[0]:
             call = call_of(ladder, rung, config, case)
             if isinstance(call, Call):
                 key = _family(call)

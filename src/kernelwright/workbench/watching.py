@@ -33,6 +33,7 @@ from .verify import chosen, here, prepare
 #: Seeds of the schedules that each call runs under where none is asked for.
 SEEDS = (1, 2)
 UNDER = "the emulator's checks"
+ONE_TYPE = "other types of the same code: on a GPU"
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,11 @@ def watch_rung(
     missing = emulator.missing() if rung.backend == "cuda" else f"{rung.backend}: on a GPU"
     if missing:
         left_out[missing] += 1
+    elif refused := _refused(ladder, rung):
+        rows[checks[0]].findings.append(refused)
     else:
-        with emulator.mode("watched"):
-            emulator.ensure(kernels_of(ladder, rung))
-        for config, case in runs_of(ladder, rung, "cpu"):
+        runs, rest = emulated_runs(ladder, rung)
+        for config, case in runs:
             call = call_of(ladder, rung, config, case)
             if isinstance(call, str):
                 left_out[call] += 1
@@ -150,22 +152,48 @@ def watch_rung(
             for row in rows.values():
                 row.calls += 1
                 row.schedules += len(seeds)
+        left_out[ONE_TYPE] += rest
     for row in rows.values():
-        row.left_out = dict(left_out)
+        row.left_out = dict(+left_out)
         row.seconds = time.perf_counter() - start
     return list(rows.values())
 
 
+def _refused(ladder: Ladder, rung: Rung) -> str | None:
+    """Build what watching the rung launches, all at once; why that failed, or None."""
+    try:
+        with emulator.mode("watched"):
+            emulator.ensure(kernels_of(ladder, rung))
+    except toolchain.ToolchainError as e:
+        return f"{type(e).__name__}: {e}"
+    return None
+
+
+def emulated_runs(ladder: Ladder, rung: Rung) -> tuple[list[tuple[Config, Case]], int]:
+    """The runs of a rung that the emulator watches, and how many are left to a GPU: each type's
+    kernel is compiled, and threads wait and reach in float16 as they do in bfloat16, and in further
+    configs as they do in float32."""
+    runs = list(runs_of(ladder, rung, "cpu"))
+    first = rung.configs[0]
+    dtypes = {case.dtype for config, case in runs if config == first}
+    kept = [
+        (config, case)
+        for config, case in runs
+        if not (case.dtype == torch.float16 and torch.bfloat16 in dtypes)
+        and (config == first or case.dtype == torch.float32 or torch.float32 not in dtypes)
+    ]
+    return kept, len(runs) - len(kept)
+
+
 def kernels_of(ladder: Ladder, rung: Rung) -> set[Any]:
     """Every kernel that watching the rung launches."""
-    runs = list(runs_of(ladder, rung, "cpu"))
-    configs = {id(config): config for config, _ in runs}
+    by_config: dict[int, tuple[Config, list[Case]]] = {}
+    for config, case in emulated_runs(ladder, rung)[0]:
+        by_config.setdefault(id(config), (config, []))[1].append(case)
     return {
         kernel
-        for key, config in configs.items()
-        for kernel in kernels.kernels_of(
-            ladder, rung, config, [case for c, case in runs if id(c) == key]
-        )
+        for config, cases in by_config.values()
+        for kernel in kernels.kernels_of(ladder, rung, config, cases)
     }
 
 
