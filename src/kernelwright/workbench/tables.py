@@ -8,6 +8,7 @@ A marker names its table:
     <!-- table:operators -->            every operator, in means over its cases
     <!-- table:fusion -->               what one kernel saves over several
     <!-- table:fusion swiglu -->        the same for the examples that begin so
+    <!-- table:patched -->              a Llama's training step with `kw.patch` and without
     <!-- table:host -->                 what a call of a public function costs the host
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
@@ -27,7 +28,7 @@ from pathlib import Path
 import kernelwright.ops
 from kernelwright.dispatch import ladder, ladders, proven_on
 
-from . import charts, dissect_tables, figures, fusion, records
+from . import charts, dissect_tables, figures, fusion, patched, records
 from .figures import Row, Table, microseconds, percent, rate, times
 from .records import Record
 
@@ -62,6 +63,8 @@ def render(name: str, found: list[Record]) -> str:
         return operators(found)
     if kind == "fusion":
         return _fusion(found, " ".join(rest))
+    if kind == "patched" and not rest:
+        return _patched(patched.load(MACHINE))
     if kind == "host" and not rest:
         return _host(found)
     if not rest and kind in {x.name for x in ladders()}:
@@ -75,8 +78,8 @@ def render(name: str, found: list[Record]) -> str:
     if kind == "counters" and len(rest) == 1:
         return _counters(rest[0])
     raise ValueError(
-        f"table:{name}: there are table:operators, fusion [EXAMPLE], host, ladder OP [CASE], "
-        "cases OP, dissect OP, counters OP"
+        f"table:{name}: there are table:operators, fusion [EXAMPLE], host, patched, "
+        "ladder OP [CASE], cases OP, dissect OP, counters OP"
     )
 
 
@@ -144,6 +147,18 @@ def _host(found: list[Record]) -> str:
                 name = f"{lad.name}, {what}"
                 rows.append([name, microseconds(a), microseconds(b), times(a / b)])
     return _markdown(rows, "lrrr")
+
+
+def _patched(found: patched.Patched | None) -> str:
+    if found is None:
+        return f"No record of a patched model on {MACHINE} yet.\n"
+    s = found.shape
+    head = (
+        f"{s['layers']} layers of {s['hidden']} ({s['intermediate']} in the MLP), {s['heads']} "
+        f"heads, {s['kv_heads']} of keys, vocabulary {s['vocabulary']}; bfloat16, "
+        f"{s['batch']} x {s['tokens']} tokens a step, PyTorch's fused AdamW; on {MACHINE}:"
+    )
+    return f"{head}\n\n{_markdown(patched.rows(found), 'l' + 'r' * 6)}"
 
 
 def _ladder(found: list[Record], operator: str, case: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .known import Replacement, is_ours, mark, replacement
+from .known import Replacement, class_name, is_ours, mark, replacement
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def patch(model: nn.Module) -> Report:
     _check(model)
     found: Counter[tuple[str, str, str, str]] = Counter()
     for module in list(model.modules()):
-        name = _class_name(module)
+        name = class_name(module)
         own = vars(module).get("forward")
         if own is not None and not is_ours(own):
             if isinstance(replacement(module), Replacement):
@@ -101,7 +101,7 @@ def patch(model: nn.Module) -> Report:
         elif new:
             found[name, name, "", new] += 1
     lines = (Line(what, name, n, by, why) for (what, name, by, why), n in found.items())
-    report = Report(_class_name(model), tuple(sorted(lines, key=lambda x: not x.by)))
+    report = Report(class_name(model), tuple(sorted(lines, key=lambda x: not x.by)))
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if not distributed or torch.distributed.get_rank() == 0:
         print(report)
@@ -125,11 +125,6 @@ def _bind(module: nn.Module, forward: Any) -> None:
         return
     mark(forward)
     module.forward = MethodType(forward, module)
-
-
-def _class_name(module: nn.Module) -> str:
-    cls = type(module)
-    return cls.__name__ if not cls.__name__.startswith("FSDP") else cls.__mro__[1].__name__
 
 
 def _origin(forward: Any) -> str:

@@ -58,7 +58,7 @@ def replacement(module: nn.Module) -> Replacement | str | None:
     for reference, make in KNOWN.items():
         if _same_code(forward, _reference(reference)):
             return make(module)
-    name = _family_name(module)
+    name = class_name(module)
     if name.endswith("Norm"):
         return "its formula is none that is known here"
     if name.endswith("MLP"):
@@ -68,10 +68,9 @@ def replacement(module: nn.Module) -> Replacement | str | None:
     return None
 
 
-def _family_name(module: nn.Module) -> str:
-    """The class's name; that of the model's own class where FSDP has put one in front."""
-    cls = type(module)
-    return cls.__mro__[1].__name__ if cls.__name__.startswith("FSDP") else cls.__name__
+def class_name(module: nn.Module) -> str:
+    """The name of its class; of its own where FSDP has put another in front."""
+    return next(c.__name__ for c in type(module).__mro__ if not c.__name__.startswith("FSDP"))
 
 
 def _rms_norm(module):
@@ -154,7 +153,8 @@ def _causal_lm(softcaps: bool, output: str):
 
         if module.loss_function is not ForCausalLMLoss:
             return "it has a loss function of its own"
-        new = {"": causal_lm(softcaps, output), "lm_head": forwards.head_and_loss}
+        own = type(module).forward
+        new = {"": causal_lm(own, softcaps, output), "lm_head": forwards.head_and_loss}
         return Replacement("loss", "linear_cross_entropy", new)
 
     return make
@@ -177,8 +177,9 @@ KNOWN: dict[str, Callable[[Any], Replacement | str]] = {
 
 
 def mark(forward: Callable[..., Any]) -> None:
-    """Functions that `patch` binds are marked, so that copies of a model are undone as well."""
-    forward.__kernelwright__ = True
+    """Functions that `patch` binds are marked, so that copies of a model are undone as well. A
+    bound method is pickled as an attribute of the function's name: the class's own forward."""
+    forward.__kernelwright__, forward.__name__ = True, "forward"
 
 
 def is_ours(forward: Any) -> bool:
@@ -191,7 +192,8 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def same_forward(module: nn.Module, reference: str) -> bool:
-    return "forward" not in vars(module) and _same_code(type(module).forward, _reference(reference))
+    own = vars(module).get("forward")
+    return (own is None or is_ours(own)) and _same_code(type(module).forward, _reference(reference))
 
 
 @cache

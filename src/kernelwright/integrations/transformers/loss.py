@@ -8,14 +8,16 @@ labels, the forward is transformers' own. `skip_logits=False` or `True` says oth
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from . import forwards
 
 
 @cache
-def causal_lm(softcaps: bool, output: str):
-    """A forward.
+def causal_lm(own: Callable[..., Any], softcaps: bool, output: str) -> Callable[..., Any]:
+    """What replaces `own`, a causal language model's forward.
 
     Args:
         softcaps: the config's final_logit_softcapping is heeded.
@@ -26,6 +28,8 @@ def causal_lm(softcaps: bool, output: str):
     from transformers.utils.generic import can_return_tuple
 
     Output = getattr(modeling_outputs, output)
+    signature = inspect.signature(own)
+    parameters = tuple(signature.parameters)[1:]
     crosses = {"cross_attentions"} & set(inspect.signature(Output).parameters)
 
     @can_return_tuple
@@ -48,8 +52,7 @@ def causal_lm(softcaps: bool, output: str):
         )
 
     def forward(self, *args, skip_logits=None, **kwargs):
-        own = type(self).forward
-        given = dict(zip(_parameters(own), args, strict=False)) | kwargs
+        given = dict(zip(parameters, args, strict=False)) | kwargs
         labels = given.get("labels")
         if skip_logits is None:
             skip_logits = self.training
@@ -57,18 +60,16 @@ def causal_lm(softcaps: bool, output: str):
             skip_logits
             and labels is not None
             and not _keeps_some(given.get("logits_to_keep", 0))
-            and self.loss_function is ForCausalLMLoss
+            # not the property `loss_function`, which logs for some models: no compiler traces that
+            and getattr(self, "_loss_function", ForCausalLMLoss) is ForCausalLMLoss
             and forwards.takes(self.lm_head, forwards.head_and_loss)
         ):
             return loss_only(self, **given)
         return own(self, *args, **kwargs)
 
+    # Trainer reads there which columns of a dataset the model takes
+    forward.__signature__ = signature
     return forward
-
-
-@cache
-def _parameters(forward) -> tuple[str, ...]:
-    return tuple(inspect.signature(forward).parameters)[1:]
 
 
 def _keeps_some(logits_to_keep) -> bool:

@@ -1,0 +1,53 @@
+"""Two processes, each with half of a patched model: run by test_patch.py."""
+
+import os
+import socket
+
+import torch
+import torch.multiprocessing as mp
+from torch import distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+import kernelwright as kw
+from patched_models import batch, make
+
+
+def run(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    ids, labels = batch()
+    alone = make()
+    # each rank has a row of the batch; gradients are the mean over ranks
+    losses = [alone(input_ids=ids[i : i + 1], labels=labels[i : i + 1]).loss for i in range(2)]
+    (sum(losses) / 2).backward()
+    for patch_first in (True, False):
+        model = make()
+        if patch_first:
+            kw.patch(model)
+        for layer in model.model.layers:
+            fully_shard(layer)
+        fully_shard(model.lm_head)
+        fully_shard(model)
+        if not patch_first:
+            report = kw.patch(model)
+            assert {x.what for x in report.lines} == {"loss", "residual", "rope", "MLP", "norm"}
+        here = slice(rank, rank + 1)
+        loss = model(input_ids=ids[here], labels=labels[here]).loss
+        loss.backward()
+        torch.testing.assert_close(loss, losses[rank])
+        for (name, p), q in zip(model.named_parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(p.grad.full_tensor(), q.grad, msg=lambda m, n=name: n + m)
+        kw.unpatch(model)
+        assert not any("forward" in vars(m) for m in model.modules())
+    dist.destroy_process_group()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+if __name__ == "__main__":
+    mp.spawn(run, (free_port(),), nprocs=2)
