@@ -25,7 +25,7 @@ def call(name, x, p=0.4, **rest):
     if name == "dropout_with_mask":
         return kw.dropout_with_mask(x, p, **rest)[0]
     if name == CHAIN:
-        return kw.layer_norm_residual_dropout_gelu(x, other, row.shape, row, row, p, **rest)
+        return kw.layer_norm_residual_dropout_gelu(x, other, row.shape, row, 1 - row, p, **rest)
     return kw.bias_dropout_add(x, row, other, p, keep_mask=name.endswith("mask"), **rest)
 
 
@@ -86,7 +86,7 @@ def test_gradients_are_those_of_the_chain(name, rung):
         if name == "dropout_with_mask":
             return kw.dropout(x, 0.4)
         if name == CHAIN:
-            s = F.layer_norm(x, row.shape, row, row) + other
+            s = F.layer_norm(x, row.shape, row, 1 - row) + other
             return F.gelu(kw.dropout(s, 0.4))
         return kw.dropout(x + row, 0.4) + other
 
@@ -154,7 +154,7 @@ def test_nothing_is_dropped_in_evaluation_and_at_p_0(name):
 
 def _normal(x):
     row = torch.linspace(-1, 1, x.shape[-1], device=x.device)
-    return F.layer_norm(x, row.shape, row, row)
+    return F.layer_norm(x, row.shape, row, 1 - row)
 
 
 @fused

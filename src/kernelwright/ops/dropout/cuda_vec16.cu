@@ -9,6 +9,7 @@
 // Over `triton_octets`: loads are in flight together, and no index is computed for each element.
 // Limit: DRAM; in 16-bit dtypes issue slots are near. Rows of a whole number of octets.
 #include "kw/dropout.cuh"
+#include "kw/parts.cuh"
 
 template <typename T, kw::Draw DRAW, bool BIAS, bool ADD, bool KEEP, int BLOCK, int UNROLL,
           bool STREAM>
@@ -105,19 +106,7 @@ __global__ void __launch_bounds__(32 * DOWN)
   }
 }
 
-// 32 columns a block; its 8 rows of threads share the partial rows.
 template <typename T>
 __global__ void dropout_bwd_parts(const float *part, T *gbias, int parts, int cols) {
-  __shared__ float sums[8][32];
-  const int col = blockIdx.x * 32 + threadIdx.x;
-  float sum = 0.0f;
-  if (col < cols)
-    for (int p = threadIdx.y; p < parts; p += 8) sum += part[p * (long long)cols + col];
-  sums[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y > 0 || col >= cols) return;
-  float total = 0.0f;
-#pragma unroll
-  for (int y = 0; y < 8; ++y) total += sums[y][threadIdx.x];
-  gbias[col] = kw::from_float<T>(total);
+  kw::add_parts(part, gbias, parts, cols);
 }

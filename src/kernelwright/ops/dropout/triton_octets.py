@@ -17,6 +17,7 @@ import triton.language as tl
 from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKernel, f64, i64
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.ops._triton.dropout import keeps, mask_bits, scaled, tile_factors
+from kernelwright.ops._triton.parts import add_parts
 
 from .call import OCTET, Call, shares
 
@@ -84,20 +85,6 @@ def dropout_bwd_rows(
     tl.store(part_ptr + tl.program_id(1).to(tl.int64) * n_cols + col, part, mask=col < n_cols)
 
 
-@triton.jit
-def dropout_bwd_parts(
-    part_ptr, gbias_ptr, n_parts, n_cols, PARTS: tl.constexpr, COLS: tl.constexpr
-):
-    col = tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS)[None, :]
-    total = tl.zeros((PARTS, COLS), tl.float32)
-    for first in range(0, n_parts, PARTS):
-        part = first + tl.arange(0, PARTS)[:, None]
-        inside = (part < n_parts) & (col < n_cols)
-        total += tl.load(part_ptr + part * n_cols + col, mask=inside, other=0.0)
-    gbias = tl.sum(total, axis=0, keep_dims=True)
-    tl.store(gbias_ptr + col, gbias.to(gbias_ptr.dtype.element_ty), mask=col < n_cols)
-
-
 def plan(gpu, config, **args):
     return _map(config, Call(args), "y")
 
@@ -136,7 +123,7 @@ def _sums(gpu, config, c):
         args=("gy", c.pointer("seed"), c.pointer("mask"), "gx", "part", *sizes, f64("p")),
     )
     add = Launch(
-        TritonKernel(dropout_bwd_parts, {"PARTS": 16, "COLS": 64}),
+        TritonKernel(add_parts, {"PARTS": 16, "COLS": 64}),
         grid=(cdiv(c.cols, 64), 1, 1),
         args=("part", "gbias", i64(parts), i64(c.cols)),
     )

@@ -10,6 +10,7 @@
 // their way while a row is in work. Limit: the registers of one multiprocessor; rows of a whole
 // number of octets.
 #include "kw/chain.cuh"
+#include "kw/parts.cuh"
 
 template <typename C, int OCTETS, int THREADS>
 __global__ void __launch_bounds__(THREADS)
@@ -169,19 +170,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   }
 }
 
-// 32 columns a block; its 8 rows of threads share the parts.
 template <typename W>
 __global__ void chain_bwd_parts(const float *part, W *sum, int parts, int cols) {
-  __shared__ float sums[8][32];
-  const int col = blockIdx.x * 32 + threadIdx.x;
-  float total = 0.0f;
-  if (col < cols)
-    for (int i = threadIdx.y; i < parts; i += 8) total += part[i * (long long)cols + col];
-  sums[threadIdx.y][threadIdx.x] = total;
-  __syncthreads();
-  if (threadIdx.y > 0 || col >= cols) return;
-  total = 0.0f;
-#pragma unroll
-  for (int y = 0; y < 8; ++y) total += sums[y][threadIdx.x];
-  sum[col] = kw::from_float<W>(total);
+  kw::add_parts(part, sum, parts, cols);
 }

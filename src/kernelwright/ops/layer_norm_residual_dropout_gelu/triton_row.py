@@ -18,6 +18,7 @@ from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKerne
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.ops._triton.dropout import tile_factors
 from kernelwright.ops._triton.math import gelu_erf, gelu_erf_slope, gelu_tanh, gelu_tanh_slope
+from kernelwright.ops._triton.parts import add_parts
 
 from .call import Call
 
@@ -115,18 +116,6 @@ def chain_bwd_row(
         tl.store(gb_ptr + program * n_cols + col, part, mask=col < n_cols)
 
 
-@triton.jit
-def chain_bwd_parts(part_ptr, sum_ptr, n_parts, n_cols, PARTS: tl.constexpr, COLS: tl.constexpr):
-    col = tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS)[None, :]
-    total = tl.zeros((PARTS, COLS), tl.float32)
-    for first in range(0, n_parts, PARTS):
-        part = first + tl.arange(0, PARTS)[:, None]
-        inside = (part < n_parts) & (col < n_cols)
-        total += tl.load(part_ptr + part * n_cols + col, mask=inside, other=0.0)
-    s = tl.sum(total, axis=0, keep_dims=True)
-    tl.store(sum_ptr + col, s.to(sum_ptr.dtype.element_ty), mask=col < n_cols)
-
-
 def plan(gpu, config, **args):
     c = Call(args)
     launch = Launch(
@@ -147,7 +136,7 @@ def plan_backward(gpu, config, **args):
     )
     sums = (
         Launch(
-            TritonKernel(chain_bwd_parts, {"PARTS": 16, "COLS": 64}),
+            TritonKernel(add_parts, {"PARTS": 16, "COLS": 64}),
             grid=(cdiv(c.cols, 64), 1, 1),
             args=(f"{name}_parts", f"g{name}", i64(parts), i64(c.cols)),
         )
