@@ -35,7 +35,8 @@ GPU_RUNGS = {
     },
 }  # fmt: skip
 families = pytest.mark.parametrize("family", FAMILIES)
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+dtypes = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 
 
 def over_budget(patched, unpatched, reference, dtype):
@@ -102,7 +103,7 @@ def test_the_budget_is_exceeded_by_what_is_wrong():
     assert any(line.startswith("loss") for line in wrong) and len(wrong) > 10
 
 
-@dtypes
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @families
 def test_under_autocast(family, dtype):
     def run(model):
@@ -439,6 +440,7 @@ def test_torch_compile_calls_our_rope():
 
 
 def test_trainer_reports_the_same_losses(tmp_path):
+    pytest.importorskip("accelerate")
     from transformers import Trainer, TrainingArguments
 
     data = [
@@ -487,6 +489,35 @@ def test_an_unknown_family_gets_what_is_known_of_it():
     report = kw.patch(bert)
     assert {x.module for x in report.replaced} == {"LayerNorm"}
     torch.testing.assert_close(bert(input_ids=ids).logits, want)
+
+
+def test_every_part_of_an_unknown_family_is_named_with_the_reason():
+    from transformers import Olmo2Config, Olmo2ForCausalLM
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "intermediate_size": 48, "vocab_size": VOCABULARY, "pad_token_id": 0}  # fmt: skip
+    model = Olmo2ForCausalLM(Olmo2Config(**sizes)).train()
+    want = step(model)
+    report = kw.patch(model)
+    assert {x.what for x in report.replaced} == {"MLP", "loss"}
+    assert {x.module: x.why for x in report.lines if not x.by} == {
+        "Olmo2Attention": "its apply_rotary_pos_emb is not Llama's",
+        "Olmo2RMSNorm": "its formula is none that is known here",
+        "Olmo2DecoderLayer": "its sums and norms follow each other in another order",
+    }
+    found = step(model)
+    for name in want:
+        torch.testing.assert_close(found[name], want[name], msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_an_unknown_head_and_loss_are_named():
+    from transformers import GraniteConfig, GraniteForCausalLM
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "intermediate_size": 48, "vocab_size": VOCABULARY, "pad_token_id": 0}  # fmt: skip
+    report = kw.patch(GraniteForCausalLM(GraniteConfig(**sizes)))
+    assert "its head and loss are none that are known here" in str(report)
+    assert {x.what for x in report.replaced} == {"norm", "rope", "MLP"}
 
 
 def test_a_module_with_other_code_is_left_alone():

@@ -21,7 +21,7 @@ PYTHON = VENV / "bin" / "python"
 TOOLKIT = {"nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cuda-crt"}
 # MB of the wheels, Linux x86-64; the rest together.
 SIZES = {"torch (CPU)": 192, "triton": 188, "NVRTC and CUDA headers": 97, "numba and numpy": 80,
-         "the rest": 54}  # fmt: skip
+         "transformers and accelerate": 24, "the rest": 54}  # fmt: skip
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def _cuda_torch() -> str | None:
 def _fresh(extras: str) -> None:
     sizes = ", ".join(f"{name} {mb} MB" for name, mb in SIZES.items())
     print(f"Making .venv: downloads about {sum(SIZES.values())} MB ({sizes});")
-    print("2.2 GB on disk. Where pip's index has no CPU build of torch, it is 3 GB more:")
+    print("2.4 GB on disk. Where pip's index has no CPU build of torch, it is 3 GB more:")
     print("PIP_EXTRA_INDEX_URL may name PyTorch's own CPU index.", flush=True)
     _run(sys.executable, "-m", "venv", str(VENV))
     pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -35,6 +35,16 @@ _GATED = {
 _GPT2 = {"gelu": forwards.gpt2_gelu_mlp, "gelu_tanh": forwards.gpt2_gelu_tanh_mlp}
 
 
+_UNKNOWN = {  # ending of a class's name to why it is left
+    "Norm": "its formula is none that is known here",
+    "MLP": "not act(gate) * up, nor GPT-2's",
+    "DecoderLayer": "its sums and norms follow each other in another order",
+    "ForCausalLM": "its head and loss are none that are known here",
+    "LMHeadModel": "its head and loss are none that are known here",
+    "ForConditionalGeneration": "its head and loss are none that are known here",
+}
+
+
 @dataclass(frozen=True)
 class Replacement:
     """What a module's forward becomes.
@@ -59,13 +69,9 @@ def replacement(module: nn.Module) -> Replacement | str | None:
         if _same_code(forward, _reference(reference)):
             return make(module)
     name = class_name(module)
-    if name.endswith("Norm"):
-        return "its formula is none that is known here"
-    if name.endswith("MLP"):
-        return "not act(gate) * up, nor GPT-2's"
     if name.endswith("Attention"):
         return _attention(module)
-    return None
+    return next((why for ending, why in _UNKNOWN.items() if name.endswith(ending)), None)
 
 
 def class_name(module: nn.Module) -> str:
