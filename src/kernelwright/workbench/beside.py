@@ -11,9 +11,39 @@ from .dissect import WORDS, Dissection
 
 #: Beyond this a difference has an explanation.
 ALIKE = 0.05
-#: Differences that were looked into: (operator, rung, word of `dissect.WORDS`) to the reason, found
-#: in the machine code (`kernelwright inspect OP.RUNG --sass`).
-EXPLANATIONS: dict[tuple[str, str, str], str] = {}
+BUSY = (
+    "The GPU counts as a conflict any further pass, also one that had to wait for the unit while it "
+    "served others. No lane here asks a bank for two words, so the code has no conflict; without "
+    "what it calls conflicts, the GPU's wavefronts are dissect's to the last one; and the two "
+    "dtypes, whose accesses to shared memory are alike, get different numbers."
+)
+ASYNC = (
+    "The GPU's counter of LDGSTS is no count of requests. The machine code has one "
+    "LDGSTS.E.BYPASS.128 for each vector, and DRAM reads gy and y once (25.2 and 12.6 MB); yet it "
+    "says 2.0 and 1.9 times their sectors, and for the same copies in `cuda_cluster` 1.3 and 1.0."
+)
+#: Differences that were looked into: (operator, rung, word of `dissect.WORDS`) to the reason. The
+#: machine code is what `kernelwright inspect OP.RUNG --case ID --sass` shows.
+EXPLANATIONS: dict[tuple[str, str, str], str] = {
+    **{
+        ("sum", rung, "shared_load_conflicts"): BUSY
+        for rung in (
+            "cuda_interleaved",
+            "cuda_sequential",
+            "cuda_first_add",
+            "cuda_last_warp",
+            "cuda_unrolled",
+        )
+    },
+    **{
+        (operator, rung, f"shared_{kind}_conflicts"): BUSY
+        for operator in ("softmax", "softmax.backward")
+        for rung in ("cuda_online", "cuda_block")
+        for kind in ("load", "store")
+    },
+    ("softmax", "cuda_block", "shared_load_wavefronts"): BUSY,
+    ("softmax.backward", "cuda_block", "global_async_sectors"): ASYNC,
+}
 
 
 @dataclass(frozen=True)

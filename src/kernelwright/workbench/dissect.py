@@ -335,7 +335,7 @@ def words(launch: Dissected) -> dict[str, int]:
             out["global_atomic_sectors"] += a.sectors
         elif a.kind in ("load", "store"):
             if a.memory == "shared":
-                out[f"shared_{a.kind}_bytes"] += a.bytes
+                out[f"shared_{a.kind}_bytes"] += a.distinct_bytes
                 out[f"shared_{a.kind}_instructions"] += a.requests
                 out[f"shared_{a.kind}_wavefronts"] += a.passes
                 out[f"shared_{a.kind}_conflicts"] += a.conflicts

@@ -40,7 +40,9 @@ class _Region(Structure):
 
 
 class _Sums(Structure):
-    _fields_ = [(n, c_uint64) for n in ("requests", "lanes", "passes", "least_passes")]
+    _fields_ = [
+        (n, c_uint64) for n in ("requests", "lanes", "passes", "least_passes", "distinct_bytes")
+    ]
 
 
 class _Site(Structure):
@@ -77,6 +79,7 @@ class Access:
         sectors: of 32 bytes, in all requests; 0 for shared memory.
         passes: through the banks of shared memory (wavefronts), at least one a request; 0 for
             global memory. `least_passes` if no bank were asked twice.
+        distinct_bytes: of shared memory, in all requests.
     """
 
     place: Place
@@ -88,6 +91,7 @@ class Access:
     sectors: int
     passes: int
     least_passes: int
+    distinct_bytes: int
 
     @property
     def bytes(self) -> int:
@@ -233,7 +237,7 @@ class Dissection:
             if not sums.requests:
                 return None
         numbers = sums.requests, sums.lanes, s.sectors, sums.passes, sums.least_passes
-        return Access(place, kind, memory, width, *numbers)
+        return Access(place, kind, memory, width, *numbers, sums.distinct_bytes)
 
 
 def _span(t: Any) -> tuple[int, int]:

@@ -17,7 +17,7 @@ struct Region {
 
 // Over requests.
 struct Sums {
-  std::uint64_t requests, lanes, passes, least_passes;
+  std::uint64_t requests, lanes, passes, least_passes, distinct_bytes;
 };
 
 // An instruction that touches memory. `region`: the tensor that it touched first, -1 for shared
@@ -86,7 +86,7 @@ void add(Sums &s, const Request &r) {
   const Passes p = passes_of(r);
   ++s.requests;
   s.lanes += static_cast<unsigned>(__builtin_popcount(r.lanes));
-  s.passes += p.taken, s.least_passes += p.least;
+  s.passes += p.taken, s.least_passes += p.least, s.distinct_bytes += p.bytes;
 }
 
 // The lanes at the start of a vector, reading all of it.

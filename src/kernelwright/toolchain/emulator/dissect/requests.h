@@ -41,11 +41,22 @@ template <typename Visit> void each_sector(const Request &r, Visit visit) {
 }
 
 // How often shared memory must be asked: each bank gives one 4-byte word a pass, to all lanes that
-// want it. Accesses of 8 bytes go by half warps and those of 16 by quarters: 128 bytes a pass.
+// want it. Accesses of 8 bytes go by half warps and those of 16 by quarters, 128 bytes a pass,
+// unless lanes share them. `bytes`: distinct ones.
 struct Passes {
-  unsigned taken, least;
+  unsigned taken, least, bytes;
 };
 
+// Whether each lane's neighbour (by a bit of its number) wants the same, or is not there.
+inline bool shared_with(const Request &r, unsigned bit) {
+  for (unsigned i = 0; i < 32; ++i) {
+    const bool both = r.lanes >> i & 1 && r.lanes >> (i ^ bit) & 1;
+    if (both && r.address[i] != r.address[i ^ bit]) return false;
+  }
+  return true;
+}
+
+// Of some lanes in one go.
 inline unsigned passes_of(const Request &r, std::uint32_t among) {
   std::array<std::array<std::uintptr_t, 128>, kBanks> words;
   std::array<unsigned, kBanks> count{};
@@ -62,9 +73,20 @@ inline unsigned passes_of(const Request &r, std::uint32_t among) {
   return most;
 }
 
+inline unsigned distinct_bytes(const Request &r) {
+  std::array<std::uintptr_t, 32> starts;
+  unsigned count = 0;
+  r.each(~0u, [&](std::uintptr_t at) { starts[count++] = at; });
+  std::sort(starts.begin(), starts.begin() + count);
+  return static_cast<unsigned>(std::unique(starts.begin(), starts.begin() + count) -
+                               starts.begin()) *
+         r.bytes;
+}
+
 inline Passes passes_of(const Request &r) {
-  const unsigned lanes = r.bytes > 8 ? 8 : r.bytes > 4 ? 16 : 32;
-  Passes sum = {0, 0};
+  unsigned lanes = r.bytes > 8 ? 8 : r.bytes > 4 ? 16 : 32;
+  if (lanes < 32 && (shared_with(r, 1) || shared_with(r, 2))) lanes *= 2;
+  Passes sum = {0, 0, distinct_bytes(r)};
   for (unsigned first = 0; first < 32; first += lanes) {
     const std::uint32_t among = (lanes == 32 ? ~0u : (1u << lanes) - 1) << first;
     if (!(r.lanes & among)) continue;
