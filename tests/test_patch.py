@@ -17,6 +17,7 @@ from transformers.models.llama import modeling_llama
 import kernelwright as kw
 from kernelwright.contract import Unsupported
 from kernelwright.contract.compare import FACTOR, ULPS, measure
+from kernelwright.integrations.transformers import forwards
 from kernelwright.workbench import patched as workbench
 from kernelwright.workbench import tables
 from patched_models import FAMILIES, VOCABULARY, InFloat64, batch, families_table, make, step
@@ -34,6 +35,7 @@ GPU_RUNGS = {
         "cross_entropy_with_grad_": "cuda_block",
     },
 }  # fmt: skip
+REPLACEMENTS = {"Llama": forwards.llama_norm, "Gemma": forwards.gemma_norm}
 families = pytest.mark.parametrize("family", FAMILIES)
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 dtypes = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
@@ -124,6 +126,20 @@ def test_under_autocast(family, dtype):
         reference = step(wide)
     kw.patch(model)
     assert over_budget(run(model), unpatched, reference, torch.bfloat16) == []
+
+
+def test_norms_keep_their_dtypes_under_autocast():
+    """PyTorch's autocast takes rms_norm to float32 on a GPU; these modules are no such call."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for family, weights in (("Llama", torch.bfloat16), ("Llama", torch.float32), ("Gemma", None)):
+        norm = make(family, weights or torch.float32).get_decoder().norm.to(device)
+        x = torch.randn(3, 32, device=device, dtype=torch.bfloat16)
+        with torch.autocast(device, torch.bfloat16):
+            want = norm(x).dtype
+            norm.forward = REPLACEMENTS[family].__get__(norm)
+            assert norm(x).dtype == want == (weights or torch.bfloat16)
+            y, h = norm(x, x)
+            assert (y.dtype, h.dtype) == (want, torch.bfloat16)
 
 
 @pytest.mark.parametrize("language", GPU_RUNGS)
