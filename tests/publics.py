@@ -91,6 +91,13 @@ def torch_add(norm, x, residual, *args):
     return norm(h, *args), h
 
 
+def torch_chain(x, residual, w, b):
+    """gelu(dropout(layer_norm(x) + residual)), rounded once, as the fused operator does."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    normal = F.layer_norm(x.to(wide), w.shape, w.to(wide), b.to(wide))
+    return F.gelu(torch_dropout(normal + residual, 0.5)).to(x.dtype)
+
+
 @dataclass(frozen=True)
 class Public:
     """A public function of tensors, and PyTorch's; `more`: shapes of further tensors, `rest`:
@@ -176,21 +183,21 @@ PUBLIC = {
     ),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
     "dropout_with_mask": Public(
-        lambda x: kw.dropout_with_mask(x, 0.4)[0], lambda x: torch_dropout(x, 0.4)
+        lambda x: kw.dropout_with_mask(x, 0.5)[0], lambda x: torch_dropout(x, 0.5)
     ),
     "bias_dropout_add": Public(
-        lambda x, b: kw.bias_dropout_add(x, b, 1 - x, 0.4),
-        lambda x, b: torch_dropout(x + b, 0.4) + (1 - x),
+        lambda x, b: kw.bias_dropout_add(x, b, 1 - x, 0.5),
+        lambda x, b: torch_dropout(x + b, 0.5) + (1 - x),
         more=("columns",),
     ),
-    "bias_dropout_add with a mask": Public(
-        lambda x, b: kw.bias_dropout_add(x, b, 1 - x, 0.4, keep_mask=True),
-        lambda x, b: torch_dropout(x + b, 0.4) + (1 - x),
+    "bias_dropout_add_with_mask": Public(
+        lambda x, b: kw.bias_dropout_add(x, b, 1 - x, 0.5, keep_mask=True),
+        lambda x, b: torch_dropout(x + b, 0.5) + (1 - x),
         more=("columns",),
     ),
     "layer_norm_residual_dropout_gelu": Public(
-        lambda x, w, b: kw.layer_norm_residual_dropout_gelu(x, 1 - x, w.shape, w, b, 0.4),
-        lambda x, w, b: F.gelu(torch_dropout(torch_layer_norm(x, w.shape, w, b) + (1 - x), 0.4)),
+        lambda x, w, b: kw.layer_norm_residual_dropout_gelu(x, 1 - x, w.shape, w, b, 0.5),
+        lambda x, w, b: torch_chain(x, 1 - x, w, b),
         more=("columns", "columns"),
     ),
 }

@@ -180,7 +180,9 @@ def test_float64_stays_float64(ladder, rung):
     ours = all_results(op, got, entry_of(ladder, rung)(*got.values()))
     for mine, reference in zip(ours, results, strict=True):
         tolerance = 1e-11 if mine.dtype == torch.float64 else 1e-5
-        torch.testing.assert_close(mine.double(), reference, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(
+            mine.double(), reference.double(), rtol=tolerance, atol=tolerance
+        )
 
 
 @mapped
