@@ -12,8 +12,8 @@ from .dissect import WORDS, Dissection
 #: Beyond this a difference has an explanation.
 ALIKE = 0.05
 BUSY = (
-    "The GPU counts as a conflict any further pass, also one that had to wait for the unit while it "
-    "served others. No lane here asks a bank for two words, so the code has no conflict; without "
+    "The GPU counts every further pass as a conflict, also where the unit was busy with others. "
+    "No lane here asks a bank for two words, so the code has no conflict; without "
     "what it calls conflicts, the GPU's wavefronts are dissect's to the last one; and the two "
     "dtypes, whose accesses to shared memory are alike, get different numbers."
 )
