@@ -10,6 +10,7 @@ import kernelwright.ops  # noqa: F401
 from kernelwright.contract import Ladder, Rung, UnknownRung, case
 from kernelwright.dispatch import UnknownOperator, ladder, ladders, source_hash
 from kernelwright.workbench import ledger, records, verify
+from kernelwright.workbench.right import differs
 from kernelwright.workbench.verify import Outcome, Row, VerifyResult
 from kernelwright.workbench.where import skip
 
@@ -223,3 +224,9 @@ def test_peers_and_controls_have_no_source_of_ours(written):
 
 def test_what_ships_can_be_read():
     assert all(r.outcome in records.OUTCOMES for r in records.load())
+
+
+def test_a_large_result_of_integers_is_pytorchs_bit_for_bit():
+    words = torch.arange(1000, dtype=torch.int32)
+    assert differs(words, words.clone()) is None
+    assert "integers" in str(differs(words, words.flip(0)))
