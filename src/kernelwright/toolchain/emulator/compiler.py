@@ -95,8 +95,7 @@ def flags(kind: str) -> tuple[str, ...]:
             else ("-mllvm", "-tsan-distinguish-volatile=1")
         )
     if kind == "dissected" and is_gnu():
-        # a vector stays one access, and blocks stay in the order of the source
-        own += ("-fno-tree-sra", "-fno-reorder-blocks")
+        own += ("-fno-tree-sra",)  # a vector stays one access
     return (*LANGUAGE, *DIALECT, *own, *_processor(), *KINDS[kind])
 
 

@@ -71,6 +71,7 @@ std::vector<Step> steps;
 Table site_numbers, step_numbers;
 std::array<Warp, 32> warps;
 std::array<Lane, 1024> lanes;
+Loops loops;
 
 // ---- what a request comes to
 
@@ -193,10 +194,10 @@ void path(Thread &t, const void *where) {
       if (way == place) break;
     }
   }
-  lane.enter(place);
   const auto fresh = static_cast<std::uint32_t>(steps.size());
   const std::uint32_t step = step_numbers.at(place, fresh);
   if (step == fresh) steps.push_back({place, 0, 0, 0, 0, {}});
+  lane.enter(place, step, loops);
   const std::uint32_t me = 1u << t.lane();
   for (std::uint64_t key = mixed(place, lane.turns);; ++key) {
     const auto next = static_cast<std::uint32_t>(w.executions.size());
@@ -239,7 +240,8 @@ void meet(Warp &w, unsigned number) {
 void block_begin(Block &b) {
   for (unsigned i = 0; i < b.count; ++i) {
     warps[i / 32].live |= 1u << i % 32;
-    lanes[i] = {};
+    lanes[i].meet();
+    lanes[i].block = 0;
   }
 }
 void block_end(Block &b) {
@@ -278,6 +280,7 @@ void kw_dissect_begin(const Region *those, std::size_t count) {
   touched.assign(count, {});
   sites.clear(), steps.clear(), site_numbers.clear(), step_numbers.clear();
   warps = {};
+  loops = {};
 }
 const Region *kw_dissect_regions() { return regions.data(); }
 const Site *kw_dissect_sites(std::size_t *count) {

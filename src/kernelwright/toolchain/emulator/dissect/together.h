@@ -3,7 +3,9 @@
 //
 // Lanes are together where they execute the same instruction in the same turn of the same loops,
 // counted from the last point where all live lanes of the warp have met (a barrier, a warp
-// operation under a full mask). Loops are seen as jumps back in the code.
+// operation under a full mask). A loop is what leads back to a block that the lane came through;
+// what belongs to it is learned from every lane's turns, so the first lane that ever comes to a
+// side of a branch in a later turn counts as if it were outside.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,41 +18,59 @@ inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   return a ^ a >> 29;
 }
 
+// The blocks of each loop, by the number of the block that it leads back to.
+class Loops {
+ public:
+  void add(std::uint32_t head, std::uint32_t block) {
+    if (head >= blocks_.size()) blocks_.resize(head + 1);
+    if (block >= blocks_[head].size()) blocks_[head].resize(block + 1);
+    blocks_[head][block] = true;
+  }
+  bool holds(std::uint32_t head, std::uint32_t block) const {
+    return head < blocks_.size() && block < blocks_[head].size() && blocks_[head][block];
+  }
+
+ private:
+  std::vector<std::vector<bool>> blocks_;
+};
+
 // Where a lane is: in which turn of which loops.
-struct Lane {
-  struct Loop {
-    std::uintptr_t head, last;  // its first block and the last that jumped back
-    std::uint64_t turn;
-  };
-  std::array<Loop, 16> loops;
-  unsigned depth = 0;
-  std::uint64_t turns = 0;      // of all loops, as one number
+class Lane {
+ public:
+  std::uint64_t turns = 0;      // of all loops that hold its block, as one number
   std::uintptr_t block = 0;     // the basic block that it is in
   std::uint32_t execution = 0;  // its warp's, of that block
 
-  void meet() { depth = 0, turns = 0; }
+  void meet() { path_.clear(), loops_.clear(), turns = 0; }
 
-  void enter(std::uintptr_t next) {
-    const unsigned before = depth;
-    bool changed = false;
-    if (block && next <= block) {
-      while (depth && loops[depth - 1].head > next) --depth;
-      if (depth && loops[depth - 1].head == next) {
-        Loop &l = loops[depth - 1];
-        ++l.turn;
-        if (block > l.last) l.last = block;
-      } else if (depth < loops.size()) {
-        loops[depth++] = {next, block, 1};
-      }
-      changed = true;
-    } else {
-      while (depth && next > loops[depth - 1].last) --depth;
-    }
+  // Goes on to a block, given with its number.
+  void enter(std::uintptr_t next, std::uint32_t number, Loops &loops) {
     block = next;
-    if (!changed && depth == before) return;
+    if (number >= at_.size()) at_.resize(number + 1);
+    const std::uint32_t at = at_[number];
+    if (at < path_.size() && path_[at].block == number) {
+      for (std::size_t i = at; i < path_.size(); ++i) loops.add(number, path_[i].block);
+      path_.resize(at + 1);
+      while (!loops_.empty() && loops_.back() > at) loops_.pop_back();
+      if (!path_[at].turn++) loops_.push_back(at);
+    } else {
+      at_[number] = static_cast<std::uint32_t>(path_.size());
+      path_.push_back({number, 0});
+    }
     turns = 0;
-    for (unsigned i = 0; i < depth; ++i) turns = mixed(mixed(turns, loops[i].head), loops[i].turn);
+    for (const std::uint32_t i : loops_) {
+      const Passed &head = path_[i];
+      if (loops.holds(head.block, number)) turns = mixed(mixed(turns, head.block + 1), head.turn);
+    }
   }
+
+ private:
+  struct Passed {
+    std::uint32_t block, turn;
+  };
+  std::vector<Passed> path_;          // blocks that it came through, each once
+  std::vector<std::uint32_t> loops_;  // places on the path that it came back to
+  std::vector<std::uint32_t> at_;     // where a block stands on the path, if it does
 };
 
 // Numbers by key; forgets all of them at once.
