@@ -21,6 +21,7 @@ from kernelwright.contract import (
 )
 
 from . import emulator, interpreter, memory
+from .errors import ToolchainError
 
 
 def bind(
@@ -52,6 +53,13 @@ def bind(
     return run
 
 
+def unable(plan: Plan) -> str | None:
+    """Why a plan cannot be run on a CPU, or None."""
+    kernels = [step.kernel for step in plan.launches]
+    reasons = (interpreter.unable(k) for k in kernels if isinstance(k, TritonKernel))
+    return next(filter(None, reasons), None) or emulator.unable(plan)
+
+
 def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False):
     """Allocates as a guard does, with nothing around."""
     t = torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device=device)
@@ -61,6 +69,9 @@ def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False)
 def _launcher(step: Launch) -> Callable:
     """`run(kernel, step, values)` for a launch, in the language of its kernel."""
     if isinstance(step.kernel, TritonKernel):
+        reason = interpreter.unable(step.kernel)
+        if reason:
+            raise ToolchainError(f"{step.kernel.fn.__name__}: {reason}")
         return interpreter.launch
     if isinstance(step.kernel, NumbaKernel):
         from . import numba_rt

@@ -11,6 +11,7 @@ from kernelwright.contract import Launch, Scalar, TritonKernel
 
 from .errors import ToolchainError
 
+GLUON = "Gluon has no interpreter: on a GPU"
 # The interpreter keeps the program's index in one global object.
 _lock = threading.Lock()
 
@@ -37,6 +38,12 @@ def activate() -> None:
     from . import interpreter_repairs
 
     interpreter_repairs.apply()
+
+
+def unable(kernel: TritonKernel) -> str | None:
+    """Why a kernel cannot be interpreted, or None."""
+    # interpreted functions are of a type of their own; Gluon's stay what they are
+    return GLUON if getattr(kernel.fn, "is_gluon", bool)() else None
 
 
 def launch(kernel: TritonKernel, step: Launch, values: list) -> None:

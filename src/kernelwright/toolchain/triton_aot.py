@@ -71,7 +71,10 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
             attributes[(i,)] = [["tt.divisibility", 16]]
     if next(rest, None) is not None:
         raise ToolchainError(f"{fn.__name__}: its plan passes more arguments than it takes")
-    source = ASTSource(fn, signature, kernel.constexprs, attributes)
+    source_of = ASTSource
+    if fn.is_gluon():
+        from triton.experimental.gluon._runtime import GluonASTSource as source_of
+    source = source_of(fn, signature, kernel.constexprs, attributes)
     target = GPUTarget("cuda", int("".join(filter(str.isdigit, arch))), 32)
     options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages}
     try:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -184,7 +185,7 @@ def _elsewhere(
     ladder: Ladder, rung: str, case: Case, arch: str, config: Config | None
 ) -> list[Inspection]:
     """In a second process: this one interprets Triton and simulates Numba."""
-    request = json.dumps([ladder.name, rung, case.id, arch, config])
+    request = json.dumps([ladder.name, rung, case.id, arch, config, str(ladder.folder)])
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=request,
@@ -208,7 +209,9 @@ def _main() -> None:
     """The second process: a request on standard input, its answer on standard output."""
     toolchain.compile_only()
     import_module("kernelwright.ops")  # fills the registry
-    operator, rung, case, arch, config = json.load(sys.stdin)
+    operator, rung, case, arch, config, folder = json.load(sys.stdin)
+    if operator not in {known.name for known in dispatch.ladders()}:
+        import_module("kernelwright.workbench.scaffold").load(Path(folder))
     ladder = dispatch.ladder(operator)
     found = inspect(ladder, rung, ladder.operator.case(case), arch, config)
     json.dump([i.as_json(texts=True) for i in found], sys.stdout)

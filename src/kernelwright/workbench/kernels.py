@@ -10,9 +10,10 @@ from typing import Any
 from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of
-from kernelwright.toolchain import ToolchainError, emulator, nvrtc
+from kernelwright.toolchain import ToolchainError, cpu_runner, emulator, nvrtc
 
-from .where import skip
+from .inspect import inspect
+from .where import skip, thorough_cases
 
 #: A GPU of each architecture that rungs are written for. A rung targets those that its `supports`
 #: does not refuse for all of its cases.
@@ -63,9 +64,9 @@ def refusal(ladder: Ladder, rung: Rung) -> str | None:
     return None
 
 
-def beyond_the_emulator(ladder: Ladder, rung: Rung, config: Config, case: Case) -> str | None:
-    """Why a case of a CUDA rung cannot be emulated, or None."""
-    return emulator.unable(plan_of(ladder, rung, specs_of_case(ladder, case), config=config))
+def beyond_a_cpu(ladder: Ladder, rung: Rung, config: Config, case: Case) -> str | None:
+    """Why a case of a rung can be neither emulated nor interpreted, or None."""
+    return cpu_runner.unable(plan_of(ladder, rung, specs_of_case(ladder, case), config=config))
 
 
 def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
@@ -88,3 +89,25 @@ def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
     machines = proven_on(ladder, rung)
     proof = f"proven on {', '.join(machines)}" if machines else "unproven"
     return "compiled", f"kernels compiled here: {', '.join(done)}; {proof}"
+
+
+def compile_gluon(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
+    """Compile what a case of each dtype launches for the H200's architecture, and what one case
+    launches for each other one that a Gluon rung targets; (outcome, what was done)."""
+    cases = {c.dtype: c for c in reversed(thorough_cases(ladder))}.values()
+    done: list[str] = []
+    try:
+        for gpu in GPUS:
+            specs = ((c, specs_of_case(ladder, c)) for c in cases)
+            taken = [c for c, s in specs if rung.supports is None or not rung.supports(gpu, **s)]
+            some = taken if gpu is H200 else taken[:1]
+            found = [i for c in some for i in inspect(ladder, rung.name, c, gpu.arch, config)]
+            if found:
+                done.append(f"{len(found)} for {gpu.arch}")
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return "error", f"{type(e).__name__}: {e}"
+    proof = "proven" if proven_on(ladder, rung) else "unproven"
+    return (
+        "compiled",
+        f"Gluon has no interpreter; kernels compiled here: {', '.join(done)}; {proof}",
+    )

@@ -33,6 +33,7 @@ from kernelwright.dispatch import (
     unsupported,
 )
 from kernelwright.toolchain import memory
+from kernelwright.toolchain.interpreter import GLUON
 
 from . import kernels
 from .checks import CHECKS, Check, rejection
@@ -210,6 +211,8 @@ def verify_rung(ladder: Ladder, rung: Rung, config: Config) -> Row:
         kind = "pass"
     elif rung.backend == "cuda" and here() == "cpu":
         kind, why = kernels.compile_rung(ladder, rung, config)
+    elif GLUON in skipped:
+        kind, why = kernels.compile_gluon(ladder, rung, config)
     else:
         kind, why = "unsupported", next(iter(skipped), "no case")
     return Row(
@@ -247,8 +250,8 @@ def verify_case(
     try:
         args = trial.expected().args
         reason = unsupported(rung, _normalised(ladder, args), device_of(args))
-        if reason is None and rung.backend == "cuda" and device == "cpu":
-            reason = kernels.beyond_the_emulator(ladder, rung, config, case)
+        if reason is None and rung.backend in ("cuda", "triton") and device == "cpu":
+            reason = kernels.beyond_a_cpu(ladder, rung, config, case)
         if reason:
             return Outcome("skipped", case, why=reason)
         if rung.backend == "cuda" and device == "cpu" and (why := kernels.refusal(ladder, rung)):
