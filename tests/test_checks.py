@@ -11,7 +11,7 @@ import torch
 from kernelwright import cli
 from kernelwright.dispatch import ladder
 from kernelwright.toolchain import CompileError, emulator
-from kernelwright.toolchain.emulator.checks import CHECKS
+from kernelwright.toolchain.emulator.checks import CHECKS, Watch
 from kernelwright.workbench import mutate, records, show_watching, watching
 from kernelwright.workbench.verify import here
 from wrong.planted import PLANTED
@@ -149,6 +149,19 @@ def test_a_rung_with_a_fault_is_found_recorded_and_shown(monkeypatch, tmp_path, 
     assert (record.case, record.outcome) == ("check:races", "wrong")
     assert f"calls under {watching.UNDER}, " in record.why
     records.save([record], {"run": "run", "machine": "cpu"}, tmp_path)
+
+
+@cpu
+def test_unwritten_shared_memory_counts_where_it_reaches_a_result(monkeypatch):
+    """softmax.backward.cuda_block reads past the row's end what it then drops."""
+    lad = ladder("softmax.backward")
+    rung = lad.rung("cuda_block")
+    call = watching.call_of(lad, rung, rung.configs[0], lad.operator.case("5x33-bf16-dim=-1"))
+    raw = call._run(Watch(("init",), 1))[1]
+    assert raw
+    assert call.watched(("init",), 1)[1] == []
+    monkeypatch.setattr(watching, "same_bits", lambda a, b: False)
+    assert call.watched(("init",), 1)[1] == raw
 
 
 @cpu

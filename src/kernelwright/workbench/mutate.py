@@ -13,6 +13,7 @@ gap in the checks.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections import defaultdict
@@ -34,7 +35,7 @@ from .watching import SEEDS, Call, call_of, emulated_runs
 BARRIER = re.compile(
     r"\b__syncthreads(?:_or|_and|_count)?\(|\b__syncwarp\(|\b(?:kw::)?fence\(\);|\.sync\(\);"
 )
-CALLS = 6  # that run without a barrier: those with most blocks, of different kernels
+CALLS = 6  # of different kernels and sizes that run without a barrier
 
 HEAD = """\
 # Barriers deleted
@@ -146,21 +147,22 @@ def _closing(text: str, at: int) -> int:
 
 
 def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], list[Call]]:
-    """For each source and barrier that its kernels come to: calls that do, those with most blocks
-    first, of different kernels."""
+    """For each source and barrier that its kernels come to: calls that do, those with most to order
+    first."""
     found: dict[tuple[Path, Barrier], list[Call]] = defaultdict(list)
     known: dict[Path, list[Barrier]] = {}
     pairs = [p for p in chosen(names) if p[1].backend == "cuda"]
     prepare(pairs)
     for ladder, rung in pairs:
         calls: dict[tuple[str, ...], Call] = {}
+        numels: dict[tuple[str, ...], int] = {}
         for config, case in emulated_runs(ladder, rung)[0]:
             call = call_of(ladder, rung, config, case)
             if isinstance(call, Call):
                 key = _family(call)
-                if key not in calls or _blocks(call) > _blocks(calls[key]):
-                    calls[key] = call
-        some = sorted(calls.values(), key=_blocks, reverse=True)
+                if key not in calls or case.numel > numels[key]:
+                    calls[key], numels[key] = call, case.numel
+        some = list(calls.values())
         with emulator.mode("watched"):
             emulator.ensure(kernel for call in some for kernel in _kernels(call))
         for call in some:
@@ -171,7 +173,10 @@ def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], li
                     for barrier in known.setdefault(path, barriers(path)):
                         if any((str(path), barrier.line) in places for places in here):
                             found[source, barrier].append(call)
-    return {key: calls[:CALLS] for key, calls in sorted(found.items(), key=_order)}
+    return {
+        (source, barrier): sorted(calls, key=lambda c: _size(c, source), reverse=True)[:CALLS]
+        for (source, barrier), calls in sorted(found.items(), key=_order)
+    }
 
 
 def _order(item: tuple[tuple[Path, Barrier], Any]) -> tuple:
@@ -185,16 +190,22 @@ def _kernels(call: Call) -> list[CudaKernel]:
 
 
 def _family(call: Call) -> tuple[str, ...]:
-    """Its kernels' names without types, which wait alike, and along which dimensions it has several
-    blocks."""
+    """Its kernels' names without types, which wait alike, and whether there are several warps, and
+    blocks along each dimension."""
     types = r"\b(float|double|__half|__nv_bfloat16|int|long|unsigned|char|short)\b"
     names = (re.sub(types, "T", kernel.name) for kernel in _kernels(call))
-    return (*names, *("".join("1+"[n > 1] for n in step.grid) for step in call.plan.launches))
+    sizes = ((math.prod(step.block) / 32, *step.grid) for step in call.plan.launches)
+    return (*names, *("".join("1+"[n > 1] for n in size) for size in sizes))
 
 
-def _blocks(call: Call) -> int:
-    x, y, z = call.plan.launches[0].grid
-    return x * y * z
+def _size(call: Call, source: Path) -> tuple[int, int]:
+    """Of the launches of a source, those with most to order: several warps and blocks first, then
+    by the number of blocks."""
+    return max(
+        ((math.prod(s.block) > 32) + (math.prod(s.grid) > 1), math.prod(s.grid))
+        for s in call.plan.launches
+        if isinstance(s.kernel, CudaKernel) and s.kernel.source.resolve() == source
+    )
 
 
 def files_of(source: Path) -> list[Path]:

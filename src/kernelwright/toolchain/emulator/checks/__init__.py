@@ -40,14 +40,16 @@ PATIENCE = 10.0  # seconds without progress: an access out of bounds may make a 
 class Watch:
     """One schedule of the launches bound in its mode."""
 
-    def __init__(self, checks: Iterable[str], seed: int):
+    def __init__(self, checks: Iterable[str], seed: int, unwritten: int = 0xFF):
         """
         Args:
             checks: keys of CHECKS.
             seed: of the order in which a block's threads run. Blocks run in the order of their
                 numbers, one at a time: a block may wait for those before it.
+            unwritten: what each byte of shared memory holds that nobody has written.
         """
         self.bits = sum(CHECKS[c] for c in set(checks))
+        self.unwritten = unwritten
         self.schedule = Schedule(seed=seed, workers=1, patience=PATIENCE)
 
     def mode(self):
@@ -67,7 +69,7 @@ class Watch:
             fresh: tensors of the call that nobody has written when it starts.
         """
         lib = _library()
-        lib.kw_checks_begin(self.bits)
+        lib.kw_checks_begin(self.bits, self.unwritten)
         self._args, self._fresh = args, frozenset(fresh)
         self._held: list[torch.Tensor | None] = []
         self._calls: list[Call] = []
@@ -202,7 +204,7 @@ def _thread_locals(path: Path) -> dict[tuple[int, int], tuple[str, str]]:
 def _library() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(build.observer(HERE)))
     lib.kw_checks_observer.restype = c_void_p
-    lib.kw_checks_begin.argtypes = (ctypes.c_uint,)
+    lib.kw_checks_begin.argtypes = (ctypes.c_uint, ctypes.c_ubyte)
     lib.kw_checks_begin.restype = None
     lib.kw_checks_launch.argtypes = (POINTER(RawRegion), c_size_t) * 2
     lib.kw_checks_launch.restype = None

@@ -27,6 +27,7 @@ struct Place {
 };
 
 unsigned wanted;
+unsigned char fill;  // of shared memory that nobody has written
 Findings findings;
 Order order;
 std::map<std::pair<std::uintptr_t, std::uintptr_t>, std::unique_ptr<Shadow>> shadows;
@@ -85,8 +86,17 @@ struct Seen {
 
   Finding finding(std::uint32_t what) const {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
-    return {what, region, bytes, 0, launch_turn, 0, at, static_cast<std::int64_t>(at - start),
-            side_of(t, where, kind), {}, 0};
+    return {what,
+            region,
+            bytes,
+            0,
+            launch_turn,
+            0,
+            at,
+            static_cast<std::int64_t>(at - start),
+            side_of(t, where, kind),
+            {},
+            0};
   }
 };
 
@@ -143,8 +153,8 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
 }
 
 const Region *find(std::vector<Region> &all, std::uintptr_t at) {
-  const auto after = std::upper_bound(all.begin(), all.end(), at,
-                                      [](std::uintptr_t x, const Region &r) { return x < r.start; });
+  const auto after = std::upper_bound(
+      all.begin(), all.end(), at, [](std::uintptr_t x, const Region &r) { return x < r.start; });
   if (after == all.begin()) return nullptr;
   const Region &r = *(after - 1);
   return at < r.end ? &r : nullptr;
@@ -187,7 +197,8 @@ void outside(const Seen &s) {
 }
 
 void in_shared(Seen &s, std::uint32_t place) {
-  const auto at = static_cast<std::uintptr_t>(static_cast<const unsigned char *>(s.address) - shared_start);
+  const auto at =
+      static_cast<std::uintptr_t>(static_cast<const unsigned char *>(s.address) - shared_start);
   s.region = kShared;
   s.start = reinterpret_cast<std::uintptr_t>(shared_start);
   if (wanted & kBounds) {
@@ -218,7 +229,8 @@ void in_global(Seen &s, std::uint32_t place) {
       std::uintptr_t nearest = 64 * 1024;
       const auto shared = reinterpret_cast<std::uintptr_t>(shared_end);
       if (at >= shared && at - shared < nearest)
-        nearest = at - shared, s.region = kShared, s.start = reinterpret_cast<std::uintptr_t>(shared_start);
+        nearest = at - shared, s.region = kShared,
+        s.start = reinterpret_cast<std::uintptr_t>(shared_start);
       for (const Region &near : regions) {
         const std::uintptr_t away = at < near.start ? near.start - at : at - near.end;
         if (away < nearest) nearest = away, s.region = near.number, s.start = near.start;
@@ -267,6 +279,7 @@ void block_begin(Block &b) {
     shared_cells = std::make_unique<Shadow>(0, size);
   shared_start = b.shared;
   shared_end = b.shared + size;
+  if (size) std::memset(b.shared, fill, size);
 }
 
 void thread_begin(Thread &t) { order.begin(t); }
@@ -279,8 +292,17 @@ void barrier(Block &b) {
     if (t.wait == kNothing) continue;
     if (!first) meet((first = &t)->where);
     if (t.where == first->where || !(wanted & kDivergence)) continue;
-    Finding f = {kTwoBarriers, kNowhere, 0, 0, launch_turn, 0, 0, 0, side_of(*first, first->where, 0),
-                 side_of(t, t.where, 0), 0};
+    Finding f = {kTwoBarriers,
+                 kNowhere,
+                 0,
+                 0,
+                 launch_turn,
+                 0,
+                 0,
+                 0,
+                 side_of(*first, first->where, 0),
+                 side_of(t, t.where, 0),
+                 0};
     findings.add(f);
   }
 }
@@ -295,7 +317,8 @@ void warp(Thread &first, unsigned lanes) {
   for (unsigned left = lanes; left; left &= left - 1) {
     const Thread &t = warp[__builtin_ctz(left)];
     if (lanes >> t.source & 1) continue;
-    findings.add({kAbsentLane, kNowhere, 0, t.source, launch_turn, 0, 0, 0, side_of(t, t.where, 0), {}, 0});
+    findings.add(
+        {kAbsentLane, kNowhere, 0, t.source, launch_turn, 0, 0, 0, side_of(t, t.where, 0), {}, 0});
   }
 }
 
@@ -317,8 +340,8 @@ extern "C" {
 const Observer *kw_checks_observer() { return &observer; }
 
 // A call begins: none of its memory has been touched.
-void kw_checks_begin(unsigned checks) {
-  wanted = checks;
+void kw_checks_begin(unsigned checks, unsigned char unwritten) {
+  wanted = checks, fill = unwritten;
   launch_turn = block_turn = 0;
   findings.clear();
   met.clear();

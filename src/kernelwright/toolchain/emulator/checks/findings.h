@@ -8,9 +8,9 @@
 namespace kw::emulator {
 
 enum Kind : std::uint32_t {
-  kRace,         // b, then a, and nothing orders them
-  kOutside,      // a touches what no argument and no shared variable holds
-  kMisaligned,   // a's address is no multiple of its size
+  kRace,        // b, then a, and nothing orders them
+  kOutside,     // a touches what no argument and no shared variable holds
+  kMisaligned,  // a's address is no multiple of its size
   kNeverWritten,
   kTwoBarriers,  // a and b meet, each in another line's barrier
   kAbsentLane,   // a reads by a shuffle from a lane that does not take part
@@ -27,8 +27,8 @@ struct Side {
 
 struct Finding {
   std::uint32_t kind, region, bytes;
-  std::uint32_t lane;           // that a shuffle wanted
-  std::uint32_t launch, unused; // launch: from 1
+  std::uint32_t lane;            // that a shuffle wanted
+  std::uint32_t launch, unused;  // launch: from 1
   std::uint64_t address;
   std::int64_t offset;  // in the region
   Side a, b;

@@ -100,8 +100,8 @@ struct Handover {
 // A thread's view.
 struct View {
   Clocks clocks;
-  Known known;              // of others, beyond its barriers and its warp
-  Known released, narrow;   // at its last fence of the device's scope; of any scope
+  Known known;                 // of others, beyond its barriers and its warp
+  Known released, narrow;      // at its last fence of the device's scope; of any scope
   std::vector<Handover> read;  // by atomics and volatile reads since it began
 
   void begin(unsigned lane) {
@@ -170,7 +170,8 @@ class Order {
       if (h.block == block_) view.known = both(view.known, h.in_block);
     }
     if (view.known) news_ = true;
-    auto now = view.known ? std::make_shared<Knowledge>(*view.known) : std::make_shared<Knowledge>();
+    auto now =
+        view.known ? std::make_shared<Knowledge>(*view.known) : std::make_shared<Knowledge>();
     now->add({block_, t.epoch, {{t.warp(), view.clocks}}});
     view.narrow = now;
     if (scope != kBlockScope) view.released = now;

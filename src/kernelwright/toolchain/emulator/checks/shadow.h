@@ -38,7 +38,8 @@ class Shadow {
     const std::uintptr_t end = at + bytes;
     while (at < end) {
       Cell &cell = cells_[at / 4 - first_];
-      const unsigned from = at % 4, to = static_cast<unsigned>(std::min<std::uintptr_t>(4, from + end - at));
+      const unsigned from = at % 4,
+                     to = static_cast<unsigned>(std::min<std::uintptr_t>(4, from + end - at));
       if (!cell.split && to - from < 4) divide(cell);
       if (!cell.split)
         visit(cell, 15u);

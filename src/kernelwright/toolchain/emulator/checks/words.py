@@ -93,6 +93,7 @@ class Finding:
         lines: "cuda_warp.cu:12" of each side, the rung's own.
         threads: "thread 5 of block 2" of each side.
         count: how often.
+        unwritten: it read shared memory that nobody had written.
     """
 
     check: str
@@ -100,6 +101,7 @@ class Finding:
     lines: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
     count: int = 1
+    unwritten: bool = False
 
 
 def said(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
@@ -145,6 +147,7 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         (_short(here), _short(there)) if both else (_short(here),),
         (a, b) if both else (a,),
         f.count,
+        f.kind == NEVER_WRITTEN and f.region == SHARED,
     )
 
 
