@@ -54,7 +54,9 @@ def test_a_finding_has_its_place_and_belongs_to_the_call_before_it():
     [(3, [], "pass"), (3, ["5x33: Invalid"], "wrong"), (0, [], "unsupported")],
 )
 def test_a_watched_rung_passes_only_if_it_ran_and_nothing_was_found(calls, found, outcome):
-    row = sanitizer.Watched("softmax", "cuda_warp", "bounds", "hash", "memcheck", calls, findings=found)
+    row = sanitizer.Watched(
+        "softmax", "cuda_warp", "bounds", "hash", "memcheck", calls, findings=found
+    )
     record = row.record("nvidia-h200", "run")
     assert (record.outcome, record.case) == (outcome, "check:bounds")
     assert "memcheck" in record.why

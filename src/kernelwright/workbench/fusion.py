@@ -231,7 +231,7 @@ def _glu(fn: Callable, tensors: int = 2) -> Callable:
 
 
 def inputs(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """(x, bias, up, incoming gradient) of GPT-2's MLP: 32 x 1024 tokens in bfloat16, 256 on a CPU."""
+    """(x, bias, up, incoming gradient) of GPT-2's MLP, bfloat16: 32 x 1024 tokens, 256 on a CPU."""
     tokens = 32 * 1024 if device.type == "cuda" else 256
     x, up, gy = (torch.randn(tokens, 3072, dtype=torch.bfloat16, device=device) for _ in range(3))
     return x, torch.randn(3072, dtype=torch.bfloat16, device=device), up, gy

@@ -27,7 +27,7 @@ from kernelwright.machine import here
 from . import commit
 from .calling import binding
 from .listing import named
-from .sandbox_child import _parameters as parameters_of
+from .sandbox_loading import parameters_of
 from .subject import subject_of
 from .terminal import Mistake
 

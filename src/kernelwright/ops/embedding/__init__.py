@@ -92,6 +92,14 @@ RUNGS_BACKWARD = (
         sources=("cuda_order.cu", "cuda_sorted.cu"),
     ),
 )
+
+
+def _until_proven(gpu, **args):
+    """choose.order_backward, once its rung is proven: it is right wherever it was timed on an H200,
+    but verify stops there at the case of a table without rows."""
+    return ()
+
+
 LADDER = Ladder(
     spec.FORWARD, RUNGS, __name__, choose.order, choose.bucket, "peers:PEERS", spec.public
 )
@@ -99,7 +107,7 @@ LADDER_BACKWARD = Ladder(
     spec.BACKWARD,
     RUNGS_BACKWARD,
     __name__,
-    choose.order_backward,
+    _until_proven,
     choose.bucket_backward,
     "peers:PEERS",
 )
