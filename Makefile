@@ -27,7 +27,7 @@ lint: .venv/ready
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CUDA_C)
-	$(BIN)/codespell src tests tools README.md CONTRIBUTING.md
+	$(BIN)/codespell src tests tools docs README.md CONTRIBUTING.md
 	$(BIN)/python -m kernelwright.workbench.tables --check
 	$(BIN)/kernelwright ledger --check
 
