@@ -14,7 +14,7 @@ from kernelwright.dispatch import ladder
 from kernelwright.machine import clock, facts, here, last_level_cache, nvml, slug, stats, timers
 from kernelwright.toolchain import emulator
 from kernelwright.workbench import bench as bench_module
-from kernelwright.workbench import env, host, material, records, right, roofs, tune
+from kernelwright.workbench import env, host, material, records, right, roofs, standin, tune
 from kernelwright.workbench.records import Record
 from kernelwright.workbench.trial import Expected
 
@@ -682,3 +682,12 @@ def test_roofs_of_a_machine_are_records(monkeypatch):
         "roof:launch",
     }  # fmt: skip
     assert all(r.cold and r.operator == "roofs" for r in found)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="times them instead")
+@pytest.mark.parametrize(
+    ("rung", "words"), [("cuda_warp", "verified here on"), ("cuda_cluster", "compiled here for")]
+)
+def test_without_a_gpu_cuda_is_emulated_where_it_can_be(rung, words):
+    softmax = ladder("softmax")
+    assert standin.stand_in(softmax, softmax.rung(rung), torch.device("cpu")).startswith(words)

@@ -6,17 +6,18 @@ from typing import Any
 
 import torch
 
-from kernelwright.contract import H200, CudaKernel, Ladder, Rung
+from kernelwright.contract import H200, Case, CudaKernel, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, plan_of, specs_of, unsupported
-from kernelwright.toolchain import ToolchainError, nvrtc
+from kernelwright.toolchain import ToolchainError, missing, nvrtc
 
+from .kernels import beyond_a_cpu
 from .right import right
 from .trial import all_results, copy_of, expected, map_tensors
 
 
 def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
-    """Verify a rung on a small case in an interpreter, or compile it; says what was done."""
+    """Verify a rung on a small case, interpreted or emulated, or compile it; says what was done."""
     operator = ladder.operator
     small = [
         c for c in operator.cases
@@ -28,20 +29,23 @@ def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
         made = operator.inputs(case, device.type)
         args = {a.name: made.get(a.name, a.default) for a in operator.args}
         specs, _ = normalise(operator.layout, specs_of(args))
-        if rung.backend == "cuda":
-            why = rung.supports(H200, **specs) if rung.supports else None
-            if why is None:
-                return _compiled(ladder, rung, specs)
-        else:
-            why = unsupported(rung, specs, device)
-            if why is None:
-                native = entry_of(ladder, ladder.rung("native"))
-                want = expected(operator, native, case, device.type)
-                call = launcher(ladder, want.args, rung.name)
-                args = map_tensors(want.args, copy_of)
-                verdict = right(operator, want, all_results(operator, args, call(*args.values())))
-                return f"verified here on {case.id}" if verdict.ok else f"WRONG here: {verdict.why}"
+        why = rung.supports(H200, **specs) if rung.supports else None
+        if why is None and rung.backend == "cuda" and _beyond(ladder, rung, case, device):
+            return _compiled(ladder, rung, specs)
+        why = why or unsupported(rung, specs, device)
+        if why is None:
+            native = entry_of(ladder, ladder.rung("native"))
+            want = expected(operator, native, case, device.type)
+            call = launcher(ladder, want.args, rung.name)
+            args = map_tensors(want.args, copy_of)
+            verdict = right(operator, want, all_results(operator, args, call(*args.values())))
+            return f"verified here on {case.id}" if verdict.ok else f"WRONG here: {verdict.why}"
     return f"not run here: {why}"
+
+
+def _beyond(ladder: Ladder, rung: Rung, case: Case, device: torch.device) -> str | None:
+    """Why CUDA C++ cannot be emulated here: no compiler, or what the kernel needs; or None."""
+    return missing("cuda", device) or beyond_a_cpu(ladder, rung, rung.configs[0], case)
 
 
 def _compiled(ladder: Ladder, rung: Rung, specs: dict[str, Any]) -> str:
