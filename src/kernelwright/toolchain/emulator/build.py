@@ -197,10 +197,11 @@ def _basis(source: Path, kind: str) -> list[str]:
 
 @once
 def _emulator() -> str:
-    """What kernels are compiled with and against; observers in folders of their own are not."""
+    """What kernels are compiled with and against, and where it lies, which line numbers tell from
+    the kernel's own files; observers in folders of their own are not."""
     include = (compiler.HERE / "include").rglob("*.h")
     files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *include])
-    return cache.key([p.read_bytes() for p in files])
+    return cache.key([str(compiler.HERE), *(p.read_bytes() for p in files)])
 
 
 @contextmanager
