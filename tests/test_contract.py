@@ -397,7 +397,7 @@ def sources(tmp_path, monkeypatch):
         "ops/toy/shared.py": "def f(x):\n    return x\n",
         "ops/toy/kernel.cu": '#include "kw/a.cuh"\n// a comment\nint main;\n',
         "include/kw/a.cuh": "#include <kw/b.cuh>\nint a;\n",
-        "include/kw/b.cuh": "int b;\n",
+        "include/kw/b.cuh": "#ifdef __CUDA_ARCH__\nint b;\n#else\nint cpu;\n#endif\n",
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -426,6 +426,8 @@ def sources(tmp_path, monkeypatch):
         ("ops/toy/kernel.cu", "a comment", "another"),
         ("ops/toy/kernel.cu", "int main;", "/* two\nlines */ int   main;"),
         ("include/kw/b.cuh", "int b;", "// b\nint b;"),
+        ("include/kw/b.cuh", "int cpu", "long cpu"),
+        ("include/kw/b.cuh", "#else\nint cpu;\n", ""),
     ],
 )
 def test_hash_ignores_comments_and_docstrings(sources, name, old, new):

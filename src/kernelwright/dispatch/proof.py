@@ -76,11 +76,18 @@ def _follow_include(path: Path, found: set[Path]) -> None:
         _follow_include(INCLUDE / name, found)
 
 
+#: Where a header speaks PTX to a GPU and C++ to a CPU; neither branch has directives of its own.
+_FOR_CPU = re.compile(
+    r"^#ifdef __CUDA_ARCH__\n((?:(?!#).*\n)*?)(?:#else\n(?:(?!#).*\n)*?)?#endif\b.*", re.M
+)
+
+
 def _stripped(path: Path) -> str:
+    """A file as a GPU's compiler reads it: no comments, and nothing that is for a CPU."""
     text = path.read_text()
     if path.suffix != ".py":
         text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
-        return " ".join(text.split())
+        return " ".join(_FOR_CPU.sub(r"\1", text).split())
     tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
