@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import kernelwright
 from kernelwright import cli
 from kernelwright.dispatch import ladders
 from kernelwright.workbench import scaffold
 
-SOURCE = Path(cli.__file__).parents[1]
+SOURCE = Path(kernelwright.__file__).parents[1]
 COMMANDS = (
     "env", "list", "verify", "bench", "tune", "inspect", "ledger", "compare", "exercise", "report",
     "new",
@@ -226,7 +227,7 @@ def test_a_new_operator_is_entered_in_order(tmp_path):
 
 def test_a_new_operator_is_published(tmp_path):
     path = tmp_path / "__init__.py"
-    path.write_text(Path(cli.__file__).with_name("__init__.py").read_text())
+    path.write_text(Path(kernelwright.__file__).with_name("__init__.py").read_text())
     scaffold._publish(path, "zeta")
     before = path.read_text()
     scaffold._publish(path, "a_name_that_is_long_enough_to_break_the_line")

@@ -14,6 +14,7 @@ import typer
 import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import kernelwright
 from kernelwright import cli
 from kernelwright.dispatch import UnknownOperator, ladder
 from kernelwright.machine import clock
@@ -21,7 +22,7 @@ from kernelwright.workbench import commit, compare, show_compare, sides
 from kernelwright.workbench.terminal import Mistake
 
 GPU = torch.cuda.is_available()
-DOCS = Path(cli.__file__).parents[2] / "docs"
+DOCS = Path(kernelwright.__file__).parents[2] / "docs"
 CASE = "33001-f32-approximate=none"
 SMALL = "4x1000-f32-dim=-1"
 
@@ -209,7 +210,7 @@ def test_names_of_functions(kernels):
 def history(tmp_path_factory):
     """A repository with this package in two commits; in the second softmax's native is slow."""
     root = tmp_path_factory.mktemp("history")
-    package = Path(cli.__file__).parent
+    package = Path(kernelwright.__file__).parent
     target = root / "src" / "kernelwright"
 
     def git(*words):

@@ -1,0 +1,71 @@
+"""The command line: argument parsing only, a file a subject. What it calls is in workbench/."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import typer
+
+from . import learning, looking, proving, timing
+from .options import GOOD, USAGE
+
+app = typer.Typer(
+    name="kernelwright",
+    help="GPU operators for PyTorch, every one a ladder: verify it, time it, see why it is fast.",
+    epilog="Start with: kernelwright list. Exit codes: 0 good, 1 a check failed, 2 wrong usage, "
+    "3 nothing could run.",
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (
+    looking.list_,
+    proving.verify,
+    looking.env,
+    timing.bench,
+    timing.tune,
+    looking.inspect,
+    learning.dissect,
+    learning.debug,
+    proving.ledger,
+    timing.compare,
+    timing.judge,
+    learning.exercise,
+    looking.report,
+    learning.new,
+):
+    app.command(command.__name__.rstrip("_"))(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code. A user's mistake is one line, no traceback."""
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    # Typer's usage errors, by the base class of the one that it exports.
+    usage_error = typer.BadParameter.__mro__[1]
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except usage_error as e:
+        code = _say(USAGE, e.format_message(), arguments)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _say(130, "stopped", arguments)
+    except BrokenPipeError:  # the reader of a pipe has gone: nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = GOOD
+    except Exception as e:
+        from kernelwright.workbench import terminal
+
+        known = terminal.exit_code_of(e)
+        if known is None:
+            raise
+        code = _say(known, str(e), arguments)
+    sys.exit(code or GOOD)
+
+
+def _say(code: int, message: str, arguments: list[str]) -> int:
+    print(f"kernelwright: {message}", file=sys.stderr)
+    if "--json" in arguments:
+        print(json.dumps({"error": message, "exit": code}))
+    return code

@@ -1,0 +1,128 @@
+"""Looking: what there is, what it compiles to, what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .options import GOOD, Json, Record, mistake, printing, waiting
+
+
+def list_(as_json: Json = False) -> int:
+    """Operators, their rungs in order, what works here and which rung serves.
+
+    \b
+    Examples:
+      kernelwright list
+      kernelwright list --json | jq '.operators[].name'
+    """
+    with printing(as_json) as out:
+        with waiting("reading the ladders", out):
+            from kernelwright.workbench import listing, show
+
+            found = listing.listing()
+        if as_json:
+            out.emit(found)
+        else:
+            out.print(show.listing(found))
+    return GOOD
+
+
+def env(
+    roofs: Annotated[bool, typer.Option(help="Measure the machine's roofs, in about 10 s.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes, in about 3 s.")] = False,
+    record: Record = False,
+    as_json: Json = False,
+) -> int:
+    """What this machine is, which backends work on it, and its measured roofs.
+
+    \b
+    Examples:
+      kernelwright env
+      kernelwright env --no-roofs --json
+    """
+    with printing(as_json) as out:
+        with waiting("looking at the machine", out) as say:
+            from kernelwright.workbench import env as module
+            from kernelwright.workbench import show
+
+            said: Callable[[Any], None] = lambda r: say(f"measuring {r.rung} {r.case}")  # noqa: E731
+            found = module.env(roofs=roofs, quick=quick, on_roof=said)
+        if record:
+            from kernelwright.workbench import records
+
+            records.save(found.roofs, found.environment)
+        if as_json:
+            out.emit(show.env_data(found))
+        else:
+            out.print(show.env(found))
+    return GOOD
+
+
+def inspect(
+    rung: Annotated[str, typer.Argument(metavar="OP.RUNG")],
+    arch: Annotated[str, typer.Option(help="sm_80, sm_90a, sm_100a, ...")] = "sm_90a",
+    case: Annotated[str | None, typer.Option(help="A case's id; default: the first.")] = None,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
+    ttgir: Annotated[bool, typer.Option("--ttgir", help="Print Triton's GPU IR.")] = False,
+    as_json: Json = False,
+) -> int:
+    """What a rung compiles to: registers, spills, occupancy, instruction mix. Needs no GPU.
+
+    \b
+    Examples:
+      kernelwright inspect softmax.triton_row
+      kernelwright inspect gelu.cuda_vec16 --arch sm_80 --sass | less
+    """
+    with printing(as_json) as out:
+        with waiting(f"compiling {rung} for {arch}", out):
+            from kernelwright.workbench import inspect as module
+            from kernelwright.workbench import listing, show, terminal
+
+            ladder, chosen = listing.rung_named(rung)
+            at = listing.case_named(ladder, case) if case else None
+            with terminal.checked():
+                found = module.inspect(ladder, chosen.name, at, arch)
+        texts = [k for k, on in (("ptx", ptx), ("sass", sass), ("ttgir", ttgir)) if on]
+        if as_json:
+            out.emit([i.as_json(texts=bool(texts)) for i in found])
+        elif texts:
+            for i in found:
+                for kind in texts:
+                    out.print(getattr(i, kind) or f"({i.kernel} has no {kind})", markup=False)
+        else:
+            for i in found:
+                out.print(show.inspection(i), "")
+    return GOOD
+
+
+def report(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path(
+        "report.html"
+    ),
+    as_json: Json = False,
+) -> int:
+    """One self-contained HTML page from the records: ladders, rooflines, sources, diffs.
+
+    \b
+    Examples:
+      kernelwright report
+      kernelwright report -o /tmp/ladders.html
+    """
+    if not output.parent.is_dir():
+        raise mistake(f"-o: there is no folder {output.parent}")
+    with printing(as_json) as out:
+        with waiting("drawing the report", out):
+            import kernelwright.ops  # noqa: F401
+            from kernelwright.workbench import report as module
+
+            size = module.write(output)
+        if as_json:
+            out.emit({"file": str(output), "bytes": size})
+        else:
+            out.print(f"{output}: {size / 1e6:.1f} MB, opens offline in any browser")
+    return GOOD

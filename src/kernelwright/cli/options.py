@@ -1,0 +1,41 @@
+"""What several commands share: options, exit codes, and how they print, wait and refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kernelwright.workbench.terminal import Output
+
+GOOD, USAGE = 0, 2
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Record = Annotated[
+    bool, typer.Option("--record", help="Keep the outcome in the records (or in $KW_RECORDS).")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="A few samples of each.")]
+Cases = Annotated[
+    list[str] | None, typer.Option(help="A case's id, or words of its label (gpt-2). Repeatable.")
+]
+
+
+def printing(as_json: bool) -> AbstractContextManager[Output]:
+    from kernelwright.workbench import terminal
+
+    return terminal.output(as_json)
+
+
+def waiting(what: str, out: Output) -> AbstractContextManager[Callable[[str], None]]:
+    from kernelwright.workbench import terminal
+
+    return terminal.waiting(what, out)
+
+
+def mistake(what: str) -> Exception:
+    from kernelwright.workbench import terminal
+
+    return terminal.Mistake(what)

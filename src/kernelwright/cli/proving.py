@@ -1,0 +1,133 @@
+"""Proving: is a rung right, and on which GPU has that been shown?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from .options import GOOD, Json, Record, printing, waiting
+
+
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[OP | OP.RUNG ...]", help="None: everything.", show_default=False),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--check",
+            metavar="races|bounds|init|divergence|all",
+            help="Watch every access to memory and every barrier of GPU rungs instead of comparing "
+            "results. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            help="With --check on a CPU: the one order of threads to run; a finding names its own.",
+            show_default=False,
+        ),
+    ] = None,
+    record: Record = False,
+    as_json: Json = False,
+) -> int:
+    """Prove rungs right against float64, adversarial inputs included.
+
+    An error may be twice what PyTorch's own operator makes, plus 2 ulp, or plus float32's
+    rounding noise where terms cancel. Without a GPU, Triton
+    rungs are interpreted, Numba rungs simulated and CUDA C++ rungs emulated.
+
+    --check asks another question: do threads race, touch memory that is not theirs, read what
+    nobody wrote, miss each other at barriers? On a GPU compute-sanitizer answers; without one the
+    emulator of CUDA C++ does, with the rung's line and both threads (docs/emulator.md).
+
+    \b
+    Examples:
+      kernelwright verify
+      kernelwright verify softmax
+      kernelwright verify softmax.triton_row --json
+      kernelwright verify sum --check races
+      kernelwright verify sum.cuda_last_warp --check all --seed 7
+    """
+    if check or seed is not None:
+        return _watch(names or (), check or (), seed, record, as_json)
+    with printing(as_json) as out:
+        from kernelwright.workbench import scaffold, show
+        from kernelwright.workbench import verify as module
+
+        with waiting("verifying", out):
+            shown = None if as_json else lambda row: out.print(show.verified(row))
+            result = module.verify(scaffold.operators(names or ()), on_result=shown)
+        if record:
+            from kernelwright.machine import here, slug
+            from kernelwright.toolchain.settings import settings
+            from kernelwright.workbench import bench as timing
+            from kernelwright.workbench import ledger as proofs
+            from kernelwright.workbench import records
+
+            run = timing.new_run()
+            records.save(result.records(slug(here()), run), timing.environment(run, here()))
+            proofs.write_proven(settings().records)
+        if as_json:
+            out.emit({"ok": result.ok, "ran": result.ran, "rows": result.rows})
+        else:
+            out.print(show.verify_summary(result))
+    return result.exit_code
+
+
+def _watch(
+    names: Iterable[str], check: Iterable[str], seed: int | None, record: bool, as_json: bool
+) -> int:
+    """verify --check."""
+    with printing(as_json) as out:
+        from kernelwright.workbench import scaffold, show_watching, terminal, watching
+
+        with terminal.checked():
+            checks = watching.checks_of(check)
+            seeds = watching.seeds_of(seed, checks)
+        with waiting("watching", out):
+            shown = None if as_json else lambda rows: out.print(show_watching.watched(rows))
+            found = watching.watch(scaffold.operators(names), checks, seeds, on_result=shown)
+        if record:
+            from kernelwright.machine import here, slug
+            from kernelwright.workbench import bench as timing
+            from kernelwright.workbench import records
+
+            run = timing.new_run()
+            records.save(found.records(slug(here()), run), timing.environment(run, here()))
+        if as_json:
+            out.emit({"ok": found.exit_code == 0, "seeds": seeds, "rows": found.rows})
+        else:
+            out.print(show_watching.summary(found))
+    return found.exit_code
+
+
+def ledger(
+    check: Annotated[
+        bool, typer.Option("--check", help="Fail where a default would be unproven.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """What is proven on which GPU, and what is not.
+
+    \b
+    Examples:
+      kernelwright ledger
+      kernelwright ledger --check
+    """
+    with printing(as_json) as out:
+        with waiting("reading the records", out):
+            from kernelwright.workbench import ledger as module
+            from kernelwright.workbench import show
+
+            found = module.ledger()
+        if as_json:
+            out.emit(found)
+        else:
+            out.print(show.ledger(found))
+    return found.exit_code if check else GOOD
