@@ -20,6 +20,7 @@ from kernelwright.contract import (
     i64,
     is_dense,
     rows_view,
+    rungs,
 )
 from kernelwright.contract.case import LAYOUTS, VALUES
 from kernelwright.contract.compare import FACTOR, ULPS, compare, measure, ulp
@@ -363,6 +364,31 @@ def test_int32_arguments_are_checked_when_they_are_planned(value):
 
 def test_int64_arguments_hold_what_int32_do_not():
     assert i64(2**40).value == 2**40
+
+
+def test_a_rungs_name_entry_and_files_follow_from_its_trick():
+    more = lambda **specs: None, ({"block": 32},)
+    tree = rungs.cuda("tree", "_backward", "a tree", *more, sources=("cuda_parts.cu",))
+    assert (tree.name, tree.backend, tree.entry) == ("cuda_tree", "cuda", "cuda:tree_backward")
+    assert tree.sources == ("cuda_tree.cu", "cuda_parts.cu")
+    assert (tree.supports, tree.configs) == more
+    row = rungs.triton("row", "", "a row", *more, deterministic=False)
+    assert (row.name, row.entry, row.deterministic) == ("triton_row", "triton_row:plan", False)
+    lesson = rungs.numba("block", "", "a block", *more)
+    assert (lesson.backend, lesson.entry, lesson.serves) == ("numba", "numba_block:plan", False)
+
+
+def test_pytorchs_rungs_share_the_formula():
+    manual, native, compiled = rungs.pytorch("_backward", supports=print)
+    assert (manual.name, native.name, compiled.name) == ("manual", "native", "compiled")
+    assert manual.entry == compiled.entry == "torch_rungs:manual_backward"
+    assert native.entry == "torch_rungs:native_backward"
+    assert manual.supports is compiled.supports is print
+    assert native.supports is None  # it takes every call
+    assert not manual.serves
+    assert native.serves
+    assert compiled.backend == "inductor"
+    assert len(rungs.pytorch(compiled=None)) == 2
 
 
 def test_a_ladder_needs_native_and_distinct_names():

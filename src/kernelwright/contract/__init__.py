@@ -1,6 +1,6 @@
 """What an operator promises: no GPU code, no timing, no files."""
 
-from . import arguments
+from . import arguments, rungs
 from .case import Case, case
 from .operator import (
     H200,
@@ -62,4 +62,5 @@ __all__ = [
     "i64",
     "is_dense",
     "rows_view",
+    "rungs",
 ]

@@ -6,37 +6,32 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelwright.contract import Ladder, Rung
+from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec
 
 RUNGS = (
-    Rung(
-        "manual",
-        "torch",
-        "torch_rungs:manual",
-        "the formula, parameter by parameter",
+    *rungs.pytorch(
+        manual="the formula, parameter by parameter",
+        native="PyTorch's own fused operator",
+        compiled=None,
         supports=choose.plain,
-        serves=False,
     ),
-    Rung("native", "torch", "torch_rungs:native", "PyTorch's own fused operator"),
-    Rung(
-        "triton_each",
-        "triton",
-        "triton_each:plan",
+    rungs.triton(
+        "each",
+        "",
         "the update in registers, one kernel a parameter",
-        supports=choose.fits_each,
-        configs=choose.EACH,
+        choose.fits_each,
+        choose.EACH,
         serves=False,
     ),
-    Rung(
-        "triton_list",
-        "triton",
-        "triton_list:plan",
+    rungs.triton(
+        "list",
+        "",
         "one launch: every program looks up its part of a parameter",
-        supports=choose.fits,
-        configs=choose.TRITON,
+        choose.fits,
+        choose.TRITON,
     ),
     Rung(
         "cuda_list",

@@ -4,46 +4,34 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec, torch_rungs
 
 
-def _rungs(backward: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+def _rungs(side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        Rung(
-            "manual",
-            "torch",
-            f"torch_rungs:manual{backward}",
-            "the formula, a kernel an operator",
-            serves=False,
+        *rungs.pytorch(
+            side,
+            manual="the formula, a kernel an operator",
+            native="PyTorch's sum, and its gelu",
         ),
-        Rung("native", "torch", f"torch_rungs:native{backward}", "PyTorch's sum, and its gelu"),
-        Rung(
-            "compiled",
-            "inductor",
-            f"torch_rungs:manual{backward}",
-            "the formula, fused by torch.compile",
-        ),
-        Rung(
-            "triton_rows",
-            "triton",
-            f"triton_rows:plan{backward}",
+        rungs.triton(
+            "rows",
+            side,
             "a tile of rows a program, column sums in registers",
-            supports=choose.fits,
-            configs=choose.ROWS_CONFIGS,
+            choose.fits,
+            choose.ROWS_CONFIGS,
         ),
-        Rung(
-            "cuda_vec16",
-            "cuda",
-            f"cuda:vec16{backward}",
+        rungs.cuda(
+            "vec16",
+            side,
             "16-byte vectors; a strip of columns a block in the backward",
-            supports=choose.fits_vec16,
-            configs=choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
-            heuristic=choose.choose_strips if backward else choose.choose_vec16,
-            sources=("cuda_vec16.cu",),
+            choose.fits_vec16,
+            choose.STRIPS_CONFIGS if side else choose.VEC16_CONFIGS,
+            heuristic=choose.choose_strips if side else choose.choose_vec16,
         ),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from kernelwright.contract import Ladder, Rung
+from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec
@@ -15,15 +15,18 @@ from . import choose, spec
 def _rungs(what: str, fits) -> tuple[Rung, ...]:
     """The ladder from the bottom up; `what` is the suffix of its entries."""
     return (
-        Rung("manual", "torch", f"torch_rungs:manual_{what}", "tensor by tensor", serves=False),
-        Rung("native", "torch", f"torch_rungs:native_{what}", "PyTorch's own, many at a time"),
-        Rung(
-            "triton_list",
-            "triton",
-            f"triton_list:plan_{what}",
+        *rungs.pytorch(
+            f"_{what}",
+            manual="tensor by tensor",
+            native="PyTorch's own, many at a time",
+            compiled=None,
+        ),
+        rungs.triton(
+            "list",
+            f"_{what}",
             "one launch: every program looks up its part of a tensor",
-            supports=fits,
-            configs=choose.TRITON,
+            fits,
+            choose.TRITON,
         ),
         Rung(
             "cuda_list",

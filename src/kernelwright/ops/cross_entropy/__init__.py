@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._loss import options
 
@@ -12,34 +12,21 @@ from . import choose, spec
 
 
 def _cuda(name: str, side: str, idea: str, supports, configs, **more) -> Rung:
-    """The rung of cuda_<name>.cu, planned by cuda.<name><side>."""
-    return Rung(
-        f"cuda_{name}",
-        "cuda",
-        f"cuda:{name}{side}",
-        idea,
-        supports=supports,
-        configs=configs,
-        sources=(f"cuda_{name}.cu", "cuda_totals.cu"),
-        **more,
-    )
+    """A rung of cuda.py, which adds up the targets' weights besides."""
+    totals = ("cuda_totals.cu",)
+    return rungs.cuda(name, side, idea, supports, configs, sources=totals, **more)
 
 
-def _rungs(side: str, *cuda: Rung, compiled: bool = True) -> tuple[Rung, ...]:
+def _rungs(side: str, *cuda: Rung, **pytorch) -> tuple[Rung, ...]:
     """A ladder from the bottom up; `side` is the suffix of its entries."""
-    manual = f"torch_rungs:manual{side}"
-    inductor = Rung("compiled", "inductor", manual, "the formula, fused by torch.compile")
     return (
-        Rung("manual", "torch", manual, "the formula, a kernel a line", serves=False),
-        Rung("native", "torch", f"torch_rungs:native{side}", "PyTorch's log_softmax and nll_loss"),
-        *((inductor,) if compiled else ()),
-        Rung(
-            "triton_online",
-            "triton",
-            f"triton_online:plan{side}",
+        *rungs.pytorch(side, native="PyTorch's log_softmax and nll_loss", **pytorch),
+        rungs.triton(
+            "online",
+            side,
             "any length: maximum and sum in one read, gradients in a second",
-            supports=choose.fits,
-            configs=choose.TRITON_CONFIGS,
+            choose.fits,
+            choose.TRITON_CONFIGS,
         ),
         *cuda,
     )
@@ -94,7 +81,7 @@ LADDER_WITH_GRAD = _ladder(
 )
 LADDER_WITH_GRAD_IN_PLACE = _ladder(
     spec.WITH_GRAD_IN_PLACE,
-    _rungs("_with_grad_", *_held("_with_grad_"), compiled=False),
+    _rungs("_with_grad_", *_held("_with_grad_"), compiled=None),
     choose.order_with_grad,
 )
 # a batch of losses is no loss of a batch

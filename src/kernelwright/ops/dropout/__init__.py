@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Operator, Rung, arguments
+from kernelwright.contract import Ladder, Operator, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, fused_spec, spec
@@ -21,13 +21,12 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
             f"torch_rungs:native{backward}",
             "Philox in PyTorch's integer operators",
         ),
-        Rung(
-            "triton_philox",
-            "triton",
-            f"triton_philox:plan{backward}",
+        rungs.triton(
+            "philox",
+            backward,
             "four random words a call, drawn where they are used",
-            supports=choose.fits,
-            configs=choose.CONFIGS,
+            choose.fits,
+            choose.CONFIGS,
         ),
         _vec16("", backward),
     )
@@ -35,15 +34,13 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
 
 def _vec16(kept: str, backward: str) -> Rung:
     """`kept` is the suffix of the entry that writes a mask."""
-    return Rung(
-        "cuda_vec16",
-        "cuda",
-        f"cuda:vec16{kept}{backward}",
+    return rungs.cuda(
+        "vec16",
+        f"{kept}{backward}",
         "eight neighbours a thread: two Philox calls under way with its loads",
-        supports=choose.fits_vec16,
-        configs=choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
+        choose.fits_vec16,
+        choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
         heuristic=choose.choose_strips if backward else choose.choose_vec16,
-        sources=("cuda_vec16.cu",),
     )
 
 
@@ -58,13 +55,12 @@ def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
             )
             if name != "with_mask" or way == "native"
         ),
-        Rung(
-            "triton_octets",
-            "triton",
-            f"triton_octets:plan{kept}{backward}",
+        rungs.triton(
+            "octets",
+            f"{kept}{backward}",
             "eight neighbours share an index, two Philox calls and a byte of mask",
-            supports=choose.fits_octets,
-            configs=choose.OCTETS_CONFIGS,
+            choose.fits_octets,
+            choose.OCTETS_CONFIGS,
         ),
         _vec16(kept, backward),
     )

@@ -4,65 +4,39 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec
 
 
-def _rungs(backward: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+def _rungs(side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        Rung(
-            "manual",
-            "torch",
-            f"torch_rungs:manual{backward}",
-            "the formula, a kernel an operator",
-            serves=False,
-        ),
-        Rung("native", "torch", f"torch_rungs:native{backward}", "PyTorch's own operator"),
-        Rung(
-            "compiled",
-            "inductor",
-            f"torch_rungs:manual{backward}",
-            "the formula, fused by torch.compile",
-        ),
-        Rung(
-            "numba_thread",
-            "numba",
-            f"numba_thread:plan{backward}",
+        *rungs.pytorch(side, manual="the formula, a kernel an operator"),
+        rungs.numba(
+            "thread",
+            side,
             "one element a thread, in Python",
-            supports=choose.fits_numba,
-            configs=choose.THREAD_CONFIGS,
-            serves=False,
+            choose.fits_numba,
+            choose.THREAD_CONFIGS,
         ),
-        Rung(
-            "cuda_thread",
-            "cuda",
-            f"cuda:thread{backward}",
-            "one element a thread",
-            supports=choose.fits_flat,
-            configs=choose.THREAD_CONFIGS,
-            sources=("cuda_thread.cu",),
-        ),
-        Rung(
-            "triton_block",
-            "triton",
-            f"triton_block:plan{backward}",
+        rungs.cuda("thread", side, "one element a thread", choose.fits_flat, choose.THREAD_CONFIGS),
+        rungs.triton(
+            "block",
+            side,
             "a block of elements a program, vectorised by the compiler",
-            supports=choose.fits_flat,
-            configs=choose.BLOCK_CONFIGS,
+            choose.fits_flat,
+            choose.BLOCK_CONFIGS,
             heuristic=choose.choose_block,
         ),
-        Rung(
-            "cuda_vec16",
-            "cuda",
-            f"cuda:vec16{backward}",
+        rungs.cuda(
+            "vec16",
+            side,
             "16-byte vectors, several in flight, one exponential instead of erf or tanh",
-            supports=choose.fits_vec16,
-            configs=choose.VEC16_CONFIGS,
+            choose.fits_vec16,
+            choose.VEC16_CONFIGS,
             heuristic=choose.choose_vec16,
-            sources=("cuda_vec16.cu",),
         ),
     )
 

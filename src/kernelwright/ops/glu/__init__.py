@@ -4,69 +4,50 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Operator, Rung, arguments
+from kernelwright.contract import Ladder, Operator, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec, torch_rungs
 
 
-def _rungs(name: str, backward: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
-    vectors = choose.VEC16_BACKWARD_CONFIGS if backward else choose.VEC16_CONFIGS
+def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    vectors = choose.VEC16_BACKWARD_CONFIGS if side else choose.VEC16_CONFIGS
     return (
-        Rung(
-            "manual",
-            "torch",
-            f"torch_rungs:manual_{name}{backward}",
-            "the formula, a kernel an operator",
-            serves=False,
+        *rungs.pytorch(
+            f"_{name}{side}",
+            manual="the formula, a kernel an operator",
+            native="PyTorch's activation, and its product",
         ),
-        Rung(
-            "native",
-            "torch",
-            f"torch_rungs:native_{name}{backward}",
-            "PyTorch's activation, and its product",
-        ),
-        Rung(
-            "compiled",
-            "inductor",
-            f"torch_rungs:manual_{name}{backward}",
-            "the formula, fused by torch.compile",
-        ),
-        Rung(
-            "triton_rows",
-            "triton",
-            f"triton_rows:plan{backward}",
+        rungs.triton(
+            "rows",
+            side,
             "a tile of a row a program, rows of any stride",
-            supports=choose.fits_rows,
-            configs=choose.ROWS_CONFIGS,
+            choose.fits_rows,
+            choose.ROWS_CONFIGS,
         ),
-        Rung(
-            "cuda_vec16",
-            "cuda",
-            f"cuda:vec16{backward}",
+        rungs.cuda(
+            "vec16",
+            side,
             "16-byte vectors, several in flight, tensors without gaps",
-            supports=choose.fits_vec16,
-            configs=vectors,
+            choose.fits_vec16,
+            vectors,
             heuristic=choose.choose_vec16,
-            sources=("cuda_vec16.cu",),
         ),
-        Rung(
-            "cuda_rows16",
-            "cuda",
-            f"cuda:rows16{backward}",
+        rungs.cuda(
+            "rows16",
+            side,
             "the same through rows with a stride: halves of one tensor",
-            supports=choose.fits_rows16,
-            configs=vectors,
+            choose.fits_rows16,
+            vectors,
             heuristic=choose.choose_vec16,
-            sources=("cuda_rows16.cu",),
         ),
     )
 
 
-def _ladder(operator: Operator, name: str, backward: str = "") -> Ladder:
-    rungs = _rungs(name, backward)
-    return Ladder(operator, rungs, __name__, choose.order, choose.bucket, "peers:PEERS")
+def _ladder(operator: Operator, name: str, side: str = "") -> Ladder:
+    rest = __name__, choose.order, choose.bucket, "peers:PEERS"
+    return Ladder(operator, _rungs(name, side), *rest)
 
 
 _swiglu = bind(

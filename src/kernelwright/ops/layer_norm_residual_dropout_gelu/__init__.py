@@ -6,39 +6,29 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec
 
 
-def _rungs(backward: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+def _rungs(side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        Rung(
-            "manual",
-            "torch",
-            f"torch_rungs:manual{backward}",
-            "the formula, a kernel a line",
-            serves=False,
-        ),
-        Rung("native", "torch", f"torch_rungs:native{backward}", "PyTorch's operators, in turn"),
-        Rung(
-            "triton_row",
-            "triton",
-            f"triton_row:plan{backward}",
+        *rungs.pytorch(side, native="PyTorch's operators, in turn", compiled=None),
+        rungs.triton(
+            "row",
+            side,
             "a row in registers from the mean to the gelu",
-            supports=choose.fits_triton,
-            configs=choose.TRITON_CONFIGS_BACKWARD if backward else choose.TRITON_CONFIGS,
+            choose.fits_triton,
+            choose.TRITON_CONFIGS_BACKWARD if side else choose.TRITON_CONFIGS,
         ),
-        Rung(
-            "cuda_block",
-            "cuda",
-            f"cuda:block{backward}",
+        rungs.cuda(
+            "block",
+            side,
             "a row in a block, 16-byte vectors; backward, the next row on its way",
-            supports=choose.fits_block,
-            configs=choose.BLOCK_CONFIGS_BACKWARD if backward else choose.BLOCK_CONFIGS,
-            sources=("cuda_block.cu",),
+            choose.fits_block,
+            choose.BLOCK_CONFIGS_BACKWARD if side else choose.BLOCK_CONFIGS,
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.autograd.function import once_differentiable
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 from kernelwright.dispatch.binding import _vmap_loop as vmap_loop
 from kernelwright.ops._loss import options
@@ -13,20 +13,21 @@ from kernelwright.ops._loss import options
 from . import choose, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "the formula over all logits", serves=False),
-    Rung("native", "torch", "torch_rungs:native", "PyTorch's linear and loss over all logits"),
-    Rung("compiled", "inductor", "torch_rungs:manual", "the formula, compiled by torch.compile"),
+    *rungs.pytorch(
+        manual="the formula over all logits",
+        native="PyTorch's linear and loss over all logits",
+        compiled="the formula, compiled by torch.compile",
+    ),
     Rung("chunked", "torch", "chunked:run", "a chunk of tokens after the other, gradients at once"),
 )
 SCALE_RUNGS = (
     Rung("native", "torch", "torch_rungs:scale", "PyTorch's mul_, whatever the factor is"),
-    Rung(
-        "triton_unless_one",
-        "triton",
-        "triton_unless_one:plan",
+    rungs.triton(
+        "unless_one",
+        "",
         "returns at once where the factor is 1",
-        supports=choose.fits_scale,
-        configs=choose.SCALE_CONFIGS,
+        choose.fits_scale,
+        choose.SCALE_CONFIGS,
     ),
 )
 LADDER = Ladder(spec.OPERATOR, RUNGS, __name__, choose.order, choose.bucket, "peers:PEERS")

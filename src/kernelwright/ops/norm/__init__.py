@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelwright.contract import Ladder, Operator, Rung, arguments
+from kernelwright.contract import Ladder, Operator, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec
@@ -26,27 +26,19 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
         return getattr(choose, f"{what}{suffix.upper() if what.isupper() else suffix}", None)
 
     def cuda(trick: str, idea: str) -> Rung:
-        """The rung of cuda_<trick>.cu, planned by cuda.<trick>."""
-        return Rung(
-            f"cuda_{trick}",
-            "cuda",
-            f"cuda:{trick}{suffix}",
+        """A rung of cuda.py; a backward's adds up its parts of gweight and gbias besides."""
+        return rungs.cuda(
+            trick,
+            suffix,
             idea,
-            supports=tuned(f"fits_{trick}"),
-            configs=tuned(f"{trick.upper()}_CONFIGS"),
+            tuned(f"fits_{trick}"),
+            tuned(f"{trick.upper()}_CONFIGS"),
             heuristic=tuned(f"choose_{trick}"),
-            sources=(f"cuda_{trick}.cu", *(("cuda_parts.cu",) if suffix else ())),
+            sources=("cuda_parts.cu",) if suffix else (),
         )
 
     return (
-        Rung(
-            "manual",
-            "torch",
-            f"torch_rungs:manual_{name}{suffix}",
-            "the formula, a kernel a line",
-            serves=False,
-        ),
-        Rung("native", "torch", f"torch_rungs:native_{name}{suffix}", "PyTorch's own operator"),
+        *rungs.pytorch(f"_{name}{suffix}", compiled=None),
         Rung(
             "compiled",
             "inductor",
@@ -54,13 +46,12 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
             "the formula, fused by torch.compile",
             supports=choose.fits_compiled,
         ),
-        Rung(
-            "triton_row",
-            "triton",
-            f"triton_row:plan{suffix}",
+        rungs.triton(
+            "row",
+            suffix,
             "one row in registers; gradients of weight and bias in two steps",
-            supports=choose.fits_triton,
-            configs=tuned("TRITON_CONFIGS"),
+            choose.fits_triton,
+            tuned("TRITON_CONFIGS"),
         ),
         cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
         cuda("block", "a row in a block's registers, one barrier"),

@@ -4,51 +4,34 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec
 
 
-def _rungs(backward: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+def _rungs(side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        Rung(
-            "manual",
-            "torch",
-            f"torch_rungs:manual{backward}",
-            "the formula, a kernel an operator",
-            serves=False,
+        *rungs.pytorch(
+            side,
+            manual="the formula, a kernel an operator",
+            native="PyTorch's operators, into halves of the result",
         ),
-        Rung(
-            "native",
-            "torch",
-            f"torch_rungs:native{backward}",
-            "PyTorch's operators, into halves of the result",
-        ),
-        Rung(
-            "compiled",
-            "inductor",
-            f"torch_rungs:manual{backward}",
-            "the formula, fused by torch.compile",
-        ),
-        Rung(
-            "triton_token",
-            "triton",
-            f"triton_token:plan{backward}",
+        rungs.triton(
+            "token",
+            side,
             "a token a program, its angles loaded once for all heads",
-            supports=choose.fits_triton,
-            configs=choose.TRITON_CONFIGS,
+            choose.fits_triton,
+            choose.TRITON_CONFIGS,
         ),
-        Rung(
-            "cuda_vec16",
-            "cuda",
-            f"cuda:vec16{backward}",
+        rungs.cuda(
+            "vec16",
+            side,
             "16-byte vectors, angles shared by several heads of a thread",
-            supports=choose.fits_vec16,
-            configs=choose.VEC16_CONFIGS,
+            choose.fits_vec16,
+            choose.VEC16_CONFIGS,
             heuristic=choose.choose_vec16,
-            sources=("cuda_vec16.cu",),
         ),
     )
 

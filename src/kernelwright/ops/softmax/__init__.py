@@ -5,112 +5,78 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import _get_softmax_dim
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec
 
 
-def _cuda(name: str, backward: str, idea: str, supports, configs, **more) -> Rung:
-    """The rung of cuda_<name>.cu, planned by cuda.<name>."""
-    return Rung(
-        f"cuda_{name}",
-        "cuda",
-        f"cuda:{name}{backward}",
-        idea,
-        supports=supports,
-        configs=configs,
-        sources=(f"cuda_{name}.cu",),
-        **more,
-    )
-
-
-def _rungs(backward: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+def _rungs(side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        Rung(
-            "manual",
-            "torch",
-            f"torch_rungs:manual{backward}",
-            "the formula, a kernel a line",
-            supports=choose.fits_manual,
-            serves=False,
-        ),
-        Rung("native", "torch", f"torch_rungs:native{backward}", "PyTorch's own operator"),
-        Rung(
-            "compiled",
-            "inductor",
-            f"torch_rungs:manual{backward}",
-            "the formula, fused by torch.compile",
-            supports=choose.fits_manual,
-        ),
-        Rung(
-            "numba_block",
-            "numba",
-            f"numba_block:plan{backward}",
+        *rungs.pytorch(side, supports=choose.fits_manual),
+        rungs.numba(
+            "block",
+            side,
             "a block a row with a shared-memory tree, in Python",
-            supports=choose.fits_numba,
-            configs=choose.THREAD_CONFIGS,
-            serves=False,
+            choose.fits_numba,
+            choose.THREAD_CONFIGS,
         ),
-        _cuda(
+        rungs.cuda(
             "naive",
-            backward,
+            side,
             "the formula, one thread a row",
             choose.fits_rows,
             choose.THREAD_CONFIGS,
             serves=False,
         ),
-        Rung(
-            "triton_columns",
-            "triton",
-            f"triton_columns:plan{backward}",
+        rungs.triton(
+            "columns",
+            side,
             "any other dim: a tile walks down, its loads run along the rows",
-            supports=choose.fits_columns,
-            configs=choose.COLUMNS_CONFIGS,
+            choose.fits_columns,
+            choose.COLUMNS_CONFIGS,
         ),
-        Rung(
-            "triton_online",
-            "triton",
-            f"triton_online:plan{backward}",
-            "any length: maximum and sum in one read, the result in a second",
-            supports=choose.fits_rows,
-            configs=choose.ONLINE_CONFIGS,
-        ),
-        _cuda(
+        rungs.triton(
             "online",
-            backward,
+            side,
+            "any length: maximum and sum in one read, the result in a second",
+            choose.fits_rows,
+            choose.ONLINE_CONFIGS,
+        ),
+        rungs.cuda(
+            "online",
+            side,
             "the same by a block's threads, second read back to front",
             choose.fits_rows,
             choose.CUDA_ONLINE_CONFIGS,
         ),
-        Rung(
-            "triton_row",
-            "triton",
-            f"triton_row:plan{backward}",
+        rungs.triton(
+            "row",
+            side,
             "one read: a row, or several short ones, in a program's registers",
-            supports=choose.fits_triton_row,
-            configs=choose.ROW_CONFIGS,
+            choose.fits_triton_row,
+            choose.ROW_CONFIGS,
         ),
-        _cuda(
+        rungs.cuda(
             "warp",
-            backward,
+            side,
             "a row in a warp's registers, several rows in flight, no barrier",
             choose.fits_warp,
             choose.WARP_CONFIGS,
             heuristic=choose.choose_warp,
         ),
-        _cuda(
+        rungs.cuda(
             "block",
-            backward,
+            side,
             "a row in a block's registers, one barrier",
             choose.fits_block,
             choose.BLOCK_CONFIGS,
             heuristic=choose.choose_block,
         ),
-        _cuda(
+        rungs.cuda(
             "cluster",
-            backward,
+            side,
             "a row in the registers of several multiprocessors",
             choose.fits_cluster,
             choose.CLUSTER_CONFIGS,

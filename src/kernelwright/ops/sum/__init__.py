@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec
@@ -19,17 +19,7 @@ VECTORS = ({"block": 256, "vecs": 4}, {"block": 512, "vecs": 4})
 
 
 def _step(name: str, idea: str, configs, supports=choose.fits_whole, **more) -> Rung:
-    """A rung of the ladder: cuda_<name>.cu, planned by cuda.<name>."""
-    return Rung(
-        f"cuda_{name}",
-        "cuda",
-        f"cuda:{name}",
-        idea,
-        supports=supports,
-        configs=configs,
-        sources=(f"cuda_{name}.cu",),
-        **more,
-    )
+    return rungs.cuda(name, "", idea, supports, configs, **more)
 
 
 def _lesson(name: str, idea: str, configs) -> Rung:
@@ -40,14 +30,12 @@ RUNGS = (
     Rung("manual", "torch", "torch_rungs:manual", "halving, an addition a kernel", serves=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     Rung("compiled", "inductor", "torch_rungs:native", "PyTorch's operator under torch.compile"),
-    Rung(
-        "numba_block",
-        "numba",
-        "numba_block:plan",
+    rungs.numba(
+        "block",
+        "",
         "grid-stride loop and shared-memory tree, in Python",
-        supports=choose.fits_numba,
-        configs=({"block": 256},),
-        serves=False,
+        choose.fits_numba,
+        ({"block": 256},),
     ),
     _lesson("interleaved", "a tree in shared memory, neighbours first", BLOCKS),
     _lesson("strided", "the same tree by consecutive threads: no divergence", BLOCKS),
@@ -85,13 +73,8 @@ RUNGS = (
         choose.fits_split_rows,
         heuristic=choose.choose_stream,
     ),
-    Rung(
-        "triton_block",
-        "triton",
-        "triton_block:plan",
-        "a running sum for every place of a tile",
-        supports=choose.fits_rows,
-        configs=choose.TRITON,
+    rungs.triton(
+        "block", "", "a running sum for every place of a tile", choose.fits_rows, choose.TRITON
     ),
     _step(
         "rows",

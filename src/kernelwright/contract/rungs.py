@@ -1,0 +1,83 @@
+"""The rungs that most ladders have, told by what tells them apart.
+
+A rung's name, its entry and its file follow from its trick: "warp" in CUDA is the rung `cuda_warp`
+of cuda_warp.cu, planned by `cuda.warp`. `suffix` ends the entry where one ladder's rungs serve
+another too: "_backward", "_swiglu", "_swiglu_backward".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .operator import Config, Rung
+
+Supports = Callable[..., str | None]
+
+
+def pytorch(
+    suffix: str = "",
+    *,
+    manual: str = "the formula, a kernel a line",
+    native: str = "PyTorch's own operator",
+    compiled: str | None = "the formula, fused by torch.compile",
+    supports: Supports | None = None,
+) -> tuple[Rung, ...]:
+    """The rungs of torch_rungs.py, by their ideas. `supports` is of those that run the formula;
+    where `compiled` is None there is no such rung."""
+    formula, own = f"torch_rungs:manual{suffix}", f"torch_rungs:native{suffix}"
+    found = (
+        Rung("manual", "torch", formula, manual, supports=supports, serves=False),
+        Rung("native", "torch", own, native),
+    )
+    if compiled is None:
+        return found
+    return *found, Rung("compiled", "inductor", formula, compiled, supports=supports)
+
+
+def triton(
+    trick: str,
+    suffix: str,
+    idea: str,
+    supports: Supports,
+    configs: tuple[Config, ...],
+    **more: Any,
+) -> Rung:
+    """The rung `triton_<trick>`, planned by `plan<suffix>` of the module of its name. `more`: the
+    other attributes of a Rung."""
+    name = f"triton_{trick}"
+    entry = f"{name}:plan{suffix}"
+    return Rung(name, "triton", entry, idea, supports=supports, configs=configs, **more)
+
+
+def numba(
+    trick: str, suffix: str, idea: str, supports: Supports, configs: tuple[Config, ...]
+) -> Rung:
+    """The rung `numba_<trick>`, planned as a Triton rung is; it is there to teach."""
+    name = f"numba_{trick}"
+    entry = f"{name}:plan{suffix}"
+    return Rung(name, "numba", entry, idea, supports=supports, configs=configs, serves=False)
+
+
+def cuda(
+    trick: str,
+    suffix: str,
+    idea: str,
+    supports: Supports,
+    configs: tuple[Config, ...],
+    *,
+    sources: tuple[str, ...] = (),
+    **more: Any,
+) -> Rung:
+    """The rung `cuda_<trick>` of cuda_<trick>.cu, planned by `cuda.<trick><suffix>`. `sources`:
+    what it compiles besides."""
+    return Rung(
+        f"cuda_{trick}",
+        "cuda",
+        f"cuda:{trick}{suffix}",
+        idea,
+        supports=supports,
+        configs=configs,
+        sources=(f"cuda_{trick}.cu", *sources),
+        **more,
+    )
