@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -111,6 +112,15 @@ def ledger(
     check: Annotated[
         bool, typer.Option("--check", help="Fail where a default would be unproven.")
     ] = False,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="First take over records made elsewhere ($KW_RECORDS there) that are of today's "
+            "sources, and drop those that are not. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """What is proven on which GPU, and what is not.
@@ -119,15 +129,21 @@ def ledger(
     Examples:
       kernelwright ledger
       kernelwright ledger --check
+      kernelwright ledger --merge from-the-gpu/records
     """
     with printing(as_json) as out:
         with waiting("reading the records", out):
             from kernelwright.workbench import ledger as module
-            from kernelwright.workbench import show
+            from kernelwright.workbench import merge as merging
+            from kernelwright.workbench import show, terminal
 
+            with terminal.checked():
+                merged = merging.merge(merge) if merge else None
             found = module.ledger()
         if as_json:
             out.emit(found)
         else:
             out.print(show.ledger(found))
+            if merged:
+                out.print(show.merged(merged))
     return found.exit_code if check else GOOD

@@ -39,7 +39,10 @@ def bench(
             def on_case(ladder: Any, at: Any, result: Any) -> None:
                 if result is None:
                     say(f"timing {ladder.name} {at.id}")
-                elif not as_json:
+                    return
+                if record:  # case by case: one that is stopped keeps what it has
+                    records.save(result.records, result.environment)
+                if not as_json:
                     out.print(show.bench_case(ladder, at, result), "")
 
             result = module.bench(ladders, cases=case, quick=quick, peers=peers, on_case=on_case)

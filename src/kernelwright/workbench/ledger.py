@@ -180,26 +180,30 @@ def _of_lines(root: Path) -> Iterator[str]:
         if where.rsplit(":", 1)[0] != f"{line['machine']}/{line['operator']}.jsonl":
             yield f"{where}: is of {line['operator']} on {line['machine']}"
         lad = known.get(line["operator"])
-        if lad is not None and ":" not in line["rung"] and line["rung"] != "control":
-            yield from (f"{where}: {why}" for why in _of_rung(lad, line))
+        if lad is not None:
+            yield from (f"{where}: {why}" for why in of_line(lad, line))
+        elif line["operator"] not in records.OF_NO_OPERATOR:
+            yield f"{where}: there is no operator {line['operator']}"
 
 
 def _within(error: Line, budget: Line) -> bool:
     return all(error[k] <= budget[k] for k in error)  # a NaN is not
 
 
-def _of_rung(lad: Ladder, line: Line) -> Iterator[str]:
+def of_line(lad: Ladder, line: Line) -> Iterator[str]:
+    """What a record of an operator names that is not there today."""
+    watched = line["case"].startswith("check:")  # all of a rung's configs under one tool
+    if not watched and line["case"] not in {ALL_CASES, *(c.id for c in lad.operator.cases)}:
+        yield f"{lad.name} has no case {line['case']}"
+    if ":" in line["rung"] or line["rung"] == "control":  # a peer, a roof
+        return
     if line["rung"] not in lad.names:
         yield f"{lad.name} has no rung {line['rung']}"
         return
     rung = lad.rung(line["rung"])
     if line.get("hash") != source_hash(lad, rung):
         yield f"is of another source of {lad.name}.{rung.name} than today's"
-    if line["case"].startswith("check:"):  # of all its configs under one tool
-        return
-    if line["case"] != ALL_CASES and line["case"] not in {c.id for c in lad.operator.cases}:
-        yield f"{lad.name} has no case {line['case']}"
-    if line.get("config", {}) not in rung.configs:
+    if not watched and line.get("config", {}) not in rung.configs:
         yield f"{lad.name}.{rung.name} has no config {line.get('config', {})}"
 
 

@@ -20,6 +20,8 @@ from kernelwright.toolchain.settings import settings
 ROOT = Path(__file__).resolve().parent.parent / "records"
 SAMPLES = 64
 OUTCOMES = ("pass", "wrong", "error", "unsupported")
+#: Files that are named after no operator: the machine's own limits, and what fusing saves.
+OF_NO_OPERATOR = ("roofs", "fusion")
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ def load(machine: str | None = None, operator: str | None = None) -> list[Record
     for root in (ROOT, settings().records):
         for path in sorted(root.glob(f"{machine or '*'}/{operator or '*'}.jsonl")) if root else ():
             if path.name != "runs.jsonl":
-                read = (_record(json.loads(line)) for line in _lines(path))
-                found.update(((r.machine, *r.key), r) for r in read)
+                lines = (read(line) for line in _lines(path))
+                found.update(((r.machine, *r.key), r) for r in lines)
     return list(found.values())
 
 
@@ -127,7 +129,7 @@ def save(records: Iterable[Record], environment: dict[str, Any], root: Path | No
     for r in records:
         path = root / r.machine / f"{r.operator}.jsonl"
         if path not in by_file:
-            old = [_record(json.loads(line)) for line in _lines(path)]
+            old = [read(line) for line in _lines(path)]
             by_file[path] = {o.key: o for o in old}
         by_file[path][r.key] = r
     for path, kept in by_file.items():
@@ -147,7 +149,9 @@ def _as_json(r: Record) -> dict:
     return d
 
 
-def _record(d: dict) -> Record:
+def read(line: str) -> Record:
+    """The record of a file's line."""
+    d = json.loads(line)
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in d.items()}
     return Record(**values)
 

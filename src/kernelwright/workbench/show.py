@@ -328,3 +328,10 @@ def ledger(found: Any) -> RenderableType:
     problems = [Text(p, "red") for p in found.problems]
     said = f"{len(problems)} problems" if problems else "no problem"
     return Group(table, *problems, Text(said, "bold"))
+
+
+def merged(found: Any) -> RenderableType:
+    """What merging took over, left and dropped."""
+    left = f", left {found.stale} of other sources" if found.stale else ""
+    dropped = f"; dropped {found.dropped} that were here, of other sources" if found.dropped else ""
+    return Text(f"took {found.taken} records{left}{dropped}")

@@ -1,0 +1,264 @@
+"""Brings a GPU's records up to date with the sources: what is missing, and nothing else.
+
+    python -m kernelwright.workbench.renew DIR                      everything that is missing
+    python -m kernelwright.workbench.renew DIR softmax --steps prove,time
+    python -m kernelwright.workbench.renew DIR --list               what that would be; any machine
+
+Each job is a `kernelwright` command in a process of its own, its output and records in DIR; what is
+not timed runs in as many at once as there are cores. After each step the records are merged into
+the sources' own, so that what is proven serves when it is timed. What a limit of time leaves out
+is missing still, and the next run's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from kernelwright.contract import H200, Gpu, Ladder
+from kernelwright.dispatch import (
+    device_of,
+    ladders,
+    launcher,
+    proven_on,
+    source_hash,
+    specs_of,
+    unsupported,
+)
+from kernelwright.machine import gpu_of, here, slug
+
+from . import inspect, records
+from .listing import named
+from .merge import merge
+from .sanitizer import TOOLS
+from .verify import prepare
+
+STEPS = ("prove", "tune", "time", "watch")
+PARTS = 4  # processes that compile one operator's kernels
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command and the name of its output."""
+
+    name: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`deadline` is on time.monotonic(); `jobs` how many processes run at once."""
+
+    deadline: float
+    jobs: int
+
+    @property
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+
+def missing(step: str, chosen: Iterable[Ladder], machine: str) -> list[Job]:
+    """The jobs of a step that the records of a machine call for.
+
+    prove: GPU rungs whose present source has no proof there. tune and time: operators with a
+    bench case that a rung takes and on which its present source was not timed there. watch: CUDA
+    rungs whose present source compute-sanitizer has not seen, an operator and a tool a job.
+    """
+    chosen = list(chosen)
+    if step == "prove":
+        names = [
+            f"{lad.name}.{rung.name}"
+            for lad in chosen
+            for rung in lad.rungs
+            if rung.is_gpu and machine not in proven_on(lad, rung)
+        ]
+        return [Job(f"prove-{n}", ("verify", n, "--record")) for n in names]
+    if step == "watch":
+        return list(_unwatched(chosen, machine))
+    late = [lad for lad in chosen if any(_untimed(lad, machine))]
+    if step == "tune":
+        return [Job(f"tune-{lad.name}", ("tune", lad.name, "--quick")) for lad in late]
+    return list(_benches(late, machine))
+
+
+def _benches(late: list[Ladder], machine: str) -> Iterator[Job]:
+    """A bench for each operator, forward and backward together, of the cases not timed yet."""
+    cases: dict[str, dict[str, None]] = {}
+    for lad in late:
+        for case in _untimed(lad, machine):
+            cases.setdefault(lad.name.removesuffix(".backward"), {})[case] = None
+    for name, ids in cases.items():
+        which = (word for i in ids for word in ("--case", i))
+        yield Job(f"time-{name}", ("bench", name, *which, "--quick", "--peers", "--record"))
+
+
+def _unwatched(chosen: list[Ladder], machine: str) -> Iterator[Job]:
+    seen = {
+        (r.operator, r.rung, r.case, r.hash)
+        for r in records.load(machine)
+        if r.case.startswith("check:")
+    }
+    for lad in chosen:
+        for check in TOOLS:
+            rungs = [
+                f"{lad.name}.{rung.name}"
+                for rung in lad.rungs
+                if rung.backend == "cuda"
+                and (lad.name, rung.name, f"check:{check}", source_hash(lad, rung)) not in seen
+            ]
+            if rungs:
+                words = ("verify", *rungs, "--check", check, "--record")
+                yield Job(f"watch-{lad.name}-{check}", words)
+
+
+def _untimed(lad: Ladder, machine: str) -> Iterator[str]:
+    """Bench cases that a GPU rung takes and for which there is no record of its present source."""
+    kept = {(r.rung, r.case, r.hash) for r in records.load(machine, lad.name)}
+    gpu = gpu_of(here()) or H200
+    rungs = [(r, r.supports or _anything, source_hash(lad, r)) for r in lad.rungs if r.is_gpu]
+    for case in lad.operator.cases:
+        if case.use == "bench":
+            call = inspect.specs_of(lad, case)
+            takes = ((r.name, case.id, h) for r, why_not, h in rungs if not why_not(gpu, **call))
+            if not kept.issuperset(takes):
+                yield case.id
+
+
+def _anything(gpu: Gpu, **call: object) -> None:
+    return None
+
+
+def renew(folder: Path, chosen: list[Ladder], steps: Iterable[str], limits: Limits) -> list[Job]:
+    """Do what is missing, step by step; what was not done or went wrong."""
+    machine, left = slug(here()), []
+    for step in steps:
+        jobs = missing(step, chosen, machine)
+        print(f"{step}: {len(jobs)} jobs, {limits.left:.0f} s left", flush=True)
+        if step in ("prove", "watch"):
+            undone = _run_all(jobs, folder, limits)
+            if undone and step == "prove":  # the largest cases do not fit beside each other
+                undone = _run_all(undone, folder, replace(limits, jobs=max(1, limits.jobs // 4)))
+        else:
+            _compile_all([job.words[1] for job in jobs], limits)
+            undone = _run_all(jobs, folder, replace(limits, jobs=1))
+        left += undone
+        if any(folder.rglob("runs.jsonl")):
+            print(f"{step}: {merge([folder])}", flush=True)
+            _forget()
+    return left
+
+
+def _run_all(jobs: list[Job], folder: Path, limits: Limits) -> list[Job]:
+    """Run jobs, as many at once as the limits say; those that failed or found no time."""
+    with ThreadPoolExecutor(limits.jobs) as pool:
+        codes = list(pool.map(lambda job: _run(job, folder, limits), jobs))
+    return [job for job, code in zip(jobs, codes, strict=True) if code != 0]
+
+
+def _run(job: Job, folder: Path, limits: Limits) -> int | None:
+    """The command's exit code; None where there was no time for it, or not enough."""
+    if limits.left < 5:
+        return None
+    start, log = time.monotonic(), folder / f"{job.name}.log"
+    with open(log, "w") as out:
+        try:
+            code = subprocess.run(
+                [sys.executable, "-m", "kernelwright.cli", *job.words],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "KW_RECORDS": str(folder / job.name)},
+                timeout=limits.left,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    said = "no time" if code is None else f"exit {code}"
+    print(f"  {job.name}: {said}, {time.monotonic() - start:.0f} s", flush=True)
+    if code:
+        print("".join(f"    {x}\n" for x in log.read_text().splitlines()[-6:]), end="", flush=True)
+    return code
+
+
+def _compile_all(operators: Iterable[str], limits: Limits) -> None:
+    """Compile what will be timed, so that the GPU does not wait for compilers."""
+    parts = [
+        (lad.name, str(k))
+        for lad in named(operators)
+        for k in range(min(PARTS, sum(c.use == "bench" for c in lad.operator.cases)))
+    ]
+    start = time.monotonic()
+    words = [sys.executable, "-m", "kernelwright.workbench.renew", "--compile"]
+    with ThreadPoolExecutor(limits.jobs) as pool:
+        list(
+            pool.map(
+                lambda part: subprocess.run([*words, *part], stdout=sys.stderr, check=False), parts
+            )
+        )
+    print(f"  compiled in {time.monotonic() - start:.0f} s", flush=True)
+
+
+def _compile(name: str, part: int) -> None:
+    """Compile every rung for each PARTS-th bench case of an operator. What cannot be made says so
+    when it is timed."""
+    (lad,) = (x for x in ladders() if x.name == name)
+    prepare((lad, rung) for rung in lad.rungs)
+    for case in [c for c in lad.operator.cases if c.use == "bench"][part::PARTS]:
+        made = lad.operator.inputs(case, "cuda")
+        args = {a.name: made.get(a.name, a.default) for a in lad.operator.args}
+        for rung in lad.rungs:
+            if rung.is_gpu and not unsupported(rung, specs_of(args), device_of(args)):
+                launcher(lad, args, rung.name)
+        del made, args
+        torch.cuda.empty_cache()
+
+
+def _forget() -> None:
+    """Read `proven.json` again: merging has written it."""
+    from kernelwright.dispatch import proof
+
+    proof._proven.cache_clear()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m kernelwright.workbench.renew", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="for outputs and records")
+    parser.add_argument("operators", nargs="*", metavar="OP", help="none: all of them")
+    parser.add_argument("--steps", default=",".join(STEPS), help=f"of {','.join(STEPS)}")
+    parser.add_argument("--seconds", type=float, default=3600, help="start nothing after these")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) - 1)
+    parser.add_argument("--list", action="store_true", help="say what is missing on an H200")
+    words = parser.parse_args(arguments)
+    steps = words.steps.split(",")
+    if unknown := set(steps) - set(STEPS):
+        parser.error(f"--steps {','.join(sorted(unknown))}: there are {', '.join(STEPS)}")
+    chosen = named(words.operators) if words.operators else list(ladders())
+    if words.list:
+        for step in steps:
+            for job in missing(step, chosen, slug(here()) if gpu_of(here()) else "nvidia-h200"):
+                print(f"{step}: kernelwright {' '.join(job.words)}")
+        return 0
+    if gpu_of(here()) is None:
+        parser.error("there is no GPU here; --list says what is missing on an H200")
+    words.folder.mkdir(parents=True, exist_ok=True)
+    limits = Limits(time.monotonic() + words.seconds, max(1, words.jobs))
+    left = renew(words.folder, chosen, steps, limits)
+    for job in left:
+        print(f"not done: kernelwright {' '.join(job.words)}")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--compile"]:
+        _compile(sys.argv[2], int(sys.argv[3]))
+    else:
+        sys.exit(main())
