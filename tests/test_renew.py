@@ -106,6 +106,8 @@ def test_what_is_timed_is_not_timed_again(tmp_path, shipped):
     left = {("cuda_warp", cases[2].id), ("triton_row", cases[0].id)}
     write(shipped, *(x for x in lines if (x["rung"], x["case"]) not in left))
     (job,) = renew.missing("time", [SOFTMAX], H200)
+    assert "--quick" not in job.words
+    assert "--quick" in renew.missing("time", [SOFTMAX], H200, quick=True)[0].words
     assert job.words[:6] == ("bench", "softmax", "--case", cases[0].id, "--case", cases[2].id)
     assert [j.words[:2] for j in renew.missing("tune", [SOFTMAX], H200)] == [("tune", "softmax")]
     (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))

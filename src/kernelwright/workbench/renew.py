@@ -56,18 +56,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Limits:
-    """`deadline` is on time.monotonic(); `jobs` how many processes run at once."""
+    """`deadline` is on time.monotonic(); `jobs` how many processes run at once; `quick` times
+    with a few samples."""
 
     deadline: float
     jobs: int
+    quick: bool = False
 
     @property
     def left(self) -> float:
         return self.deadline - time.monotonic()
 
 
-def missing(step: str, chosen: Iterable[Ladder], machine: str) -> list[Job]:
-    """The jobs of a step that the records of a machine call for.
+def missing(step: str, chosen: Iterable[Ladder], machine: str, quick: bool = False) -> list[Job]:
+    """The jobs of a step that the records of a machine call for; `quick` is bench's.
 
     prove: GPU rungs whose present source has no proof there. tune and time: operators with a
     bench case that a rung takes and on which its present source was not timed there. watch: CUDA
@@ -87,10 +89,10 @@ def missing(step: str, chosen: Iterable[Ladder], machine: str) -> list[Job]:
     late = [lad for lad in chosen if any(_untimed(lad, machine))]
     if step == "tune":
         return [Job(f"tune-{lad.name}", ("tune", lad.name, "--quick")) for lad in late]
-    return list(_benches(late, machine))
+    return list(_benches(late, machine, ("--quick",) if quick else ()))
 
 
-def _benches(late: list[Ladder], machine: str) -> Iterator[Job]:
+def _benches(late: list[Ladder], machine: str, quick: tuple[str, ...]) -> Iterator[Job]:
     """A bench for each operator, forward and backward together, of the cases not timed yet."""
     cases: dict[str, dict[str, None]] = {}
     for lad in late:
@@ -98,7 +100,7 @@ def _benches(late: list[Ladder], machine: str) -> Iterator[Job]:
             cases.setdefault(lad.name.removesuffix(".backward"), {})[case] = None
     for name, ids in cases.items():
         which = (word for i in ids for word in ("--case", i))
-        yield Job(f"time-{name}", ("bench", name, *which, "--quick", "--peers", "--record"))
+        yield Job(f"time-{name}", ("bench", name, *which, *quick, "--peers", "--record"))
 
 
 def _unwatched(chosen: list[Ladder], machine: str) -> Iterator[Job]:
@@ -141,7 +143,7 @@ def renew(folder: Path, chosen: list[Ladder], steps: Iterable[str], limits: Limi
     """Do what is missing, step by step; what was not done or went wrong."""
     machine, left = slug(here()), []
     for step in steps:
-        jobs = missing(step, chosen, machine)
+        jobs = missing(step, chosen, machine, limits.quick)
         print(f"{step}: {len(jobs)} jobs, {limits.left:.0f} s left", flush=True)
         if step in ("prove", "watch"):
             undone = _run_all(jobs, folder, limits)
@@ -236,6 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", default=",".join(STEPS), help=f"of {','.join(STEPS)}")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after these")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) - 1)
+    parser.add_argument("--quick", action="store_true", help="a few samples of each")
     parser.add_argument("--list", action="store_true", help="say what is missing on an H200")
     words = parser.parse_args(arguments)
     steps = words.steps.split(",")
@@ -250,7 +253,7 @@ def main(arguments: list[str] | None = None) -> int:
     if gpu_of(here()) is None:
         parser.error("there is no GPU here; --list says what is missing on an H200")
     words.folder.mkdir(parents=True, exist_ok=True)
-    limits = Limits(time.monotonic() + words.seconds, max(1, words.jobs))
+    limits = Limits(time.monotonic() + words.seconds, max(1, words.jobs), words.quick)
     left = renew(words.folder, chosen, steps, limits)
     for job in left:
         print(f"not done: kernelwright {' '.join(job.words)}")
