@@ -6,7 +6,7 @@ import time
 import pytest
 
 from kernelwright.dispatch import ladder, source_hash
-from kernelwright.workbench import ledger, merge, records, renew
+from kernelwright.workbench import ledger, merge, records, renew, tune
 from kernelwright.workbench.renew import Job, Limits
 
 SOFTMAX = ladder("softmax")
@@ -109,9 +109,25 @@ def test_what_is_timed_is_not_timed_again(tmp_path, shipped):
     assert "--quick" not in job.words
     assert "--quick" in renew.missing("time", [SOFTMAX], H200, quick=True)[0].words
     assert job.words[:6] == ("bench", "softmax", "--case", cases[0].id, "--case", cases[2].id)
-    assert [j.words[:2] for j in renew.missing("tune", [SOFTMAX], H200)] == [("tune", "softmax")]
     (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
-    assert renew.missing("time", [SOFTMAX], H200) == renew.missing("tune", [SOFTMAX], H200) == []
+    assert renew.missing("time", [SOFTMAX], H200) == []
+
+
+def test_what_is_tuned_is_not_tuned_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(renew, "table_of", lambda *_: tmp_path / "table.json")
+
+    def wanted(sources, buckets):
+        (tmp_path / "table.json").write_text(json.dumps({"sources": sources, "buckets": buckets}))
+        return [j.words for j in renew.missing("tune", [SOFTMAX], H200)]
+
+    again = [("tune", "softmax", "--quick")]
+    assert [j.words for j in renew.missing("tune", [SOFTMAX], H200)] == again
+    calls = (renew.inspect.specs_of(SOFTMAX, c) for c in SOFTMAX.operator.cases if c.use == "bench")
+    buckets = {SOFTMAX.bucket(**call): {} for call in calls}
+    today = tune.sources(SOFTMAX)
+    assert wanted(today, buckets) == []
+    assert wanted({**today, "cuda_warp": "another"}, buckets) == again
+    assert wanted(today, dict(list(buckets.items())[1:])) == again
 
 
 def test_what_was_watched_is_not_watched_again(shipped):

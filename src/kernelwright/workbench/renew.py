@@ -13,6 +13,7 @@ is missing still, and the next run's.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -40,6 +41,7 @@ from . import inspect, records
 from .listing import named
 from .merge import merge
 from .sanitizer import TOOLS
+from .tune import sources, table_of
 from .verify import prepare
 
 STEPS = ("prove", "tune", "time", "watch")
@@ -71,9 +73,10 @@ class Limits:
 def missing(step: str, chosen: Iterable[Ladder], machine: str, quick: bool = False) -> list[Job]:
     """The jobs of a step that the records of a machine call for; `quick` is bench's.
 
-    prove: GPU rungs whose present source has no proof there. tune and time: operators with a
-    bench case that a rung takes and on which its present source was not timed there. watch: CUDA
-    rungs whose present source compute-sanitizer has not seen, an operator and a tool a job.
+    prove: GPU rungs whose present source has no proof there. tune: operators whose table is of
+    other sources or other bench cases. time: operators with a bench case that a rung takes and on
+    which its present source was not timed there. watch: CUDA rungs whose present source
+    compute-sanitizer has not seen, an operator and a tool a job.
     """
     chosen = list(chosen)
     if step == "prove":
@@ -86,16 +89,26 @@ def missing(step: str, chosen: Iterable[Ladder], machine: str, quick: bool = Fal
         return [Job(f"prove-{n}", ("verify", n, "--record")) for n in names]
     if step == "watch":
         return list(_unwatched(chosen, machine))
-    late = [lad for lad in chosen if any(_untimed(lad, machine))]
     if step == "tune":
-        return [Job(f"tune-{lad.name}", ("tune", lad.name, "--quick")) for lad in late]
-    return list(_benches(late, machine, ("--quick",) if quick else ()))
+        names = [lad.name for lad in chosen if not _is_tuned(lad)]
+        return [Job(f"tune-{n}", ("tune", n, "--quick")) for n in names]
+    return list(_benches(chosen, machine, ("--quick",) if quick else ()))
 
 
-def _benches(late: list[Ladder], machine: str, quick: tuple[str, ...]) -> Iterator[Job]:
+def _is_tuned(lad: Ladder) -> bool:
+    """Whether the table for this GPU is of today's rungs and knows every bench case. A ladder
+    without GPU rungs has nothing to choose."""
+    path = table_of(lad.folder, lad.name, (gpu_of(here()) or H200).capability)
+    table = json.loads(path.read_text()) if path.exists() else {"buckets": {}}
+    calls = (inspect.specs_of(lad, c) for c in lad.operator.cases if c.use == "bench")
+    known = all(lad.bucket(**call) in table["buckets"] for call in calls)
+    return not sources(lad) or (table.get("sources") == sources(lad) and known)
+
+
+def _benches(chosen: list[Ladder], machine: str, quick: tuple[str, ...]) -> Iterator[Job]:
     """A bench for each operator, forward and backward together, of the cases not timed yet."""
     cases: dict[str, dict[str, None]] = {}
-    for lad in late:
+    for lad in chosen:
         for case in _untimed(lad, machine):
             cases.setdefault(lad.name.removesuffix(".backward"), {})[case] = None
     for name, ids in cases.items():

@@ -20,7 +20,7 @@ import torch
 
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
-from kernelwright.dispatch import entry_of, launcher, specs_of, unsupported
+from kernelwright.dispatch import entry_of, launcher, source_hash, specs_of, unsupported
 from kernelwright.dispatch.selection import config_for
 from kernelwright.machine import clock, gpu_of, here, stats
 
@@ -46,6 +46,7 @@ class TuneResult:
     """What tuning an operator found.
 
     Attributes:
+        sources: the hash of each rung that was tried.
         buckets: the table: {"rung", "configs"} by bucket; a config for each rung.
         gains: by bucket, how many times as fast the choice is as what the ladder's order takes.
         seconds: what it cost.
@@ -53,6 +54,7 @@ class TuneResult:
 
     operator: str
     capability: tuple[int, int]
+    sources: dict[str, str] = field(default_factory=dict)
     buckets: dict[str, dict[str, Any]] = field(default_factory=dict)
     gains: dict[str, float] = field(default_factory=dict)
     tried: list[Tried] = field(default_factory=list)
@@ -66,18 +68,28 @@ class TuneResult:
 
     def write(self, folder: Path) -> Path:
         """Write the table into a ladder's folder; returns its path."""
-        arch = "".join(map(str, self.capability))
-        path = folder / "tuned" / f"{self.operator}.sm_{arch}.json"
+        path = table_of(folder, self.operator, self.capability)
         path.parent.mkdir(exist_ok=True)
         table = {
             "buckets": dict(sorted(self.buckets.items())),
             "cost_seconds": round(self.seconds, 1),
             "gain_over_heuristic": {b: round(g, 3) for b, g in sorted(self.gains.items())},
+            "sources": dict(sorted(self.sources.items())),
         }
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(table, indent=1) + "\n")
         temporary.replace(path)
         return path
+
+
+def table_of(folder: Path, operator: str, capability: tuple[int, int]) -> Path:
+    """Where the table of an operator and a compute capability is, or would be."""
+    return folder / "tuned" / f"{operator}.sm_{capability[0]}{capability[1]}.json"
+
+
+def sources(ladder: Ladder) -> dict[str, str]:
+    """The hashes of the rungs that tuning tries: a table of others is out of date."""
+    return {r.name: source_hash(ladder, r) for r in ladder.rungs if r.is_gpu and r.serves}
 
 
 class NoGpu(RuntimeError):
@@ -104,7 +116,7 @@ def tune(
     if gpu is None:
         raise NoGpu("tune needs a GPU: there is none here")
     limits = clock.Limits(4, 8, 0.03, 0.02, 0.5) if quick else clock.Limits(8, 32, 0.01, 0.1, 3.0)
-    result, start = TuneResult(ladder.name, gpu.capability), time.perf_counter()
+    result, start = TuneResult(ladder.name, gpu.capability, sources(ladder)), time.perf_counter()
     usual: dict[str, float] = {}
     for case in ladder.operator.cases:
         if case.use == "bench":
