@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.contract import (
+    H200,
     Cost,
     Ladder,
     Operator,
@@ -16,6 +17,7 @@ from kernelwright.contract import (
     TensorSpec,
     UnknownRung,
     case,
+    choosing,
     i32,
     i64,
     is_dense,
@@ -26,6 +28,7 @@ from kernelwright.contract.case import LAYOUTS, VALUES
 from kernelwright.contract.compare import FACTOR, ULPS, compare, measure, ulp
 from kernelwright.contract.inputs import adversarial, tensor
 from kernelwright.contract.layout import normalise
+from kernelwright.contract.rounding import U, mean_noise
 from kernelwright.dispatch import UnknownOperator, ladder, ladders, proof
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -364,6 +367,34 @@ def test_int32_arguments_are_checked_when_they_are_planned(value):
 
 def test_int64_arguments_hold_what_int32_do_not():
     assert i64(2**40).value == 2**40
+
+
+def test_what_kernels_refuse_is_named():
+    x = TensorSpec.contiguous((4, 8), torch.float32)
+    half, off = replace(x, dtype=torch.float16), replace(x, align=8)
+    assert choosing.other_dtype({"x": x, "y": x}, of="x") is None
+    assert (
+        choosing.other_dtype({"y": half, "x": x}, of="x")
+        == "y: torch.float16 is not x's torch.float32"
+    )
+    wide = {"x": replace(x, dtype=torch.float64)}
+    assert "x: torch.float64 is not float32" in (choosing.other_dtype(wide, of="x") or "")
+    assert choosing.off_boundary({"x": x}) is None
+    assert "y: its memory" in (choosing.off_boundary({"x": x, "y": off}) or "")
+    assert choosing.no_clusters(H200) is None
+    assert "8.0 has no clusters" in (choosing.no_clusters(replace(H200, capability=(8, 0))) or "")
+
+
+def test_tuned_tables_name_dtypes_and_sizes():
+    assert choosing.kind(torch.bfloat16) == "bfloat16"
+    assert [choosing.log2(n) for n in (0, 1, 2, 3, 4, 1023)] == [0, 0, 1, 1, 2, 9]
+
+
+def test_the_noise_of_a_mean_is_of_the_size_that_float32_errs_by():
+    x = torch.randn(256, 4096, generator=torch.Generator().manual_seed(0))
+    error = (x.mean(-1, keepdim=True) - x.double().mean(-1, keepdim=True)).abs()
+    ratio = error / (U * mean_noise(x.double()))
+    assert 0.3 < ratio.max() < 3
 
 
 def test_a_rungs_name_entry_and_files_follow_from_its_trick():

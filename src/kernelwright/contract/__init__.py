@@ -1,6 +1,6 @@
 """What an operator promises: no GPU code, no timing, no files."""
 
-from . import arguments, rungs
+from . import arguments, choosing, rungs
 from .case import Case, case
 from .operator import (
     H200,
@@ -55,6 +55,7 @@ __all__ = [
     "Unsupported",
     "arguments",
     "case",
+    "choosing",
     "contiguous_strides",
     "f32",
     "f64",

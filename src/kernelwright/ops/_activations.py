@@ -12,7 +12,7 @@ import math
 
 import torch
 
-ROUNDOFF = 2.0**-24
+from kernelwright.contract.rounding import U
 
 
 def silu(x):
@@ -26,7 +26,7 @@ def silu_slope(x):
 
 def silu_noise(x):
     """exp, the sum, the quotient and the product are relative: nothing but an ulp or two."""
-    return 2 * ROUNDOFF * silu(x.double()).abs()
+    return 2 * U * silu(x.double()).abs()
 
 
 def silu_slope_noise(x):
@@ -34,7 +34,7 @@ def silu_slope_noise(x):
     x (1 - s), which come in times the terms they stand in; then the sum."""
     x = x.double()
     term = x.abs() * torch.sigmoid(-x)
-    return ROUNDOFF * torch.sigmoid(x) * (3 * (1 + term) + term + 1)
+    return U * torch.sigmoid(x) * (3 * (1 + term) + term + 1)
 
 
 def gelu(x, approximate):
@@ -57,7 +57,7 @@ def gelu_noise(x, approximate):
     tanh within 2 ulp, three roundings of u times u tanh'(u) < 0.45. Rounding 1 + erf is part of it
     until erf nears -1, where the sum is exact."""
     units = 4.0 if approximate == "tanh" else 2.0
-    return 0.5 * units * ROUNDOFF * x.double().abs()
+    return 0.5 * units * U * x.double().abs()
 
 
 def gelu_slope_noise(x, approximate):
@@ -71,7 +71,7 @@ def gelu_slope_noise(x, approximate):
     else:
         density = torch.exp(-0.5 * x * x) * math.sqrt(0.5 / math.pi)
         units = 1.0 + x.abs() * density * (x * x + 5)
-    return units * ROUNDOFF
+    return units * U
 
 
 def _two_u(x):

@@ -6,6 +6,7 @@ import torch
 
 from kernelwright.contract import is_dense
 from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.choosing import kind
 from kernelwright.contract.inputs import FLOATS
 
 EACH = ({"block": 1024, "num_warps": 4},)
@@ -80,5 +81,4 @@ def order(gpu, **others):
 def bucket(params, **others):
     """Key of a call in the tuned table: dtype, elements and parameters by powers of two."""
     n = sum(p.numel() for p in params)
-    kind = str(params[0].dtype).removeprefix("torch.")
-    return f"{kind}/{next_power_of_2(n)}/{next_power_of_2(len(params))}"
+    return f"{kind(params[0].dtype)}/{next_power_of_2(n)}/{next_power_of_2(len(params))}"

@@ -16,6 +16,7 @@ import torch
 from kernelwright.contract import Cost, Operator, case
 from kernelwright.contract.inputs import FLOATS, tensor
 from kernelwright.contract.parameters import GPT2
+from kernelwright.contract.rounding import U
 
 LISTS = {
     "one": lambda shape: (shape,),
@@ -206,7 +207,6 @@ def noise(
     by that much times s / d, and by u of its own size in each of its three other operations.
     v' adds what is not negative, and the step is exact.
     """
-    u = torch.finfo(torch.float32).eps / 2
     of_p, of_m = [], []
     largest = max_exp_avg_sqs or exp_avg_sqs
     for p, g, m, v, top, step in zip(
@@ -221,8 +221,8 @@ def noise(
         )
         per_m = lr / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + eps)
         quotient = per_m * (m + (1 - beta1) * (g - m)).abs()
-        of_m.append(u * terms)
-        of_p.append(u * (p.abs() + 3 * quotient + per_m * terms))
+        of_m.append(U * terms)
+        of_p.append(U * (p.abs() + 3 * quotient + per_m * terms))
     of_v = [torch.zeros_like(n) for n in of_m]
     of_step = [torch.zeros_like(s, dtype=torch.float64) for s in state_steps]
     return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.choosing import kind, log2, off_boundary, other_dtype
 
 from .shape import rows_of
 
@@ -25,13 +25,7 @@ STRIPS_CONFIGS = (
 
 def fits(gpu, bias, approximate, **tensors):
     """What every kernel asks."""
-    kind = tensors["x"].dtype
-    for name, t in {**tensors, "bias": bias}.items():
-        if t.dtype not in FLOATS:
-            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
-        if t.dtype != kind:
-            return f"{name}: {t.dtype} is not x's {kind}"
-    return None
+    return other_dtype({**tensors, "bias": bias}, of="x")
 
 
 def fits_vec16(gpu, bias, approximate, **tensors):
@@ -44,10 +38,7 @@ def fits_vec16(gpu, bias, approximate, **tensors):
     for name, t in tensors.items():
         if rows_of(t)[2] % width:
             return f"{name}: rows {rows_of(t)[2]} elements apart begin off a 16-byte boundary"
-    for name, t in {**tensors, "bias": bias}.items():
-        if t.align < 16:
-            return f"{name}: its memory starts off a 16-byte boundary"
-    return fits(gpu, bias, approximate, **tensors)
+    return off_boundary({**tensors, "bias": bias}) or fits(gpu, bias, approximate, **tensors)
 
 
 def choose_vec16(gpu, x, **rest):
@@ -66,6 +57,4 @@ def order(gpu, **args):
 
 def bucket(x, bias, approximate, **rest):
     """Key of a call in the tuned table: formula, dtype, log2 of columns and of elements."""
-    kind = str(x.dtype).removeprefix("torch.")
-    sizes = (max(n, 1).bit_length() - 1 for n in (x.shape[-1], x.numel()))
-    return "/".join((approximate, kind, *map(str, sizes)))
+    return f"{approximate}/{kind(x.dtype)}/{log2(x.shape[-1])}/{log2(x.numel())}"

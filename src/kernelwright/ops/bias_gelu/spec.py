@@ -5,12 +5,11 @@ With z = x + bias, gx = gy * gelu'(z), and gbias is the sum of gx over the rows.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+from kernelwright.contract.rounding import U, root_levels
 from kernelwright.ops import _activations as act
 
 BENCH = {
@@ -45,7 +44,7 @@ def backward_reference(gy, x, bias, approximate):
 def noise(x, bias, approximate):
     """gelu's, and the rounding of the sum times the slope, which is below 1.13."""
     z = x.double() + bias.double()
-    return (act.gelu_noise(z, approximate) + 1.13 * act.ROUNDOFF * z.abs(),)
+    return (act.gelu_noise(z, approximate) + 1.13 * U * z.abs(),)
 
 
 def backward_noise(gy, x, bias, approximate):
@@ -53,10 +52,10 @@ def backward_noise(gy, x, bias, approximate):
     gbias: the terms' errors, taken as independent, and those of a sum over a tree (Higham,
     Accuracy and Stability of Numerical Algorithms, 4.2)."""
     z, gy = x.double() + bias.double(), gy.double()
-    slope = act.gelu_slope_noise(z, approximate) + 0.8 * act.ROUNDOFF * z.abs()
+    slope = act.gelu_slope_noise(z, approximate) + 0.8 * U * z.abs()
     gx, terms = gy.abs() * slope, gy * act.gelu_slope(z, approximate)
-    levels = math.log2(max(x.numel() // max(x.shape[-1], 1), 2))
-    squares = gx.square() + levels * (act.ROUNDOFF * terms).square()
+    root = root_levels(x.numel() // max(x.shape[-1], 1))
+    squares = gx.square() + (root * U * terms).square()
     return gx, squares.sum_to_size(bias.shape).sqrt()
 
 

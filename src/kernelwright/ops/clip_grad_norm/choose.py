@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelwright.contract import is_dense
 from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.choosing import kind
 from kernelwright.contract.inputs import FLOATS
 
 TRITON = ({"block": 4096, "num_warps": 8}, {"block": 8192, "num_warps": 8})
@@ -52,5 +53,4 @@ def bucket_clip(grads, **others):
 def _bucket(tensors):
     """Key of a call in the tuned table: dtype, elements and tensors by powers of two."""
     n = sum(t.numel() for t in tensors)
-    kind = str(tensors[0].dtype).removeprefix("torch.")
-    return f"{kind}/{next_power_of_2(n)}/{next_power_of_2(len(tensors))}"
+    return f"{kind(tensors[0].dtype)}/{next_power_of_2(n)}/{next_power_of_2(len(tensors))}"

@@ -7,6 +7,7 @@ configs by shape; `order*` ranks the rungs where no tuned table decides.
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.choosing import kind, no_clusters
 from kernelwright.contract.inputs import FLOATS
 
 from .shape import CLUSTER, rows_of, shape_of
@@ -55,10 +56,8 @@ def fits_block(gpu, x, **others):
 
 
 def fits_cluster(gpu, x, **others):
-    if gpu.capability < (9, 0):
-        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no clusters"
     home = f"a cluster of {CLUSTER} blocks"
-    return fits(gpu, x, **others) or _held(x, CLUSTER_CONFIGS[0], home)
+    return no_clusters(gpu) or fits(gpu, x, **others) or _held(x, CLUSTER_CONFIGS[0], home)
 
 
 def _held(x, config, home):
@@ -93,5 +92,4 @@ def order_with_grad(gpu, x, **others):
 def bucket(x, **others):
     """Key of a call in the tuned table: dtype, classes and tokens by powers of two."""
     rows = x.numel() // max(x.shape[-1], 1)
-    kind = str(x.dtype).removeprefix("torch.")
-    return f"{kind}/{next_power_of_2(x.shape[-1])}/{next_power_of_2(rows)}"
+    return f"{kind(x.dtype)}/{next_power_of_2(x.shape[-1])}/{next_power_of_2(rows)}"

@@ -6,12 +6,11 @@ same in place of the logits with a factor for each token, for who computes the l
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
+from kernelwright.contract.rounding import U, root_levels
 from kernelwright.ops._loss import terms
 from kernelwright.ops._loss.terms import Form
 
@@ -236,7 +235,6 @@ def with_grad_cost(x, target, weight, **others):
 # Rounding errors of float32, u = 2^-24, where terms cancel; each operation errs by u of its result
 # and a sum over a tree by u sqrt(log2 n) of the root of its squares (Higham, Accuracy and Stability
 # of Numerical Algorithms, 4.2; independent roundings: Higham and Mary 2019).
-U = 2.0**-24
 
 
 def _noise_of_tokens(x, target, weight, form: Form):
@@ -274,9 +272,11 @@ def noise(x, target, weight, reduction, to=None, **form):
     of = terms.tokens(x.double(), target, weight, form)
     totals = terms.totals(x.double(), weight, of, reduction)
     squares = of.weight.square().sum(), x.new_tensor(0.0) if weight is None else weight.norm() ** 2
-    of_totals = U * _levels(max(x.shape)) * torch.stack([s.double().sqrt() for s in squares])
+    of_totals = U * root_levels(max(x.shape)) * torch.stack([s.double().sqrt() for s in squares])
     if reduction != "none":
-        of_sum = of_loss.norm() + U * _levels(target.numel()) * losses.nan_to_num(0, 0, 0).norm()
+        of_sum = (
+            of_loss.norm() + U * root_levels(target.numel()) * losses.nan_to_num(0, 0, 0).norm()
+        )
         of_loss = (of_sum / totals[0]).nan_to_num(0, 0, 0)
     return of_loss, of_lse.nan_to_num(0, 0, 0), of_totals
 
@@ -320,11 +320,6 @@ def with_grad_in_place_noise(x, target, weight, g, **form):
     of_loss = noise(x, target, weight, "none", **form)[0]
     _, lse, totals = reference(x.double(), target, weight, "none", **form)
     return of_loss, *backward_noise(g, x, target, weight, lse, totals, **form)
-
-
-def _levels(n: int) -> float:
-    """Square root of the levels of a tree that adds n values."""
-    return math.log2(max(n, 2)) ** 0.5
 
 
 _FORM = (

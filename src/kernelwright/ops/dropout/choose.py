@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.choosing import kind, off_boundary
 from kernelwright.contract.inputs import FLOATS
 
 from .call import OCTET, Call
@@ -60,11 +61,8 @@ def fits_vec16(gpu, **args):
     for stride in () if c.flat else c.strides:
         if stride % width:
             return f"rows {stride} elements apart begin off a 16-byte boundary"
-    for name in ("x", "gy", "bias", "residual"):
-        t = args.get(name)
-        if t is not None and t.align < 16:
-            return f"{name}: its memory starts off a 16-byte boundary"
-    return fits_octets(gpu, **args)
+    named = {n: args[n] for n in ("x", "gy", "bias", "residual") if args.get(n) is not None}
+    return off_boundary(named) or fits_octets(gpu, **args)
 
 
 def choose_vec16(gpu, **args):
@@ -94,4 +92,4 @@ def order_octets(gpu, **args):
 def bucket(**args):
     """Key of a call in the tuned table: dtype and number of elements by powers of two."""
     t = main(args)
-    return f"{str(t.dtype).removeprefix('torch.')}/{next_power_of_2(t.numel())}"
+    return f"{kind(t.dtype)}/{next_power_of_2(t.numel())}"

@@ -19,11 +19,11 @@ import torch
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.inputs import tensor
+from kernelwright.contract.rounding import U
 
 from . import spec
 from .philox import factor, kept, pack, unpack
 
-ROUNDOFF = 2.0**-24
 BENCH = {
     (8192, 4096): "Llama 3 8B residual, 8192 tokens",
     (32768, 768): "GPT-2 residual, 32 x 1024 tokens",
@@ -154,7 +154,7 @@ def noise(x, bias, residual, seed, p):
     """The sum, the product and the second sum are each rounded; terms may cancel."""
     f = _factor(x.shape, seed, p)
     term = (x.double().abs() + (0.0 if bias is None else bias.double().abs())) * f
-    return (ROUNDOFF * (3 * term + residual.double().abs()),)
+    return (U * (3 * term + residual.double().abs()),)
 
 
 def noise_with_mask(x, bias, residual, seed, p):
@@ -164,11 +164,11 @@ def noise_with_mask(x, bias, residual, seed, p):
 def _sum_noise(gx, bias):
     """gx: nothing but two roundings. gbias: a sum over a tree, its roundings taken as independent
     (Higham, Accuracy and Stability of Numerical Algorithms, 4.2)."""
-    exact = 2 * ROUNDOFF * gx.abs()
+    exact = 2 * U * gx.abs()
     if bias is None:
         return exact, gx.new_empty(0)
     levels = 2 + math.log2(max(gx.numel() // max(gx.shape[-1], 1), 2))
-    return exact, ROUNDOFF * (levels * gx.square()).sum_to_size(bias.shape).sqrt()
+    return exact, U * (levels * gx.square()).sum_to_size(bias.shape).sqrt()
 
 
 def backward_noise(gy, bias, seed, p):

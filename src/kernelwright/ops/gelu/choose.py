@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.choosing import kind, log2, off_boundary, other_dtype
 
 BLOCK_CONFIGS = (
     {"block": 1024, "num_warps": 4},
@@ -26,19 +26,11 @@ VEC16_CONFIGS = (
 
 def fits_flat(gpu, approximate, **tensors):
     """What every kernel asks."""
-    for name, t in tensors.items():
-        if t.dtype not in FLOATS:
-            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
-        if t.dtype != tensors["x"].dtype:
-            return f"{name}: {t.dtype} is not x's {tensors['x'].dtype}"
-    return None
+    return other_dtype(tensors, of="x")
 
 
 def fits_vec16(gpu, approximate, **tensors):
-    for name, t in tensors.items():
-        if t.align < 16:
-            return f"{name}: its memory starts off a 16-byte boundary"
-    return fits_flat(gpu, approximate, **tensors)
+    return off_boundary(tensors) or fits_flat(gpu, approximate, **tensors)
 
 
 def fits_numba(gpu, approximate, **tensors):
@@ -71,5 +63,4 @@ def order(gpu, **specs):
 
 def bucket(x, approximate, **rest):
     """Key of a call in the tuned table: formula, dtype, log2 of the number of elements."""
-    kind = str(x.dtype).removeprefix("torch.")
-    return f"{approximate}/{kind}/{max(x.numel(), 1).bit_length() - 1}"
+    return f"{approximate}/{kind(x.dtype)}/{log2(x.numel())}"

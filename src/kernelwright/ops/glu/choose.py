@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kernelwright.contract import TensorSpec
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.choosing import kind, log2, off_boundary, other_dtype
 
 from .shape import rows_of
 
@@ -18,13 +17,7 @@ VEC16_BACKWARD_CONFIGS = (*VEC16_CONFIGS, {"block": 256, "unroll": 1, "stream": 
 
 def fits(gpu, approximate=None, **tensors):
     """What every kernel asks."""
-    kind = tensors["gate"].dtype
-    for name, t in tensors.items():
-        if t.dtype not in FLOATS:
-            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
-        if t.dtype != kind:
-            return f"{name}: {t.dtype} is not gate's {kind}"
-    return None
+    return other_dtype(tensors, of="gate")
 
 
 def fits_rows(gpu, approximate=None, **tensors):
@@ -38,7 +31,7 @@ def fits_rows(gpu, approximate=None, **tensors):
 def fits_vec16(gpu, approximate=None, **tensors):
     if rows_of(tensors.values())[0] > 1:
         return "rows with gaps between them, or of different strides"
-    return _off_boundary(tensors) or fits(gpu, **tensors)
+    return off_boundary(tensors) or fits(gpu, **tensors)
 
 
 def fits_rows16(gpu, approximate=None, **tensors):
@@ -51,14 +44,7 @@ def fits_rows16(gpu, approximate=None, **tensors):
     for name, stride in zip(tensors, strides, strict=True):
         if stride % width:
             return f"{name}: rows {stride} elements apart begin off a 16-byte boundary"
-    return _off_boundary(tensors) or fits(gpu, **tensors)
-
-
-def _off_boundary(tensors: dict[str, TensorSpec]) -> str | None:
-    for name, t in tensors.items():
-        if t.align < 16:
-            return f"{name}: its memory starts off a 16-byte boundary"
-    return None
+    return off_boundary(tensors) or fits(gpu, **tensors)
 
 
 def choose_vec16(gpu, gate, **rest):
@@ -74,8 +60,7 @@ def order(gpu, **args):
 
 def bucket(gate, up, approximate=None, gy=None):
     """Key of a call in the tuned table: formula, dtype, flat or rows, log2 of the elements."""
-    kind = str(gate.dtype).removeprefix("torch.")
     tensors = [t for t in (gy, gate, up) if t is not None]
     flat = "flat" if rows_of(tensors)[0] == 1 else "rows"
     formula = approximate or "silu"
-    return f"{formula}/{kind}/{flat}/{max(gate.numel(), 1).bit_length() - 1}"
+    return f"{formula}/{kind(gate.dtype)}/{flat}/{log2(gate.numel())}"

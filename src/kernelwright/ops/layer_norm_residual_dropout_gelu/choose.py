@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernelwright.contract.choosing import kind, log2, off_boundary
 from kernelwright.contract.inputs import FLOATS
 
 from .call import OCTET, Call, shape
@@ -54,16 +55,13 @@ def fits_block(gpu, **args):
     for name, stride in zip(c.read, c.strides, strict=True):
         if stride % width:
             return f"{name}: rows {stride} elements apart begin off a 16-byte boundary"
-    for name in (*c.read, *c.parameters):
-        if args[name].align < 16:
-            return f"{name}: its memory starts off a 16-byte boundary"
     for name in c.parameters:
-        kind = args[name].dtype
-        if kind not in (c.dtype, torch.float32) or kind != c.parameter_dtype:
-            return f"{name} is {kind}, neither as the other parameter nor float32 or {c.dtype}"
+        dtype = args[name].dtype
+        if dtype not in (c.dtype, torch.float32) or dtype != c.parameter_dtype:
+            return f"{name} is {dtype}, neither as the other parameter nor float32 or {c.dtype}"
     if c.rows >= 2**31:
         return f"{c.rows} rows are more than a grid has blocks"
-    return _fits(c)
+    return off_boundary({n: args[n] for n in (*c.read, *c.parameters)}) or _fits(c)
 
 
 def order(gpu, **args):
@@ -72,6 +70,4 @@ def order(gpu, **args):
 
 def bucket(x, approximate, **rest):
     """Key of a call in the tuned table: dtype, gelu, log2 of columns and of elements."""
-    kind = str(x.dtype).removeprefix("torch.")
-    sizes = (max(n, 1).bit_length() - 1 for n in (x.shape[-1], x.numel()))
-    return "/".join((approximate, kind, *map(str, sizes)))
+    return f"{approximate}/{kind(x.dtype)}/{log2(x.shape[-1])}/{log2(x.numel())}"

@@ -14,16 +14,14 @@ gweight is the sum of gs xhat over the rows, gbias that of gs.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import tensor
+from kernelwright.contract.rounding import U, mean_noise, root_levels
 from kernelwright.ops import _activations as act
 from kernelwright.ops.dropout.philox import factor
 
-U = act.ROUNDOFF
 BENCH = {
     (8192, 4096): "Llama 3 8B hidden, 8192 tokens",
     (32768, 768): "GPT-2 hidden, 32 x 1024 tokens",
@@ -83,9 +81,9 @@ def noise(x, residual, weight, bias, seed, p, eps, approximate):
     mean = x.mean(-1, keepdim=True)
     rstd = torch.rsqrt((x - mean).square().mean(-1, keepdim=True) + eps)
     d, _, f = _dropped(x, r, _double(weight), _double(bias), mean, rstd, seed, p)
-    mean_noise = _mean_noise(x)
-    d_noise = _d_noise(x, r, weight, bias, mean, rstd, f, mean_noise)
-    return act.gelu_noise(d, approximate) + 1.13 * d_noise, U * mean_noise, 4 * U * rstd
+    of_mean = mean_noise(x)
+    d_noise = _d_noise(x, r, weight, bias, mean, rstd, f, of_mean)
+    return act.gelu_noise(d, approximate) + 1.13 * d_noise, U * of_mean, 4 * U * rstd
 
 
 def backward_noise(gy, x, residual, weight, bias, mean, rstd, seed, p, approximate):
@@ -105,11 +103,11 @@ def backward_noise(gy, x, residual, weight, bias, mean, rstd, seed, p, approxima
     n = max(x.shape[-1], 1)
     terms = 3 * U * g + g_noise
     for factor_of, times in ((xhat.abs(), xhat.abs()), (1.0, 1.0)):
-        summed = (g * factor_of).norm(dim=-1, keepdim=True) * U * _levels(n)
+        summed = (g * factor_of).norm(dim=-1, keepdim=True) * U * root_levels(n)
         erring = (g_noise * factor_of).norm(dim=-1, keepdim=True)
         exact = (g * factor_of).mean(-1, keepdim=True)
         terms = terms + times * ((summed + erring) / n + 2 * U * exact)
-    rows = _levels(x.numel() // n)
+    rows = root_levels(x.numel() // n)
     sums = [
         _over_rows((gs_noise * k).square() + (rows * U * gs * k).square(), parameter).sqrt()
         for k, parameter in ((xhat.abs() + 0 * gs, weight), (1.0, bias))
@@ -117,22 +115,11 @@ def backward_noise(gy, x, residual, weight, bias, mean, rstd, seed, p, approxima
     return rstd * terms, gs_noise, *sums
 
 
-def _d_noise(x, residual, weight, bias, mean, rstd, f, mean_noise):
+def _d_noise(x, residual, weight, bias, mean, rstd, f, of_mean):
     """The difference, the two products, the two sums and f's product are rounded."""
     w = 1.0 if weight is None else weight.double().abs()
-    s = w * rstd * (7 * (x - mean).abs() + mean_noise) + 2 * residual.abs()
+    s = w * rstd * (7 * (x - mean).abs() + of_mean) + 2 * residual.abs()
     return U * f * (s if bias is None else s + 3 * bias.double().abs())
-
-
-def _mean_noise(terms):
-    """Size and error, in units of U, of the mean of each row's terms."""
-    n = max(terms.shape[-1], 1)
-    return terms.mean(-1, keepdim=True).abs() + _levels(n) * terms.norm(dim=-1, keepdim=True) / n
-
-
-def _levels(n: int) -> float:
-    """Square root of the levels of a tree that adds n values."""
-    return math.log2(max(n, 2)) ** 0.5
 
 
 def _double(t):

@@ -7,12 +7,11 @@ are what a reduction divides by, or the incoming gradient of each token's loss.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
+from kernelwright.contract.rounding import U, root_levels
 from kernelwright.ops._loss import terms
 from kernelwright.ops._loss.terms import Form
 
@@ -140,10 +139,10 @@ def noise(x, w, bias, target, weight, g, of_x, of_w, of_bias, **form):
     (Higham and Mary 2019).
     """
     form = Form(**form)
-    u, v = torch.finfo(x.dtype).eps / 2, 2.0**-24
+    u, v = torch.finfo(x.dtype).eps / 2, U
     x, w = x.double(), w.double()
     every = terms.every_weight(x, w.shape[0], weight)
-    levels = math.log2(max(x.shape[-1], 2)) ** 0.5
+    root = root_levels(x.shape[-1])
     squares = w.square()
     of_loss, of_gx, of_gw, of_gbias = [], [], 0, 0
     for rows, hit, scale in _pieces(x, w, target, g.double()):
@@ -154,7 +153,7 @@ def noise(x, w, bias, target, weight, g, of_x, of_w, of_bias, **form):
         one = lse.new_ones(()).expand(hit.shape)
         p = torch.exp(z - lse.unsqueeze(-1))
         gz = terms.gradient(p, z, lse, weight, of, every, one, form)
-        of_z = u * logits.abs() + v * levels * (rows.square() @ squares.t()).sqrt() + v
+        of_z = u * logits.abs() + v * root * (rows.square() @ squares.t()).sqrt() + v
         spare = 1 + 2 * form.z_loss * lse.abs().unsqueeze(-1)
         of_gz = ((spare * p * of_z + u * gz.abs()) * scale.unsqueeze(-1)).square()
         of_loss.append((gz * of_z).norm(dim=-1) + v * (lse.abs() + z.abs().amax(-1) + 2))

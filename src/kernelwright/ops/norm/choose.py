@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.choosing import kind, no_clusters
 from kernelwright.contract.inputs import FLOATS
 
 from .shape import (
@@ -125,20 +126,18 @@ _fits_cluster_backward = _fits_cuda(
 
 
 def fits_cluster(gpu, **args):
-    return _without_clusters(gpu, args) or _fits_cluster(gpu, **args)
+    return _no_clusters(gpu, args) or _fits_cluster(gpu, **args)
 
 
 def fits_cluster_backward(gpu, **args):
-    return _without_clusters(gpu, args) or _fits_cluster_backward(gpu, **args)
+    return _no_clusters(gpu, args) or _fits_cluster_backward(gpu, **args)
 
 
-def _without_clusters(gpu, args):
-    if gpu.capability < (9, 0):
-        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no clusters"
+def _no_clusters(gpu, args):
     cols = _rows_of(args).cols
     if cols < 2 * CLUSTER_COLS:
         return f"a row of {cols} is shorter than a cluster is worth ({2 * CLUSTER_COLS})"
-    return None
+    return no_clusters(gpu)
 
 
 def choose_warp(gpu, **args):
@@ -199,9 +198,5 @@ def bucket(**args):
     cols = x.shape[-1]
     rows = x.numel() // max(cols, 1)
     weight = args["weight"]
-    side = "none" if weight is None else _kind(weight.dtype)
-    return f"{_kind(x.dtype)}/{side}/{next_power_of_2(cols)}/{next_power_of_2(rows)}"
-
-
-def _kind(dtype):
-    return str(dtype).removeprefix("torch.")
+    side = "none" if weight is None else kind(weight.dtype)
+    return f"{kind(x.dtype)}/{side}/{next_power_of_2(cols)}/{next_power_of_2(rows)}"

@@ -14,11 +14,10 @@ residual are one: gx of h, plus the gradient gh that h itself receives.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec
+from kernelwright.contract.rounding import U, mean_noise, root_levels
 
 from . import cases
 
@@ -125,18 +124,17 @@ def layer_noise(x, weight, bias, eps, residual=None):
     """The rounding error of float32 in the differences of a layer_norm: x - mean, and the sum of
     xhat weight and a bias of the other sign.
 
-    The mean errs as `_mean_noise` says, and rstd by a few u; the difference, the two products and
+    The mean errs as `mean_noise` says, and rstd by a few u; the difference, the two products and
     the sum are rounded, each by u of its size.
     """
-    u = torch.finfo(torch.float32).eps / 2
     h = x.double() if residual is None else (x + residual).double()
     _, mean, rstd = layer_norm(h, None, None, eps)
     w = h.new_ones(()) if weight is None else weight.double().abs()
-    mean_noise = _mean_noise(h)
-    y = w * rstd * (4 * (h - mean).abs() + mean_noise)
+    of_mean = mean_noise(h)
+    y = w * rstd * (4 * (h - mean).abs() + of_mean)
     y = y if bias is None else y + bias.double().abs()
     rows = (y,) if residual is None else (y, h.abs())
-    return tuple(u * noise for noise in (*rows, mean_noise, 4 * rstd))
+    return tuple(U * noise for noise in (*rows, of_mean, 4 * rstd))
 
 
 def backward_noise(gy, x, weight, rstd, mean=None, gh=None, offset=0.0, **others):
@@ -147,35 +145,22 @@ def backward_noise(gy, x, weight, rstd, mean=None, gh=None, offset=0.0, **others
     Accuracy and Stability of Numerical Algorithms, 4.2, with roundings taken as independent).
     gweight and gbias are such sums over the rows.
     """
-    u = torch.finfo(torch.float32).eps / 2
     gy, x = gy.double(), x.double()
     xhat = x * rstd if mean is None else (x - mean) * rstd
     g = gy if weight is None else gy * (weight.double() + offset)
-    terms = g.abs() + xhat.abs() * _mean_noise(g * xhat)
+    terms = g.abs() + xhat.abs() * mean_noise(g * xhat)
     if mean is not None:
-        terms = terms + _mean_noise(g)
-    gx = u * rstd * terms
-    found = [gx if gh is None else gx + u * gh.double().abs()]
+        terms = terms + mean_noise(g)
+    gx = U * rstd * terms
+    found = [gx if gh is None else gx + U * gh.double().abs()]
     sums = {"weight": (weight, gy * xhat)}
     if "bias" in others:
         sums["bias"] = (others["bias"], gy)
-    levels = _levels(x.numel() // max(x.shape[-1], 1))
+    root = root_levels(x.numel() // max(x.shape[-1], 1))
     for parameter, summed in sums.values():
         squares = _over_rows(summed.square(), parameter)
-        found.append(u * levels * squares.sqrt())
+        found.append(U * root * squares.sqrt())
     return tuple(found)
-
-
-def _mean_noise(terms):
-    """Size and error, in units of u, of the mean of each row's terms."""
-    n = max(terms.shape[-1], 1)
-    norm = terms.norm(dim=-1, keepdim=True)
-    return terms.mean(-1, keepdim=True).abs() + _levels(n) * norm / n
-
-
-def _levels(n: int) -> float:
-    """Square root of the levels of a tree that adds n values."""
-    return math.log2(max(n, 2)) ** 0.5
 
 
 def unit_mean_square(args, results):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.choosing import kind, no_clusters
 from kernelwright.contract.inputs import FLOATS
 
 from .shape import CLUSTER, block_shape, cluster_shape, rows_of, warp_shape, words
@@ -110,9 +111,7 @@ def fits_block(gpu, dim, **tensors):
 
 
 def fits_cluster(gpu, dim, **tensors):
-    if gpu.capability < (9, 0):
-        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no clusters"
-    reason = fits_rows(gpu, dim, **tensors)
+    reason = no_clusters(gpu) or fits_rows(gpu, dim, **tensors)
     home = f"a cluster of {CLUSTER} blocks"
     return reason or _held(gpu, cluster_shape, CLUSTER_CONFIGS[0], home, **tensors)
 
@@ -170,6 +169,5 @@ def bucket(dim, **tensors):
     t = inputs_of(tensors)[-1]
     cols = t.shape[dim] if t.shape else 1
     rows = t.numel() // max(cols, 1)
-    kind = str(t.dtype).removeprefix("torch.")
     side = "" if dim == -1 else f"/dim{dim}"
-    return f"{kind}{side}/{next_power_of_2(cols)}/{next_power_of_2(rows)}"
+    return f"{kind(t.dtype)}{side}/{next_power_of_2(cols)}/{next_power_of_2(rows)}"

@@ -11,6 +11,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+from kernelwright.contract.rounding import U
 
 # (rows, columns): GPT-2's attention and vocabulary, Llama 3's, and row lengths up to the largest
 # that fit nowhere on chip; the shapes of quack's and Liger's published tables.
@@ -69,7 +70,7 @@ def backward_noise(gy, y, dim):
     g, p = gy.double(), y.double()
     terms = (g * p).abs().sum(dim, keepdim=True)
     depth = 1 + math.log2(max(y.shape[dim], 1)) if y.ndim else 1
-    return (p.abs() * terms * (depth**0.5 * 2.0**-24),)
+    return (p.abs() * terms * (depth**0.5 * U),)
 
 
 def rows_sum_to_one(args, results):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.choosing import kind
 from kernelwright.contract.inputs import FLOATS
 
 from .shape import reduction
@@ -51,7 +52,7 @@ def _fits(kinds: tuple[str, ...], dtypes=EVERY):
 
     def supports(gpu, x, dim, to=None):
         if x.dtype not in dtypes:
-            served = ", ".join(str(d).removeprefix("torch.") for d in dtypes)
+            served = ", ".join(kind(d) for d in dtypes)
             return f"{x.dtype} is not one of {served}"
         if to not in (None, x.dtype) and not (to == torch.float32 and x.dtype in FLOATS):
             return f"a {to} result of {x.dtype} needs another accumulator"
@@ -115,9 +116,8 @@ def order(gpu, x, dim, to=None):
 
 def bucket(x, dim, to=None):
     """Key of a call in the tuned table: dtype, kind, and sizes by powers of two."""
-    kind = str(x.dtype).removeprefix("torch.")
     r = reduction(x, tuple(dim))
     if r is None:
-        return f"{kind}/unmerged"
+        return f"{kind(x.dtype)}/unmerged"
     sizes = "/".join(str(next_power_of_2(s)) for s in (r.outer, r.n, r.inner))
-    return f"{kind}/{r.kind}/{sizes}"
+    return f"{kind(x.dtype)}/{r.kind}/{sizes}"

@@ -1,0 +1,48 @@
+"""What the `choose.py` of subjects share: why kernels do not take a call, and names for its key in
+a tuned table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from .inputs import FLOATS
+from .operator import Gpu
+from .signature import TensorSpec
+
+
+def other_dtype(tensors: Mapping[str, TensorSpec], of: str) -> str | None:
+    """Why kernels of one dtype, that of the tensor named `of`, do not take all of them."""
+    kind = tensors[of].dtype
+    for name, t in tensors.items():
+        if t.dtype not in FLOATS:
+            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
+        if t.dtype != kind:
+            return f"{name}: {t.dtype} is not {of}'s {kind}"
+    return None
+
+
+def off_boundary(tensors: Mapping[str, TensorSpec]) -> str | None:
+    """Why kernels that load 16 bytes at a time do not take all of them."""
+    for name, t in tensors.items():
+        if t.align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    return None
+
+
+def no_clusters(gpu: Gpu) -> str | None:
+    """Why a kernel of thread-block clusters does not run."""
+    if gpu.capability < (9, 0):
+        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no clusters"
+    return None
+
+
+def kind(dtype: torch.dtype) -> str:
+    """What a tuned table calls a dtype: "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def log2(n: int) -> int:
+    """Rounded down; 0 of an empty tensor."""
+    return max(n, 1).bit_length() - 1
