@@ -7,7 +7,9 @@ import torch
 
 import kernelwright.ops  # noqa: F401
 from kernelwright.contract import H200, TensorSpec
-from kernelwright.dispatch import ladder, selection
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import ladder, ladders, selection, specs_of
+from kernelwright.workbench import inspect, where
 
 SOFTMAX = ladder("softmax")
 TABLE = json.loads((SOFTMAX.folder / "tuned" / "softmax.sm_90.json").read_text())["buckets"]
@@ -36,3 +38,12 @@ def test_a_size_without_a_bucket_takes_the_heuristic():
     assert SOFTMAX.bucket(**call) not in TABLE
     config = selection.config_of(SOFTMAX, rung, H200, call)
     assert config == selection.config_for(rung, H200, call)
+
+
+@pytest.mark.parametrize("lad", ladders(), ids=lambda lad: lad.name)
+def test_a_case_looks_the_same_without_data(lad):
+    """On "meta", where bench cases of gigabytes cost nothing."""
+    operator = lad.operator
+    for case in where.thorough_cases(lad):
+        made, _ = normalise(operator.layout, specs_of(operator.inputs(case, "cpu")))
+        assert inspect.specs_of(lad, case) == made, case.id

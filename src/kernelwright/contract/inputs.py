@@ -24,18 +24,25 @@ def tensor(
     """The tensor `name` of a case: normal values times `scale`, then the case's layout and values.
 
     Args:
+        device: "meta" makes a tensor without data, for whoever asks what a case looks like.
         shape, dtype: the case's where not given. A tensor of another shape than the case's is
             always plain: layouts and values spoil the main tensors.
     """
     plain = shape is not None and tuple(shape) != c.shape
     shape = c.shape if shape is None else tuple(shape)
     t = _empty(shape, dtype or c.dtype, "contiguous" if plain else c.layout, device)
+    if device == "meta":
+        return t
     base = t if 0 not in t.stride() or t.numel() == 0 else _unexpanded(t)
-    generator = torch.Generator(device=device).manual_seed(_seed(c.id, name, c.seed))
-    base.normal_(0.0, scale, generator=generator)
+    base.normal_(0.0, scale, generator=generator(_seed(c.id, name, c.seed), device))
     if not plain:
         _spoil(base, c.values)
     return t
+
+
+def generator(seed: int, device: str) -> torch.Generator | None:
+    """Of random numbers on a device; None on "meta", where there are none."""
+    return None if device == "meta" else torch.Generator(device=device).manual_seed(seed)
 
 
 def _seed(*parts) -> int:

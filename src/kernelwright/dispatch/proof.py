@@ -58,14 +58,22 @@ def _follow_python(path: Path, package: str, found: set[Path]) -> None:
         return
     found.add(path)
     folders = {package: path.parent, "kernelwright.ops._triton": ROOT / "ops" / "_triton"}
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-        for name in (base, *(f"{base}.{a.name}" for a in node.names)):
+    for module, names in _imported(path.read_text()):
+        base = importlib.util.resolve_name(module, package)
+        for name in (base, *(f"{base}.{n}" for n in names)):
             owner, _, module = name.rpartition(".")
             if owner in folders and (folders[owner] / f"{module}.py").is_file():
                 _follow_python(folders[owner] / f"{module}.py", owner, found)
+
+
+@cache  # rungs share files: each is parsed once
+def _imported(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Module, as it is written, and names of every `from ... import ...`."""
+    return tuple(
+        ("." * node.level + (node.module or ""), tuple(a.name for a in node.names))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom)
+    )
 
 
 def _follow_include(path: Path, found: set[Path]) -> None:
@@ -84,8 +92,12 @@ _FOR_CPU = re.compile(
 
 def _stripped(path: Path) -> str:
     """A file as a GPU's compiler reads it: no comments, and nothing that is for a CPU."""
-    text = path.read_text()
-    if path.suffix != ".py":
+    return _compiled(path.read_text(), path.suffix)
+
+
+@cache
+def _compiled(text: str, suffix: str) -> str:
+    if suffix != ".py":
         text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
         return " ".join(_FOR_CPU.sub(r"\1", text).split())
     tree = ast.parse(text)

@@ -26,7 +26,7 @@ from kernelwright.contract import (
 )
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch.selection import config_of
-from kernelwright.toolchain import binary, build, interpreter
+from kernelwright.toolchain import binary, build
 
 # SMs of the GPU that stands for a compute capability: planners ask how many blocks fill it.
 _SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 142, (9, 0): 132, (10, 0): 148, (12, 0): 170}
@@ -110,13 +110,9 @@ def gpu_of(arch: str) -> Gpu:
 
 def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
     """The normalised specs of a case. No memory is allocated: bench cases take gigabytes."""
-    if not toolchain.compiling():
-        interpreter.claim()  # fake tensors import triton
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
+    toolchain.claim()  # what meta tensors are computed with imports triton
     op = ladder.operator
-    with FakeTensorMode():
-        made = {k: _spec(v) for k, v in op.inputs(case, "cpu").items()}
+    made = {k: _spec(v) for k, v in op.inputs(case, "meta").items()}
     return normalise(op.layout, made)[0]
 
 
@@ -125,7 +121,8 @@ def _spec(v: Any) -> Any:
         offset = int(v.storage_offset()) * v.dtype.itemsize
         align = min(16, offset & -offset) if offset else 16
         return TensorSpec(tuple(v.shape), tuple(v.stride()), v.dtype, align)
-    return [_spec(t) for t in v] if isinstance(v, (list, tuple)) else v
+    listed = isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor)
+    return [_spec(t) for t in v] if listed else v
 
 
 def _first_supported(ladder: Ladder, rung: Rung, gpu: Gpu) -> Case:

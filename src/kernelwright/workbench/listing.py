@@ -15,6 +15,7 @@ from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.selection import _tuned
 from kernelwright.machine import gpu_of, here
 
+from .inspect import specs_of
 from .material import UnknownCase
 
 #: What a backend does where it cannot run natively.
@@ -62,10 +63,6 @@ class Listing:
 def listing() -> Listing:
     device = here()
     gpu = gpu_of(device)
-    if gpu is None:  # before anything imports a kernel language in its compiling mode
-        for backend in ("triton", "numba"):
-            if toolchain.missing(backend, device) is None:
-                toolchain.prepare(backend)
     entries = tuple(_operator(ladder, gpu or H200, device) for ladder in ladders())
     return Listing((gpu or H200).name, gpu is not None, entries)
 
@@ -108,8 +105,6 @@ def case_named(chosen: Ladder, case_id: str) -> Case:
 
 
 def _operator(lad: Ladder, gpu: Gpu, device: torch.device) -> OperatorEntry:
-    from .inspect import specs_of  # its fake tensors import triton
-
     op = lad.operator
     cases = [c for c in op.cases if c.use == "bench"]
     serves: dict[str, list[str]] = {}

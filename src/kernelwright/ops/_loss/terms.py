@@ -49,10 +49,10 @@ def capped(x, form: Form):
 
 def tokens(x, target, weight, form: Form) -> Tokens:
     """Raises IndexError on a CPU where a target names no class. On a GPU, and compiled, the gather
-    that follows asserts; a fake target has no values to look at."""
+    that follows asserts; a fake or meta target has no values to look at."""
     ignored = target == form.ignore_index
     hit = torch.where(ignored, 0, target).long()
-    if not (x.is_cuda or torch.compiler.is_compiling() or is_fake(hit)):
+    if not (x.is_cuda or torch.compiler.is_compiling() or is_fake(hit) or hit.is_meta):
         wrong = hit[(hit < 0) | (hit >= x.shape[-1])]
         if wrong.numel():
             raise IndexError(f"target: {wrong[0].item()} is out of range for {x.shape[-1]} classes")

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
-from kernelwright.contract.inputs import FLOATS, tensor
+from kernelwright.contract.inputs import FLOATS, generator, tensor
 
 INDICES = ("random", "equal", "sorted", "zipf", "once")
 # What a case leaves unsaid: 33 random int64 indices, no padding.
@@ -85,8 +85,9 @@ def indices_of(c, device):
     the most frequent one a tenth or more of all."""
     said = {**DEFAULTS, **dict(c.params)}
     n, v = math.prod(said["n"]), max(c.shape[0], 1)
-    generator = torch.Generator(device=device).manual_seed(c.seed + 7)
-    draw = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
+    draw = torch.rand(
+        n, generator=generator(c.seed + 7, device), device=device, dtype=torch.float64
+    )
     made = {
         "random": lambda: draw * v,
         "sorted": lambda: draw.sort().values * v,
