@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from kernelwright.ops._arguments import draw_seed
 from kernelwright.ops.adamw import step as adamw_step
 
 HALF = (torch.float16, torch.bfloat16)
@@ -145,7 +146,7 @@ class AdamW(torch.optim.Optimizer):
         beta1, beta2 = group["betas"]
         seed = None
         if group["state_dtype"] == torch.bfloat16:
-            seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=device)
+            seed = draw_seed(device)
         adamw_step(
             params,
             lists["grads"],

@@ -7,6 +7,7 @@ import torch
 
 from kernelwright.contract import Ladder, Operator, Rung, arguments, rungs
 from kernelwright.dispatch import bind
+from kernelwright.ops._arguments import agreed, draw_seed, probability
 
 from . import choose, fused_spec, spec
 from .philox import pack
@@ -123,10 +124,10 @@ def dropout(
         ValueError: p is not a probability.
     """
     arguments.floating("input", input)
-    _probability(p)
+    probability(p)
     if p == 0.0 or not training or input.numel() == 0:
         return input
-    output = _dropout(input, _seed(input), p)
+    output = _dropout(input, draw_seed(input.device), p)
     return input.copy_(output) if inplace else output
 
 
@@ -151,10 +152,10 @@ def dropout_with_mask(
         ValueError: p is not a probability.
     """
     arguments.floating("input", input)
-    _probability(p)
+    probability(p)
     if p == 0.0 or not training or input.numel() == 0:
         return input, pack(torch.ones(input.shape, dtype=torch.bool, device=input.device))
-    return _with_mask(input, _seed(input), p)
+    return _with_mask(input, draw_seed(input.device), p)
 
 
 def bias_dropout_add(
@@ -188,32 +189,16 @@ def bias_dropout_add(
         ValueError: p is not a probability, or a shape does not agree.
     """
     arguments.floating("input", input)
-    arguments.floating("residual", residual)
-    _probability(p)
-    if residual.shape != input.shape:
-        raise ValueError(
-            f"residual: has shape {tuple(residual.shape)}, should be {tuple(input.shape)}"
-        )
+    probability(p)
     if bias is not None:
         arguments.floating("bias", bias)
         if bias.shape != input.shape[-1:] or not input.ndim:
             raise ValueError(
                 f"bias: has shape {tuple(bias.shape)}, should be {tuple(input.shape[-1:])}"
             )
-    if residual.dtype != input.dtype:
-        wide = torch.promote_types(input.dtype, residual.dtype)
-        input, residual = input.to(wide), residual.to(wide)
+    input, residual = agreed(input, residual)
     if p == 0.0 or not training or input.numel() == 0:
         return _bias_dropout_add(input, bias, residual, None, 0.0)
     if keep_mask:
-        return _bias_dropout_add_with_mask(input, bias, residual, _seed(input), p)[0]
-    return _bias_dropout_add(input, bias, residual, _seed(input), p)
-
-
-def _probability(p: float) -> None:
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"p: dropout probability has to be between 0 and 1, but got {p}")
-
-
-def _seed(input: torch.Tensor) -> torch.Tensor:
-    return torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=input.device)
+        return _bias_dropout_add_with_mask(input, bias, residual, draw_seed(input.device), p)[0]
+    return _bias_dropout_add(input, bias, residual, draw_seed(input.device), p)

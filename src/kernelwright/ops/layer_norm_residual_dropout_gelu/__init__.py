@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
+from kernelwright.ops._arguments import agreed, draw_seed, flat, normalized, probability
 
 from . import choose, spec
 
@@ -77,29 +78,15 @@ def layer_norm_residual_dropout_gelu(
         ValueError: a shape does not agree, p is not a probability, or approximate is neither
             "none" nor "tanh".
     """
-    arguments.floating("input", input)
-    arguments.floating("residual", residual)
-    dims = tuple(normalized_shape)
-    if not dims or tuple(input.shape[-len(dims) :]) != dims:
-        raise ValueError(
-            f"normalized_shape: {dims} is not the end of the input's shape {tuple(input.shape)}"
-        )
-    wanted = {"residual": (residual, tuple(input.shape)), "weight": (weight, dims)}
-    for name, (t, shape) in {**wanted, "bias": (bias, dims)}.items():
-        if t is not None and tuple(t.shape) != shape:
-            raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be {shape}")
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"p: dropout probability has to be between 0 and 1, but got {p}")
+    dims = normalized(input, normalized_shape, weight=weight, bias=bias)
+    input, residual = agreed(input, residual)
+    probability(p)
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate: must be "none" or "tanh", is {approximate!r}')
-    if residual.dtype != input.dtype:
-        wide = torch.promote_types(input.dtype, residual.dtype)
-        input, residual = input.to(wide), residual.to(wide)
     seed = None
     if p > 0.0 and training and input.numel():
-        seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=input.device)
-    if len(dims) == 1:
+        seed = draw_seed(input.device)
+    if dims == 1:
         return _chain(input, residual, weight, bias, seed, p, eps, approximate)[0]
-    flat = [t if t is None else t.flatten(-len(dims)) for t in (input, residual)]
-    rows = [t if t is None else t.flatten() for t in (weight, bias)]
-    return _chain(*flat, *rows, seed, p, eps, approximate)[0].view(input.shape)
+    rows = *flat(dims, input, residual), *flat(dims, weight, bias)
+    return _chain(*rows, seed, p, eps, approximate)[0].view(input.shape)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelwright.contract import Ladder, Operator, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Operator, Rung, rungs
 from kernelwright.dispatch import bind
+from kernelwright.ops._arguments import agreed, flat, normalized
 
 from . import choose, spec
 
@@ -108,11 +109,11 @@ def layer_norm(
         TypeError: input is not floating point.
         ValueError: a shape does not agree.
     """
-    dims = _dims(input, normalized_shape, weight=weight, bias=bias)
+    dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input = _autocast(input)
     if dims == 1:
         return _layer_norm(input, weight, bias, eps)[0]
-    return _layer_norm(*_flat(dims, input), *_flat(dims, weight, bias), eps)[0].view(input.shape)
+    return _layer_norm(*flat(dims, input), *flat(dims, weight, bias), eps)[0].view(input.shape)
 
 
 def rms_norm(
@@ -141,13 +142,13 @@ def rms_norm(
         TypeError: input is not floating point.
         ValueError: a shape does not agree.
     """
-    dims = _dims(input, normalized_shape, weight=weight)
+    dims = normalized(input, normalized_shape, weight=weight)
     if _RMS_NORM_IN_FLOAT32:
         input = _autocast(input)
     eps = _eps(eps, input)
     if dims == 1:
         return _rms_norm(input, weight, eps, offset)[0]
-    return _rms_norm(*_flat(dims, input), *_flat(dims, weight), eps, offset)[0].view(input.shape)
+    return _rms_norm(*flat(dims, input), *flat(dims, weight), eps, offset)[0].view(input.shape)
 
 
 def add_layer_norm(
@@ -174,11 +175,11 @@ def add_layer_norm(
         TypeError: input or residual is not floating point.
         ValueError: a shape does not agree.
     """
-    dims = _dims(input, normalized_shape, weight=weight, bias=bias)
-    input, residual = _agreed(input, residual)
+    dims = normalized(input, normalized_shape, weight=weight, bias=bias)
+    input, residual = agreed(input, residual)
     if dims == 1:
         return _add_layer_norm(input, residual, weight, bias, eps)[:2]
-    y, h = _add_layer_norm(*_flat(dims, input, residual), *_flat(dims, weight, bias), eps)[:2]
+    y, h = _add_layer_norm(*flat(dims, input, residual), *flat(dims, weight, bias), eps)[:2]
     return y.view(input.shape), h.view(input.shape)
 
 
@@ -207,34 +208,13 @@ def add_rms_norm(
         TypeError: input or residual is not floating point.
         ValueError: a shape does not agree.
     """
-    dims = _dims(input, normalized_shape, weight=weight)
-    input, residual = _agreed(input, residual)
+    dims = normalized(input, normalized_shape, weight=weight)
+    input, residual = agreed(input, residual)
     eps = _eps(eps, input)
     if dims == 1:
         return _add_rms_norm(input, residual, weight, eps, offset)[:2]
-    y, h = _add_rms_norm(*_flat(dims, input, residual), *_flat(dims, weight), eps, offset)[:2]
+    y, h = _add_rms_norm(*flat(dims, input, residual), *flat(dims, weight), eps, offset)[:2]
     return y.view(input.shape), h.view(input.shape)
-
-
-def _dims(input, normalized_shape, **parameters) -> int:
-    """How many dimensions are normalised, once all shapes agree."""
-    arguments.floating("input", input)
-    dims = tuple(normalized_shape)
-    if not dims:
-        raise ValueError("normalized_shape: must name at least one dimension")
-    if tuple(input.shape[-len(dims) :]) != dims:
-        raise ValueError(
-            f"normalized_shape: {dims} is not the end of the input's shape {tuple(input.shape)}"
-        )
-    for name, p in parameters.items():
-        if p is not None and tuple(p.shape) != dims:
-            raise ValueError(f"{name}: has shape {tuple(p.shape)}, should be {dims}")
-    return len(dims)
-
-
-def _flat(dims, *tensors):
-    """The last `dims` dimensions as one."""
-    return (t if t is None else t.flatten(-dims) for t in tensors)
 
 
 def _autocast(input):
@@ -242,19 +222,6 @@ def _autocast(input):
     if torch.is_autocast_enabled() and input.is_cuda and input.itemsize == 2:
         return input.float()
     return input
-
-
-def _agreed(input, residual):
-    """Both in one dtype, as their sum would be."""
-    arguments.floating("residual", residual)
-    if residual.shape != input.shape:
-        raise ValueError(
-            f"residual: has shape {tuple(residual.shape)}, should be {tuple(input.shape)}"
-        )
-    if residual.dtype != input.dtype:
-        wide = torch.promote_types(input.dtype, residual.dtype)
-        input, residual = input.to(wide), residual.to(wide)
-    return input, residual
 
 
 def _eps(eps, input):
