@@ -10,8 +10,9 @@ from kernelwright.dispatch import launcher, plan_of, specs_of, unsupported
 from kernelwright.ops.embedding import LADDER, LADDER_BACKWARD, spec
 from publics import DEVICE, agree, gpu, randn
 
-FORWARD = ("manual", "native", "triton_rows", "cuda_vec16", "cuda_sliced")
-BACKWARD = ("manual", "native", "triton_rows", "cuda_atomics", "cuda_sorted")
+FORWARD = ("manual", "native", "triton_rows", "cuda_vec16", "cuda_sliced", "cuda_scatter")
+BACKWARD = ("manual", "native", "triton_rows", "cuda_atomics", "cuda_sorted", "cuda_slots")
+DETERMINISTIC = ("cuda_sorted", "cuda_slots")
 
 
 def by(ladder, rung, *args):
@@ -65,6 +66,43 @@ def test_a_sort_takes_as_few_passes_as_nine_bits_allow(rows, passes):
     assert len(names) == 3 * passes + 3
 
 
+@pytest.mark.parametrize(("n", "order", "pieces"), [(32, 0, 0), (33, 1, 0), (256, 7, 2)])
+def test_what_no_run_can_be_long_enough_for_is_not_launched(n, order, pieces):
+    args = {"gy": randn(n, 8), "indices": drawn("equal", n, 40), "num_weights": 40,
+            "padding_idx": -1}  # fmt: skip
+    plan = plan_of(LADDER_BACKWARD, LADDER_BACKWARD.rung("cuda_slots"), specs_of(args))
+    launches = {step.kernel.name.split("<")[0]: step for step in plan.launches}
+    assert plan.scratch["listed"].spec.shape == (order,)
+    assert ("embedding_order" in launches) == bool(order)
+    assert plan.scratch["pieces"].spec.shape == (pieces, 2)
+    assert ("embedding_bwd_slots_pieces" in launches) == bool(pieces)
+
+
+@pytest.mark.parametrize("kind", spec.INDICES)
+def test_rows_are_scattered_to_every_position(kind):
+    """Runs of every length: cut into pieces, whole, none."""
+    indices, weight = drawn(kind, 2500, 300), randn(300, 12)
+    got = by(LADDER, "cuda_scatter", weight, indices, 300, 3)
+    assert torch.equal(got, weight[indices])
+
+
+@pytest.mark.parametrize(("rows", "d", "n"), [(5, 0, 3), (40, 24, 0), (0, 8, 0)])
+def test_pytorchs_kernel_gets_no_empty_gradient(rows, d, n):
+    """It would take a table of no columns for one of a column, and read where nothing is."""
+    called = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            called.append(function)
+            return function(*args, **kwargs or {})
+
+    gy, indices = randn(n, d), drawn("random", n, max(rows, 1))
+    with Watch():
+        got = by(LADDER_BACKWARD, "native", gy, indices, rows, -1)
+    assert got.shape == (rows, d) and not got.any()
+    assert torch.ops.aten.embedding_dense_backward.default not in called
+
+
 @pytest.mark.parametrize("rung", BACKWARD)
 def test_sums_are_float32_in_every_dtype(rung):
     """300 ones and a thousand of 2^-9: bfloat16 would stop at 256."""
@@ -80,15 +118,38 @@ def test_sums_are_float32_in_every_dtype(rung):
 def test_deterministic_rungs_are_those_that_serve():
     serving = {r.name for r in LADDER_BACKWARD.rungs if r.serves}
     assert serving == {r.name for r in LADDER_BACKWARD.rungs if r.deterministic}
-    assert serving == {"native", "cuda_sorted"}
+    assert serving == {"native", *DETERMINISTIC}
 
 
-def test_the_sorted_sum_does_not_depend_on_which_block_comes_first():
+@pytest.mark.parametrize("rung", DETERMINISTIC)
+def test_the_sum_does_not_depend_on_which_block_comes_first(rung):
     """Bit for bit, whatever order the emulator or the GPU runs blocks in."""
     indices, gy = drawn("zipf", 3000, 60), randn(3000, 4)
-    first = by(LADDER_BACKWARD, "cuda_sorted", gy, indices, 60, -1)
+    first = by(LADDER_BACKWARD, rung, gy, indices, 60, -1)
     for _ in range(20 if DEVICE == "cuda" else 2):
-        assert torch.equal(by(LADDER_BACKWARD, "cuda_sorted", gy, indices, 60, -1), first)
+        assert torch.equal(by(LADDER_BACKWARD, rung, gy, indices, 60, -1), first)
+
+
+def test_what_is_added_does_not_depend_on_how_many_rows_there_are():
+    """Slots are taken, and runs placed, as blocks come; sums go by position all the same: among 60
+    rows and among 3,000, of which the other look-ups take the rest."""
+    indices = drawn("zipf", 3000, 60)
+    gy = randn(3000, 4)
+    alone = by(LADDER_BACKWARD, "cuda_slots", gy, indices, 60, -1)
+    others = torch.arange(2000, device=DEVICE) + 60
+    both, more = torch.cat((others, indices)), torch.cat((randn(2000, 4), gy))
+    beside = by(LADDER_BACKWARD, "cuda_slots", more, both, 2060, -1)
+    assert torch.equal(beside[:60], alone)
+
+
+def test_a_set_of_positions_larger_than_shared_memory_is_put_in_order_by_parts():
+    """2^18 bits at a time: runs that cross the border."""
+    indices = drawn("zipf", 2**18 + 5000, 7, torch.int32)
+    gy = randn(len(indices), 1)
+    got = by(LADDER_BACKWARD, "cuda_slots", gy, indices, 7, -1)
+    want = spec.backward_reference(gy.double(), indices, 7, -1)
+    assert torch.equal(got, by(LADDER_BACKWARD, "cuda_slots", gy, indices, 7, -1))
+    torch.testing.assert_close(got.double(), want, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("padding_idx", [0, 3, -1, -4])

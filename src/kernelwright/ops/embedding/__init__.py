@@ -7,7 +7,7 @@ import torch
 from kernelwright.contract import Ladder, Rung, arguments
 from kernelwright.dispatch import bind
 
-from . import choose, spec
+from . import choose, choose_runs, spec
 
 RUNGS = (
     Rung("manual", "torch", "torch_rungs:manual", "select rows by number", serves=False),
@@ -40,6 +40,15 @@ RUNGS = (
         configs=choose.SLICED_CONFIGS,
         heuristic=choose.choose_sliced,
         sources=("cuda_sliced.cu",),
+    ),
+    Rung(
+        "cuda_scatter",
+        "cuda",
+        "cuda_runs:scatter",
+        "by row: each read once, and written wherever it is looked up",
+        supports=choose_runs.fits_scatter,
+        configs=choose_runs.SCATTER_CONFIGS,
+        sources=("cuda_runs.cu", "cuda_scatter.cu"),
     ),
 )
 # PyTorch's gradient is the same bits every time, so no rung serves whose is not.
@@ -91,12 +100,21 @@ RUNGS_BACKWARD = (
         configs=choose.SORTED_CONFIGS,
         sources=("cuda_order.cu", "cuda_sorted.cu"),
     ),
+    Rung(
+        "cuda_slots",
+        "cuda",
+        "cuda_runs:slots",
+        "positions counted into runs, put in order where they are added: no sort",
+        supports=choose.fits_sorted,
+        configs=choose_runs.SLOTS_CONFIGS,
+        sources=("cuda_runs.cu", "cuda_slots.cu"),
+    ),
 )
 
 
 def _until_proven(gpu, **args):
-    """choose.order_backward, once its rung is proven: it is right wherever it was timed on an H200,
-    but verify stops there at the case of a table without rows."""
+    """choose.order_backward, once its rung is proven: the ledger holds every rung of an order to
+    a proof."""
     return ()
 
 

@@ -1,0 +1,172 @@
+// A row's gradient by adding its run of positions, which are put in order where they are added.
+//
+// Idea: a sort is more than a sum needs. Runs are made as `cuda_runs.cu` does, their positions in
+// any order. The order of the additions is then made: up to SHORT positions by who adds them, in
+// registers; longer runs in shared memory, as the bits of a set (embedding_order). Runs longer than
+// PIECE are cut; a kernel adds the pieces, and the row adds those.
+// Traffic: gy read once, the gradient written once; some 40 bytes a position and 20 a row beside.
+// Over `cuda_sorted`: however many rows there are, each position is moved once, and no launch waits
+// for more than a few reads out of L2. Deterministic: sums go by position, wherever runs lie.
+// Limit: DRAM, and six launches ahead of the sums; a run that holds most positions is one block's.
+#include "kw/table.cuh"
+
+constexpr int kBatch = 8;            // positions that a thread adds at a time
+constexpr int kNone = 0x7fffffff;    // no position
+constexpr int kBits = 1 << 18;       // positions that a block orders at a time
+enum { kPlaced, kListed, kPieces };  // cursors, as in cuda_runs.cu
+
+// ordered: the positions of each long run, a block a run. They are a set of numbers below n: a bit
+// for each, kBits at a time, and each thread writes out the bits of its words.
+template <int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    embedding_order(const int *cursors, const int2 *runs, const int *listed, const int *positions,
+                    int *ordered, int n) {
+  constexpr int kEach = kBits / 32 / BLOCK;    // words of a thread
+  __shared__ unsigned bits[BLOCK][kEach + 1];  // threads' words begin in banks of their own
+  __shared__ int sums[BLOCK / 32];
+  unsigned *mine = bits[threadIdx.x];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, many = cursors[kListed];
+  for (int k = blockIdx.x; k < many; k += gridDim.x) {
+    const int2 run = runs[listed[k]];
+    int to = run.x;
+    for (int low = 0; low < n; low += kBits) {
+      for (int w = 0; w < kEach; ++w) mine[w] = 0;
+      __syncthreads();
+      for (int j = threadIdx.x; j < run.y; j += BLOCK) {
+        const unsigned at = positions[run.x + j] - low;
+        if (at < kBits) atomicOr(&bits[at / 32 / kEach][at / 32 % kEach], 1u << at % 32);
+      }
+      __syncthreads();
+      int count = 0;
+      for (int w = 0; w < kEach; ++w) count += __popc(mine[w]);
+      int sum = count;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int left = __shfl_up_sync(0xffffffffu, sum, step);
+        if (lane >= step) sum += left;
+      }
+      if (lane == 31) sums[warp] = sum;
+      __syncthreads();
+      int at = to + sum - count;
+      for (int w = 0; w < BLOCK / 32; ++w) {
+        if (w < warp) at += sums[w];
+        to += sums[w];
+      }
+      for (int w = 0; w < kEach; ++w)
+        for (unsigned left = mine[w]; left; left &= left - 1)
+          ordered[at++] = low + (threadIdx.x * kEach + w) * 32 + __ffs(left) - 1;
+      __syncthreads();
+    }
+  }
+}
+
+// acc += the vectors of gy at these positions, all of them in flight.
+template <typename T, int VEC>
+__device__ __forceinline__ void add_batch(const T *gy, long long stride, const int (&at)[kBatch],
+                                          float (&acc)[VEC]) {
+  kw::Vec<T, VEC> v[kBatch];
+#pragma unroll
+  for (int k = 0; k < kBatch; ++k)
+    v[k] = at[k] == kNone ? kw::Vec<T, VEC>{} : kw::load<T, VEC>(gy + at[k] * stride);
+  float x[kBatch][VEC];
+#pragma unroll
+  for (int k = 0; k < kBatch; ++k) kw::to_float(v[k], x[k]);
+#pragma unroll
+  for (int half = kBatch / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int k = 0; k < half; ++k)
+#pragma unroll
+      for (int j = 0; j < VEC; ++j) x[k][j] += x[k + half][j];
+#pragma unroll
+  for (int j = 0; j < VEC; ++j) acc[j] += x[0][j];
+}
+
+template <typename T, int VEC>
+__device__ __forceinline__ void add_ordered(const T *gy, long long stride, const int *ordered,
+                                            int count, float (&acc)[VEC]) {
+  for (int i = 0; i < count; i += kBatch) {
+    int at[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) at[k] = i + k < count ? ordered[i + k] : kNone;
+    add_batch<T, VEC>(gy, stride, at, acc);
+  }
+}
+
+// A short run: its next kBatch positions, in order, are found by inserting all of it.
+template <typename T, int VEC>
+__device__ __forceinline__ void add_short(const T *gy, long long stride, const int *positions,
+                                          int count, float (&acc)[VEC]) {
+  int last = -1;
+  for (int i = 0; i < count; i += kBatch) {
+    int at[kBatch];
+#pragma unroll
+    for (int &p : at) p = kNone;
+#pragma unroll 4
+    for (int j = 0; j < count; ++j) {
+      int p = positions[j];
+      if (p <= last) p = kNone;
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        const int low = min(at[k], p);
+        p = max(at[k], p);
+        at[k] = low;
+      }
+    }
+    add_batch<T, VEC>(gy, stride, at, acc);
+    last = at[kBatch - 1];
+  }
+}
+
+// Floats that one instruction moves, of VEC.
+template <int VEC> constexpr int kFloats = VEC < 4 ? VEC : 4;
+
+template <typename T, int VEC, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    embedding_bwd_slots_pieces(const T *gy, const int *cursors, const int2 *pieces,
+                               const int *ordered, float *partials, long long most, int vectors,
+                               int chunk, long long stride) {
+  constexpr int W = kFloats<VEC>;
+  const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, most);
+  if (!at.inside || at.row >= cursors[kPieces]) return;
+  const int2 piece = pieces[at.row];
+  float acc[VEC] = {};
+  add_ordered<T, VEC>(gy + at.vector * VEC, stride, ordered + piece.x, piece.y, acc);
+  float *to = partials + (at.row * vectors + at.vector) * VEC;
+#pragma unroll
+  for (int j = 0; j < VEC; j += W) {
+    kw::Vec<float, W> v;
+#pragma unroll
+    for (int i = 0; i < W; ++i) v[i] = acc[j + i];
+    kw::store(to + j, v);
+  }
+}
+
+template <typename T, int VEC, int SHORT, int PIECE, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    embedding_bwd_slots_rows(const T *gy, const int2 *runs, const int *positions,
+                             const int *ordered, const int *firsts, const float *partials,
+                             T *gweight, long long rows, int vectors, int chunk, long long stride) {
+  constexpr int W = kFloats<VEC>;
+  const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, rows);
+  if (!at.inside) return;
+  const int2 run = runs[at.row];
+  float acc[VEC] = {};
+  if (run.y <= SHORT) {
+    add_short<T, VEC>(gy + at.vector * VEC, stride, positions + run.x, run.y, acc);
+  } else if (run.y <= PIECE) {
+    add_ordered<T, VEC>(gy + at.vector * VEC, stride, ordered + run.x, run.y, acc);
+  } else {
+    const int first = firsts[at.row], many = (run.y - 1) / PIECE + 1;
+#pragma unroll 8
+    for (int k = 0; k < many; ++k) {
+      const float *from = partials + ((first + (long long)k) * vectors + at.vector) * VEC;
+#pragma unroll
+      for (int j = 0; j < VEC; j += W) {
+        const kw::Vec<float, W> v = kw::load<float, W>(from + j);
+#pragma unroll
+        for (int i = 0; i < W; ++i) acc[j + i] += v[i];
+      }
+    }
+  }
+  kw::store_once(gweight + (at.row * vectors + at.vector) * VEC, kw::from_float<T, VEC>(acc));
+}
