@@ -32,6 +32,22 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)  # workers share the cores
 
 
+@pytest.fixture
+def binds(monkeypatch):
+    """Names of the operators that a test binds to a rung, in order: what a cache hands out a second
+    time is not there a second time."""
+    from kernelwright.dispatch import binding
+
+    seen, launcher = [], binding.launcher
+
+    def counted(ladder, *args):
+        seen.append(ladder.name)
+        return launcher(ladder, *args)
+
+    monkeypatch.setattr(binding, "launcher", counted)
+    return seen
+
+
 def pytest_configure(config):
     # triton's interpreter converts arrays in a way that NumPy deprecates
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:triton.*")

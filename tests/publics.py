@@ -22,6 +22,16 @@ def randn(*shape, dtype=torch.float32, seed=0, device=DEVICE):
     return torch.randn(shape, dtype=torch.float64, generator=generator).to(device, dtype)
 
 
+def leaf(*shape, **kwargs):
+    return randn(*shape, **kwargs).requires_grad_()
+
+
+def fullgraph(fn):
+    """fn as torch.compile traces it, which must take it whole; run by PyTorch's own operators."""
+    torch.compiler.reset()
+    return torch.compile(fn, fullgraph=True, backend="aot_eager")
+
+
 def torch_dropout(x, p):
     """Dropout's definition in plain PyTorch, drawing its seed as `kw.dropout` does."""
     seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=x.device)

@@ -14,9 +14,8 @@ from kernelwright.ops._loss import terms
 from kernelwright.ops.cross_entropy import choose
 from kernelwright.ops.cross_entropy.shape import REGISTERS
 from kernelwright.workbench.trial import all_results, map_tensors
+from publics import DEVICE, gpu, randn
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 RUNGS = ("native", "triton_online", "cuda_online")
 TOGETHER = ("native", "triton_online", "cuda_block")
 FORMS = (
@@ -27,11 +26,6 @@ FORMS = (
     {"ignore_index": 2},
 )
 forms = pytest.mark.parametrize("form", FORMS, ids=lambda f: "-".join(f) or "plain")
-
-
-def randn(*shape, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
 
 def classes(n, *shape, seed=1):

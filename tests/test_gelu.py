@@ -20,8 +20,8 @@ from kernelwright.dispatch import launcher, specs_of, unsupported
 from kernelwright.ops._triton import math as triton_math
 from kernelwright.ops.gelu import LADDER, LADDER_BACKWARD, fit, spec
 from kernelwright.toolchain import nvrtc
+from publics import DEVICE
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALVES = (torch.float16, torch.bfloat16)
 HEADER = nvrtc.INCLUDE / "kw" / "gelu.cuh"
 HOST = """

@@ -8,16 +8,11 @@ from torch.utils._pytree import tree_leaves
 
 import kernelwright as kw
 from kernelwright.ops.linear_cross_entropy import choose, chunked, scale_unless_one_
+from publics import DEVICE, randn
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RUNGS = ("native", "chunked")
 EVERYTHING = {"linear_bias": True, "weight": True, "label_smoothing": 0.1}
 rungs = pytest.mark.parametrize("rung", RUNGS)
-
-
-def randn(*shape, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
 
 def call(tokens=9, hidden=12, classes=7, dtype=torch.float32, **options):

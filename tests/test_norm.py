@@ -8,37 +8,15 @@ import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.dispatch import binding, ladder, plan_of
 from kernelwright.ops.norm import choose, shape
-from publics import DEVICE, gpu, randn, torch_add
+from publics import DEVICE, fullgraph, gpu, leaf, randn, torch_add
 
 RUNGS = ("native", "triton_row", "cuda_warp", "cuda_block")
 NAMES = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")
 rungs = pytest.mark.parametrize("rung", RUNGS)
 
 
-def leaf(*shape, **kwargs):
-    return randn(*shape, **kwargs).requires_grad_()
-
-
 def use(rung):
     return kw.use(dict.fromkeys(NAMES, rung))
-
-
-def fullgraph(fn):
-    torch.compiler.reset()
-    return torch.compile(fn, fullgraph=True, backend="aot_eager")
-
-
-@pytest.fixture
-def binds(monkeypatch):
-    """Names of the operators that were bound, in order."""
-    seen, launcher = [], binding.launcher
-
-    def counted(ladder, *args):
-        seen.append(ladder.name)
-        return launcher(ladder, *args)
-
-    monkeypatch.setattr(binding, "launcher", counted)
-    return seen
 
 
 def agree(mine, theirs):

@@ -1,4 +1,4 @@
-"""What only rms_norm and dropout do: optional gradients, seeds."""
+"""What only dropout does: its seed is a tensor, and its mask is drawn again from it."""
 
 import pytest
 import torch
@@ -6,51 +6,46 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
-from kernelwright.dispatch import binding
 from kernelwright.ops.dropout.philox import factor, kept, philox
+from publics import DEVICE, fullgraph, gpu, leaf, randn
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 DROPOUT = ("native", "triton_philox")
 
 
-def randn(*shape, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=dtype).to(DEVICE)
+def philox_of_words(counter, key):
+    """Philox4x32-10 over four and two 32-bit words, as its authors write it."""
+    (a, b, c, d), (k0, k1) = counter, key
+    for _ in range(10):
+        high0, low0 = divmod(0xD2511F53 * a, 2**32)
+        high1, low1 = divmod(0xCD9E8D57 * c, 2**32)
+        a, b, c, d = high1 ^ b ^ k0, low1, high0 ^ d ^ k1, low0
+        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
+    return [a, b, c, d]
 
 
-def leaf(*shape, **kwargs):
-    return randn(*shape, **kwargs).requires_grad_()
+@pytest.mark.parametrize(
+    ("counter", "key", "answer"),
+    [
+        ("00000000 00000000 00000000 00000000", "00000000 00000000",
+         "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff",
+         "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0",
+         "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ],
+)  # fmt: skip
+def test_philox_of_words_gives_its_authors_numbers(counter, key, answer):
+    """Random123's test vectors."""
+    words = [[int(w, 16) for w in text.split()] for text in (counter, key, answer)]
+    assert philox_of_words(*words[:2]) == words[2]
 
 
-def fullgraph(fn):
-    torch.compiler.reset()
-    return torch.compile(fn, fullgraph=True, backend="aot_eager")
-
-
-@pytest.fixture
-def binds(monkeypatch):
-    """Names of the operators that were bound, in order."""
-    seen, launcher = [], binding.launcher
-
-    def counted(ladder, *args):
-        seen.append(ladder.name)
-        return launcher(ladder, *args)
-
-    monkeypatch.setattr(binding, "launcher", counted)
-    return seen
-
-
-# dropout: a seed is a tensor
-
-
-def test_philox_gives_its_authors_numbers():
-    """The known answers of Random123's test vectors."""
-    ones = torch.tensor([-1])
-    zero = torch.tensor([0])
-    assert philox(zero, zero).tolist() == [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]]
-    # a key of ones under counter 0 differs from a counter of ones under key 0
-    assert not torch.equal(philox(ones, zero), philox(zero, ones))
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**63 - 1, -(2**63), 0x299F31D0A4093822])
+def test_philox_of_tensors_is_that_of_words(seed):
+    counters = [0, 1, 2**32 - 1, 2**32, 2**40 + 12345, 2**63 - 1]
+    key = [seed % 2**64 % 2**32, seed % 2**64 >> 32]
+    want = [philox_of_words([c % 2**32, c >> 32, 0, 0], key) for c in counters]
+    assert philox(torch.tensor([seed]), torch.tensor(counters)).tolist() == want
 
 
 def test_dropout_keeps_its_share():
