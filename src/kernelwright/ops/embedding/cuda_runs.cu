@@ -3,8 +3,10 @@
 //
 // Idea: each position takes a slot of its row, by counting (embedding_count), each row a place for
 // its run, wherever one is free (embedding_starts), and positions go there (embedding_place). Runs,
-// and the positions in a run, come in another order each time. Runs longer than PIECE are cut.
-// Traffic: 24 bytes a position and 20 a row, out of L2.
+// and the positions in a run, come in another order each time; embedding_order mends the latter,
+// for who wants it, in runs of more than SHORT. Runs longer than PIECE are cut. Traffic: 24 bytes a
+// position and 20 a row, out of L2.
+
 // Cursors: positions that have a place, runs that are listed, pieces.
 enum { kPlaced, kListed, kPieces };
 
@@ -71,4 +73,50 @@ __global__ void embedding_place(const Index *indices, const int *slots, const in
   if (i >= n) return;
   const long long row = indices[i];
   if (row != padding) positions[runs[row].x + slots[i]] = i;
+}
+
+constexpr int kBits = 1 << 18;  // positions that a block orders at a time
+
+// ordered: the positions of each long run, a block a run. They are a set of numbers below n: a bit
+// for each, kBits at a time, and each thread writes out the bits of its words.
+template <int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    embedding_order(const int *cursors, const int2 *runs, const int *listed, const int *positions,
+                    int *ordered, int n) {
+  constexpr int kEach = kBits / 32 / BLOCK;    // words of a thread
+  __shared__ unsigned bits[BLOCK][kEach + 1];  // threads' words begin in banks of their own
+  __shared__ int sums[BLOCK / 32];
+  unsigned *mine = bits[threadIdx.x];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, many = cursors[kListed];
+  for (int k = blockIdx.x; k < many; k += gridDim.x) {
+    const int2 run = runs[listed[k]];
+    int to = run.x;
+    for (int low = 0; low < n; low += kBits) {
+      for (int w = 0; w < kEach; ++w) mine[w] = 0;
+      __syncthreads();
+      for (int j = threadIdx.x; j < run.y; j += BLOCK) {
+        const unsigned at = positions[run.x + j] - low;
+        if (at < kBits) atomicOr(&bits[at / 32 / kEach][at / 32 % kEach], 1u << at % 32);
+      }
+      __syncthreads();
+      int count = 0;
+      for (int w = 0; w < kEach; ++w) count += __popc(mine[w]);
+      int sum = count;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int left = __shfl_up_sync(0xffffffffu, sum, step);
+        if (lane >= step) sum += left;
+      }
+      if (lane == 31) sums[warp] = sum;
+      __syncthreads();
+      int at = to + sum - count;
+      for (int w = 0; w < BLOCK / 32; ++w) {
+        if (w < warp) at += sums[w];
+        to += sums[w];
+      }
+      for (int w = 0; w < kEach; ++w)
+        for (unsigned left = mine[w]; left; left &= left - 1)
+          ordered[at++] = low + (threadIdx.x * kEach + w) * 32 + __ffs(left) - 1;
+    }
+  }
 }

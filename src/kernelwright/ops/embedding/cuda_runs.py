@@ -38,7 +38,7 @@ def slots(gpu, config, gy, indices, num_weights, padding_idx=-1):
     pieces, listed = _pieces(indices, piece), n // (SHORT + 1)
     runs, scratch = _runs(config, indices, num_weights, padding_idx, SHORT)
     order = Launch(
-        CudaKernel(FOLDER / "cuda_slots.cu", f"embedding_order<{ORDER}>"),
+        CudaKernel(FOLDER / "cuda_runs.cu", f"embedding_order<{ORDER}>"),
         (min(listed, 6 * gpu.sms), 1, 1),
         ("cursors", "runs", "listed", "positions", "ordered", i32(n)),
         (ORDER, 1, 1),

@@ -2,63 +2,17 @@
 //
 // Idea: a sort is more than a sum needs. Runs are made as `cuda_runs.cu` does, their positions in
 // any order. The order of the additions is then made: up to SHORT positions by who adds them, in
-// registers; longer runs in shared memory, as the bits of a set (embedding_order). Runs longer than
-// PIECE are cut; a kernel adds the pieces, and the row adds those.
-// Traffic: gy read once, the gradient written once; some 40 bytes a position and 20 a row beside.
-// Over `cuda_sorted`: however many rows there are, each position is moved once, and no launch waits
-// for more than a few reads out of L2. Deterministic: sums go by position, wherever runs lie.
-// Limit: DRAM, and six launches ahead of the sums; a run that holds most positions is one block's.
+// registers; longer runs in shared memory, as the bits of a set (embedding_order). Of runs longer
+// than PIECE a kernel adds the pieces, and the row adds those. Traffic: gy read once, the gradient
+// written once; some 40 bytes a position and 20 a row beside. Over `cuda_sorted`: however many rows
+// there are, each position is moved once, and no launch waits for more than a few reads out of L2.
+// Deterministic: sums go by position, wherever runs lie. Limit: DRAM, and six launches ahead of the
+// sums; a run that holds most positions is one block's.
 #include "kw/table.cuh"
 
 constexpr int kBatch = 8;            // positions that a thread adds at a time
 constexpr int kNone = 0x7fffffff;    // no position
-constexpr int kBits = 1 << 18;       // positions that a block orders at a time
 enum { kPlaced, kListed, kPieces };  // cursors, as in cuda_runs.cu
-
-// ordered: the positions of each long run, a block a run. They are a set of numbers below n: a bit
-// for each, kBits at a time, and each thread writes out the bits of its words.
-template <int BLOCK>
-__global__ void __launch_bounds__(BLOCK)
-    embedding_order(const int *cursors, const int2 *runs, const int *listed, const int *positions,
-                    int *ordered, int n) {
-  constexpr int kEach = kBits / 32 / BLOCK;    // words of a thread
-  __shared__ unsigned bits[BLOCK][kEach + 1];  // threads' words begin in banks of their own
-  __shared__ int sums[BLOCK / 32];
-  unsigned *mine = bits[threadIdx.x];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, many = cursors[kListed];
-  for (int k = blockIdx.x; k < many; k += gridDim.x) {
-    const int2 run = runs[listed[k]];
-    int to = run.x;
-    for (int low = 0; low < n; low += kBits) {
-      for (int w = 0; w < kEach; ++w) mine[w] = 0;
-      __syncthreads();
-      for (int j = threadIdx.x; j < run.y; j += BLOCK) {
-        const unsigned at = positions[run.x + j] - low;
-        if (at < kBits) atomicOr(&bits[at / 32 / kEach][at / 32 % kEach], 1u << at % 32);
-      }
-      __syncthreads();
-      int count = 0;
-      for (int w = 0; w < kEach; ++w) count += __popc(mine[w]);
-      int sum = count;
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const int left = __shfl_up_sync(0xffffffffu, sum, step);
-        if (lane >= step) sum += left;
-      }
-      if (lane == 31) sums[warp] = sum;
-      __syncthreads();
-      int at = to + sum - count;
-      for (int w = 0; w < BLOCK / 32; ++w) {
-        if (w < warp) at += sums[w];
-        to += sums[w];
-      }
-      for (int w = 0; w < kEach; ++w)
-        for (unsigned left = mine[w]; left; left &= left - 1)
-          ordered[at++] = low + (threadIdx.x * kEach + w) * 32 + __ffs(left) - 1;
-      __syncthreads();
-    }
-  }
-}
 
 // acc += the vectors of gy at these positions, all of them in flight.
 template <typename T, int VEC>
