@@ -40,7 +40,9 @@ def test_a_stream_covers_every_vector_once(mix, config):
 
 def test_roof_candidates_move_the_bytes_they_say():
     for mix in ("r1w0", "r2w0", "r1w1", "r0w1", "r2w1", "r3w1"):
-        for c in roofs.candidates(mix, 1 << 20, CPU):
+        made = roofs.candidates(mix, 1 << 20, CPU)
+        assert made
+        for c in made:
             assert c.bytes == 1 << 20
             assert len(c.calls) == clock.rotations(1 << 20, CPU)
             c.calls[0]()
