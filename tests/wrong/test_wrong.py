@@ -36,9 +36,13 @@ def test_its_check_rejects_it(wrong):
     assert rejecting_check(wrong, CHECKS) == wrong.check
 
 
-@pytest.mark.parametrize("check", [c.name for c in CHECKS if c.name != "value"])
+# "fresh data" repeats "value" on other values; "repeatable" too moves tensors, but is only for rungs
+# that promise the same bits
+REPEATED = ("value", "other addresses")
+
+
+@pytest.mark.parametrize("check", [c.name for c in CHECKS if c.name not in REPEATED])
 def test_each_check_finds_what_no_other_does(check):
-    """All but "value", which "fresh data" repeats on other values."""
     wrong = [w for w in WRONG if w.check == check and not (w.gpu and DEVICE == "cpu")]
     if not wrong:
         pytest.skip("needs a GPU")
