@@ -206,9 +206,12 @@ def test_a_tuned_table_takes_what_is_fastest_on_all_of_a_bucket(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="times them instead")
+@pytest.mark.parametrize("rung", ["cuda_warp", "cuda_cluster"])
 @pytest.mark.parametrize(
-    ("rung", "words"), [("cuda_warp", "verified here on"), ("cuda_cluster", "compiled here for")]
+    ("missing", "words"), [(None, "verified here on"), ("no compiler", "compiled here for")]
 )
-def test_without_a_gpu_cuda_is_emulated_where_it_can_be(rung, words):
+def test_without_a_gpu_cuda_is_emulated_where_it_can_be(monkeypatch, rung, missing, words):
     softmax = ladder("softmax")
+    if missing:
+        monkeypatch.setattr(standin, "missing", lambda *_: missing)
     assert standin.stand_in(softmax, softmax.rung(rung), torch.device("cpu")).startswith(words)

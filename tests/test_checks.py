@@ -85,13 +85,6 @@ def test_verify_with_a_check_is_silent_about_a_right_rung(capfd):
 
 
 @cpu
-def test_clusters_are_not_watched_here_and_say_so(capfd):
-    code, out, _ = run(capfd, "softmax.cuda_cluster", "--check", "races")
-    assert code == 3
-    assert "unwatched" in out and "needs thread-block clusters: on a GPU" in out
-
-
-@cpu
 def test_a_seed_runs_one_schedule_and_json_has_every_row(capfd):
     code, out, _ = run(
         capfd, "sum.cuda_strided", "--check", "races,init", "--check", "bounds", "--seed", "5",

@@ -70,10 +70,7 @@ def _reason(ladder: Ladder, rung: Rung, case: Case) -> str | None:
         return missing
     args = _args(ladder, case)
     specs, _ = normalise(ladder.operator.layout, specs_of(args))
-    reason = unsupported(rung, specs, device_of(args))
-    if reason is None and rung.backend == "cuda":
-        return emulator.unable(_plan(ladder, rung, specs))
-    return reason
+    return unsupported(rung, specs, device_of(args))
 
 
 def _plan(ladder: Ladder, rung: Rung, specs: dict[str, Any]) -> Plan:

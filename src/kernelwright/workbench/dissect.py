@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
@@ -23,7 +21,6 @@ from kernelwright.dispatch import (
     device_of,
     ladders,
     launcher,
-    plan_of,
     source_hash,
     specs_of,
     unsupported,
@@ -156,7 +153,7 @@ def dissect(
     made = ladder.operator.inputs(case, "cpu")
     args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
     args = map_tensors(args, lambda t: apart(t, "cpu"))
-    why_not = _unable(ladder, rung, args, config)
+    why_not = _unable(ladder, rung, args)
     if why_not:
         raise ValueError(f"{ladder.name}.{rung.name} on {case.id}: {why_not}")
     look = emulated.Dissection()
@@ -177,11 +174,7 @@ def dissect(
 
 def usual_case(ladder: Ladder, rung: Rung) -> Case:
     """The largest of the cases that the checks watch and the rung supports."""
-    fitting = [
-        c
-        for c in watched_cases(ladder)
-        if _unable(ladder, rung, _args(ladder, c), rung.configs[0]) is None
-    ]
+    fitting = [c for c in watched_cases(ladder) if _unable(ladder, rung, _args(ladder, c)) is None]
     if not fitting:
         raise ValueError(f"rung: {ladder.name}.{rung.name} takes no case that is small enough")
     return max(fitting, key=lambda c: c.numel)
@@ -189,9 +182,7 @@ def usual_case(ladder: Ladder, rung: Rung) -> Case:
 
 def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
     """Whether a rung can be dissected on a case."""
-    return rung.backend == "cuda" and not _unable(
-        ladder, rung, _args(ladder, case), rung.configs[0]
-    )
+    return rung.backend == "cuda" and not _unable(ladder, rung, _args(ladder, case))
 
 
 def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
@@ -199,13 +190,9 @@ def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
     return {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
 
 
-def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any], config: Config) -> str | None:
+def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
     specs, _ = normalise(ladder.operator.layout, specs_of(args))
-    why_not = unsupported(rung, specs, device_of(args))
-    if why_not:
-        return why_not
-    plan = plan_of(ladder, rung, specs, device=torch.device("cpu"), config=config)
-    return emulator.unable(plan)
+    return unsupported(rung, specs, device_of(args))
 
 
 def lines(found: Dissection) -> list[Line]:

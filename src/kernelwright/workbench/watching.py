@@ -252,8 +252,5 @@ def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | st
     specs, copies = normalise(op.layout, specs_of(args))
     why = unsupported(rung, specs, device_of(args))
     if why is None:
-        plan = plan_of(ladder, rung, specs, config=config)
-        why = emulator.unable(plan)
-        if why is None:
-            return Call(ladder, plan, specs, copies, make)
+        return Call(ladder, plan_of(ladder, rung, specs, config=config), specs, copies, make)
     return why

@@ -6,9 +6,13 @@ namespace kw {
 
 // This block's place in its cluster.
 __device__ __forceinline__ int cluster_rank() {
+#ifdef __CUDA_ARCH__
   unsigned rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
+#else
+  return emulator::cluster_ctarank();
+#endif
 }
 
 // A box in shared memory that every block of a cluster has, and to which the others send. It is
@@ -32,34 +36,58 @@ struct Mailbox {
   __device__ __forceinline__ void open(unsigned bytes) {
     if (threadIdx.x == 0) {
       init();
+#ifdef __CUDA_ARCH__
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+      emulator::fence_mbarrier_init();
+#endif
     }
     expect(bytes);
     __syncwarp();
+#ifdef __CUDA_ARCH__
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#else
+    emulator::cluster_arrive_relaxed();
+#endif
   }
   template <int N>
   static __device__ __forceinline__ void open_all(Mailbox (&boxes)[N], unsigned bytes) {
     if (threadIdx.x == 0) {
       for (Mailbox &box : boxes) box.init();
+#ifdef __CUDA_ARCH__
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+      emulator::fence_mbarrier_init();
+#endif
     }
     for (Mailbox &box : boxes) box.expect(bytes);
     __syncwarp();
+#ifdef __CUDA_ARCH__
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#else
+    emulator::cluster_arrive_relaxed();
+#endif
   }
 
   // Every thread may call it; one counts.
   __device__ __forceinline__ void expect(unsigned bytes) {
     if (threadIdx.x == 0)
+#ifdef __CUDA_ARCH__
       asm volatile(
           "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&barrier)),
           "r"(bytes)
           : "memory");
+#else
+      emulator::mbarrier_arrive_expect_tx(address(&barrier), bytes);
+#endif
   }
 
   static __device__ __forceinline__ void ready() {
+#ifdef __CUDA_ARCH__
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    emulator::cluster_wait();
+#endif
   }
 
   // Write `value` to `*slot` of block `rank`, and count its bytes there.
@@ -68,24 +96,33 @@ struct Mailbox {
     if constexpr (sizeof(T) == 8) {
       unsigned long long bits;
       memcpy(&bits, &value, 8);
+#ifdef __CUDA_ARCH__
       asm volatile(
           "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to),
           "l"(bits), "r"(box)
           : "memory");
+#else
+      emulator::st_async(to, bits, box);
+#endif
     } else {
       static_assert(sizeof(T) == 4, "4 or 8 bytes at a time");
       unsigned bits;
       memcpy(&bits, &value, 4);
+#ifdef __CUDA_ARCH__
       asm volatile(
           "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
           "r"(bits), "r"(box)
           : "memory");
+#else
+      emulator::st_async(to, bits, box);
+#endif
     }
   }
 
   __device__ __forceinline__ void wait(unsigned parity = 0) {
     unsigned full = 0;
     while (!full)
+#ifdef __CUDA_ARCH__
       asm volatile(
           "{\n.reg .pred p;\n"
           "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
@@ -93,19 +130,30 @@ struct Mailbox {
           : "=r"(full)
           : "r"(address(&barrier)), "r"(parity)
           : "memory");
+#else
+      full = emulator::mbarrier_try_wait(address(&barrier), parity);
+#endif
   }
 
  private:
   __device__ __forceinline__ void init() {
+#ifdef __CUDA_ARCH__
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&barrier)) : "memory");
+#else
+    emulator::mbarrier_init(address(&barrier), 1);
+#endif
   }
   static __device__ __forceinline__ unsigned address(const void *p) {
     return static_cast<unsigned>(__cvta_generic_to_shared(p));
   }
   static __device__ __forceinline__ unsigned remote(unsigned address, int rank) {
+#ifdef __CUDA_ARCH__
     unsigned there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
     return there;
+#else
+    return emulator::mapa(address, rank);
+#endif
   }
 };
 

@@ -3,7 +3,7 @@ tensors through the same plan that a GPU launches.
 
 Each CUDA thread is a fiber on its block's OS thread. It runs until it must wait (a barrier, a
 shuffle, an exit) and hands over to the next; blocks are spread over OS threads in the order of
-their numbers. Files, in the order to read them:
+their numbers, those of a cluster to one. Files, in the order to read them:
 
     runtime.h      what a rung's code, the runtime and observers know of each other
     include/       what a .cu file finds: kw_emulator.h is there without being included, a chapter
@@ -12,6 +12,7 @@ their numbers. Files, in the order to read them:
     worker.h       an OS thread that runs blocks
     fibers.h       stacks, the order of threads, deadlocks
     meeting.h      barriers and warp operations
+    cluster.h      the barrier of a cluster, mbarriers, sends to another block's shared memory
     interrupts.h   faults, and the clock that ends endless loops
     runtime.cpp    blocks, launches, the functions that kernels call
     watch.cpp      what builds whose every access is seen call instead of libtsan
@@ -49,11 +50,11 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kernelwright.contract import CudaKernel, Launch, Plan
+from kernelwright.contract import CudaKernel, Launch
 
 from .launch import EmulationError, Schedule
 
-__all__ = ["EmulationError", "Mode", "Schedule", "bind", "ensure", "missing", "mode", "unable"]
+__all__ = ["EmulationError", "Mode", "Schedule", "bind", "ensure", "missing", "mode"]
 
 
 @dataclass(frozen=True)
@@ -92,24 +93,15 @@ def missing() -> str | None:
     return compiler.missing()
 
 
-def unable(plan: Plan) -> str | None:
-    """Why the emulator cannot run a plan, or None."""
-    from . import launch
-
-    kernels = (step.kernel for step in plan.launches)
-    reasons = (launch.unable(k) for k in kernels if isinstance(k, CudaKernel))
-    return next(filter(None, reasons), None)
-
-
 def ensure(kernels: Iterable[CudaKernel]) -> None:
     """Build kernels ahead of their binding: many together cost less than one by one.
 
     Raises:
         CompileError, ToolchainError: as `build.ensure`.
     """
-    from . import build, launch
+    from . import build
 
-    build.ensure((k for k in kernels if launch.unable(k) is None), _active.kind)
+    build.ensure(kernels, _active.kind)
 
 
 def bind(step: Launch) -> Callable[..., None]:

@@ -4,6 +4,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 #include "switch.h"
 #include "worker.h"
@@ -36,34 +37,63 @@ void *top_of(void *stack) {
 
 // ---- the order in which threads run
 
-int first_ready(const Worker &w, unsigned from) {
-  const unsigned words = (w.count + 63) / 64;
+Thread *first_ready(const Running &b, unsigned from) {
+  const unsigned words = (b.count + 63) / 64;
   unsigned i = from / 64 % words;
-  std::uint64_t bits = from < words * 64 ? w.ready[i] >> from % 64 << from % 64 : w.ready[i = 0];
+  std::uint64_t bits = from < words * 64 ? b.ready[i] >> from % 64 << from % 64 : b.ready[i = 0];
   for (unsigned n = 0; n <= words; ++n) {
-    if (bits) return static_cast<int>(i * 64 + __builtin_ctzll(bits));
+    if (bits) return b.threads + i * 64 + __builtin_ctzll(bits);
     i = i + 1 == words ? 0 : i + 1;
-    bits = w.ready[i];
+    bits = b.ready[i];
   }
-  return -1;
+  return nullptr;
 }
 
-int pick(Worker &w, unsigned after) {
-  return first_ready(w, w.launch->seed ? draw(w.random) % w.count : after + 1);
+// By their numbers, a block as far as it can go before the next of its cluster; or any by chance.
+Thread *pick(Worker &w, const Thread &after) {
+  unsigned rank = after.block->rank, from = after.number + 1;
+  if (w.launch->seed) {
+    const auto any = static_cast<unsigned>(draw(w.random) % (w.cluster * w.blocks[0].count));
+    rank = any / w.blocks[0].count, from = any % w.blocks[0].count;
+  }
+  for (unsigned n = 0; n < w.cluster; ++n, from = 0) {
+    if (Thread *found = first_ready(w.blocks[rank], from)) return found;
+    rank = rank + 1 == w.cluster ? 0 : rank + 1;
+  }
+  return nullptr;
 }
 
 void set(std::uint64_t *bits, unsigned i) { bits[i / 64] |= std::uint64_t(1) << i % 64; }
 void clear(std::uint64_t *bits, unsigned i) { bits[i / 64] &= ~(std::uint64_t(1) << i % 64); }
 bool has(const std::uint64_t *bits, unsigned i) { return bits[i / 64] >> i % 64 & 1; }
 
+// Bring a block's shared memory to where its threads look for it.
+void bring(Worker &w, Running &b) {
+  if (w.resident == &b) return;
+  if (const std::size_t bytes = bytes_of(b)) {
+    std::memcpy(w.resident->memory.data(), b.shared, bytes);
+    std::memcpy(b.shared, b.memory.data(), bytes);
+  }
+  w.resident = &b;
+}
+unsigned char *memory_of(Worker &w, Running &b) {
+  return w.resident == &b ? b.shared : b.memory.data();
+}
+
 void carry();
 
-// Give the processor to a ready thread; returns when the present one is picked again.
-void go(Worker &w, int next, void **save) {
-  Thread &t = w.threads[next];
-  clear(w.ready, next);
+// A ready thread becomes the present one.
+void enter(Worker &w, Thread &t) {
+  Running &b = running(t);
+  clear(b.ready, t.number);
+  bring(w, b);
   kw_current = &t;
-  if (has(w.started, next)) {
+}
+
+// Give the processor to a ready thread; returns when the present one is picked again.
+void go(Worker &w, Thread &t, void **save) {
+  enter(w, t);
+  if (has(running(t).started, t.number)) {
     if (save != &t.stack_pointer) kw_switch(save, t.stack_pointer);
     return;
   }
@@ -106,49 +136,77 @@ std::string name_of(const Thread &t) {
 }
 
 const char *const kNames[] = {
-    "nothing",           "__syncthreads",     "__syncthreads_count", "__syncthreads_and",
-    "__syncthreads_or",  "__syncwarp",        "a shuffle",           "__ballot_sync",
-    "__any_sync",        "__all_sync",        "__uni_sync",          "__match_any_sync",
-    "__match_all_sync",  "__reduce_add_sync", "__reduce_min_sync",   "__reduce_min_sync",
-    "__reduce_max_sync", "__reduce_max_sync", "__reduce_and_sync",   "__reduce_or_sync",
-    "__reduce_xor_sync", "__activemask",
+    "nothing",           "__syncthreads",         "__syncthreads_count", "__syncthreads_and",
+    "__syncthreads_or",  "the cluster's barrier", "mbarrier.try_wait",   "__syncwarp",
+    "a shuffle",         "__ballot_sync",         "__any_sync",          "__all_sync",
+    "__uni_sync",        "__match_any_sync",      "__match_all_sync",    "__reduce_add_sync",
+    "__reduce_min_sync", "__reduce_min_sync",     "__reduce_max_sync",   "__reduce_max_sync",
+    "__reduce_and_sync", "__reduce_or_sync",      "__reduce_xor_sync",   "__activemask",
 };
 
 std::string range(unsigned first, unsigned last) {
   return first == last ? say("thread %u", first) : say("threads %u to %u", first, last);
 }
 
+// What an mbarrier's present phase waits for: "phase 0: 1 arrival and 64 bytes are missing".
+std::string missing(const Running &b, const Thread &t) {
+  const Mbarrier &m = b.mbarriers.at(static_cast<unsigned>(t.in));
+  return say(
+      " for parity %u of the mbarrier at byte %u (in phase %u, where %u of %u arrivals and "
+      "%lld bytes are missing)",
+      t.source, static_cast<unsigned>(t.in), m.phase, m.pending, m.count,
+      static_cast<long long>(m.missing));
+}
+
 // Who waits for what: "threads 0 to 31 wait in __syncthreads at @0x..@".
-std::string waiting(const Worker &w) {
+std::string waiting(const Running &b) {
   std::string text;
-  for (unsigned i = 0, next; i < w.count; i = next) {
-    const Thread &a = w.threads[i];
-    for (next = i + 1; next < w.count; ++next) {
-      const Thread &b = w.threads[next];
-      if (b.wait != a.wait || b.where != a.where || (a.wait >= kSyncwarp && b.mask != a.mask))
-        break;
+  for (unsigned i = 0, next; i < b.count; i = next) {
+    const Thread &first = b.threads[i];
+    for (next = i + 1; next < b.count; ++next) {
+      const Thread &t = b.threads[next];
+      if (t.wait != first.wait || t.where != first.where) break;
+      if (t.wait >= kSyncwarp && t.mask != first.mask) break;
+      if (t.wait == kMbarrier && (t.in != first.in || t.source != first.source)) break;
     }
     text += "\n  " + range(i, next - 1);
-    if (a.wait == kNothing)
-      text += has(w.started, i) ? " ended" : " did not start";
+    if (first.wait == kNothing)
+      text += has(b.started, i) ? " ended" : " did not start";
     else {
-      text += say(" in %s", kNames[a.wait]);
-      if (a.wait >= kSyncwarp) text += say(" for the lanes 0x%08x", a.mask);
-      text += say(" at @%p@", a.where);
+      text += say(" in %s", kNames[first.wait]);
+      if (first.wait >= kSyncwarp) text += say(" for the lanes 0x%08x", first.mask);
+      if (first.wait == kMbarrier) text += missing(b, first);
+      text += say(" at @%p@", first.where);
     }
   }
   return text;
 }
+std::string waiting(const Worker &w) {
+  if (w.cluster == 1) return waiting(w.blocks[0]);
+  std::string text;
+  for (unsigned i = 0; i < w.cluster; ++i)
+    text += "\n block " + place(w.blocks[i].index) + ":" + waiting(w.blocks[i]);
+  return text;
+}
+
+[[noreturn]] void fail_for_ever(Worker &w) {
+  const std::string who =
+      w.cluster == 1 ? "block " : say("the cluster of %u from block ", w.cluster);
+  fail(w, who + place(w.blocks[0].index) + " waits for ever:" + waiting(w));
+}
 
 bool settle_activemasks(Worker &w);
 
-// The present thread waits: run others until it is ready.
-void wait(Worker &w, Thread *t) {
-  int next = pick(w, t->number);
-  if (next < 0 && settle_activemasks(w)) next = pick(w, t->number);
-  if (next < 0) fail(w, "block " + place(w.index) + " waits for ever:" + waiting(w));
-  go(w, next, &t->stack_pointer);
+// The thread that runs after one that cannot go on.
+Thread &next_after(Worker &w, const Thread &t) {
+  Thread *next = pick(w, t);
+  if (!next && settle_activemasks(w)) next = pick(w, t);
+  if (!next) fail_for_ever(w);
+  return *next;
 }
+
+// The present thread waits: run others until it is ready.
+void wait(Worker &w, Thread *t) { go(w, next_after(w, *t), &t->stack_pointer); }
 
 }  // namespace
 }  // namespace kw::emulator

@@ -17,6 +17,7 @@ from ..errors import ToolchainError
 from . import build, messages
 
 PATIENCE = 60.0  # seconds
+MOST_BLOCKS = 16  # of a cluster, on an H200
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float, "f64": c_double,
            "pointer": c_void_p}  # fmt: skip
 
@@ -65,6 +66,7 @@ class _Launch(Structure):
         ("block_seed", c_uint64),
         ("patience", c_double),
         ("workers", c_uint),
+        ("cluster", c_uint),
         ("observer", c_void_p),
     ]
 
@@ -98,20 +100,12 @@ def _load(path: Path) -> tuple[ctypes.CDLL, _Library]:
     return lib, shared
 
 
-def unable(kernel: CudaKernel) -> str | None:
-    """Why the emulator cannot run a kernel, or None."""
-    return "needs thread-block clusters: on a GPU" if kernel.cluster > 1 else None
-
-
 def load(kernel: CudaKernel, kind: str = "fast") -> Kernel:
     """A kernel, built where it is not yet.
 
     Raises:
-        CompileError, ToolchainError: as `build.find`; a kernel that the emulator cannot run.
+        CompileError, ToolchainError: as `build.find`.
     """
-    why_not = unable(kernel)
-    if why_not:
-        raise ToolchainError(f"{kernel.name} {why_not}")
     path, number = build.find(kernel, kind)
     lib, shared = _load(path)
     listed = getattr(lib, f"kw_kinds_{number}")
@@ -128,7 +122,8 @@ def bound(step: Launch, kind: str = "fast") -> Kernel:
     """The kernel of one launch, its parameters compared with what the plan passes.
 
     Raises:
-        ToolchainError: they differ, or the block has more threads or shared memory than any GPU's.
+        ToolchainError: they differ, or a block has more threads or shared memory, a cluster more
+            blocks than any GPU's; a grid that clusters do not divide.
     """
     kernel = load(step.kernel, kind)
     if kernel.kinds != kinds(step):
@@ -141,6 +136,16 @@ def bound(step: Launch, kind: str = "fast") -> Kernel:
         raise ToolchainError(
             f"{kernel.name}: {step.shared} bytes of dynamic shared memory; "
             f"{build.MOST_SHARED} are the most"
+        )
+    cluster = step.kernel.cluster
+    if cluster > MOST_BLOCKS:
+        raise ToolchainError(
+            f"{kernel.name}: a cluster of {cluster} blocks; {MOST_BLOCKS} are the most"
+        )
+    if step.grid[0] % cluster:
+        raise ToolchainError(
+            f"{kernel.name}: a grid of {step.grid[0]} blocks along x is not divisible into "
+            f"clusters of {cluster}"
         )
     return kernel
 
@@ -180,6 +185,7 @@ def run(
         schedule.block_seed,
         schedule.patience,
         schedule.workers or torch.get_num_threads(),
+        step.kernel.cluster,
         observer,
     )
     wrong = runtime().kw_launch(byref(launch))

@@ -10,35 +10,35 @@ namespace {
 // ---- barriers of the block
 
 // All live threads stand at the barrier: let them go on.
-void release(Worker &w) {
+void release(Running &b) {
   Wait kind = kNothing;
-  for (unsigned i = 0; i < w.count; ++i) {
-    const Wait here = w.threads[i].wait;
+  for (unsigned i = 0; i < b.count; ++i) {
+    const Wait here = b.threads[i].wait;
     if (here < kBarrier || here > kBarrierOr) continue;
     if (kind != kNothing && here != kind)
-      fail(w, "block " + place(w.index) + " meets in different barriers:" + waiting(w));
+      fail(*b.by, "block " + place(b.index) + " meets in different barriers:" + waiting(*b.by));
     kind = here;
   }
-  if (w.launch->observer && w.launch->observer->barrier) w.launch->observer->barrier(w);
-  w.result = kind == kBarrierCount ? w.sum : kind == kBarrierAnd ? w.conjunction : w.disjunction;
-  w.arrived = 0;
-  w.sum = w.disjunction = 0, w.conjunction = 1;
-  for (unsigned i = 0; i < w.count; ++i) {
-    Thread &t = w.threads[i];
+  if (b.launch->observer && b.launch->observer->barrier) b.launch->observer->barrier(b);
+  b.result = kind == kBarrierCount ? b.sum : kind == kBarrierAnd ? b.conjunction : b.disjunction;
+  b.arrived = 0;
+  b.sum = b.disjunction = 0, b.conjunction = 1;
+  for (unsigned i = 0; i < b.count; ++i) {
+    Thread &t = b.threads[i];
     if (t.wait == kNothing) continue;
     t.wait = kNothing;
     ++t.epoch;
-    set(w.ready, i);
+    set(b.ready, i);
   }
 }
 
 // ---- operations of a warp
 
 // `lanes` have arrived at one operation: compute what each gets, and let them go on.
-void meet(Worker &w, unsigned number, unsigned lanes, Wait kind) {
-  Thread *const t = w.threads + number * 32;
-  if (w.launch->observer && w.launch->observer->warp)
-    w.launch->observer->warp(t[__builtin_ctz(lanes)], lanes);
+void meet(Running &b, unsigned number, unsigned lanes, Wait kind) {
+  Thread *const t = b.threads + number * 32;
+  if (b.launch->observer && b.launch->observer->warp)
+    b.launch->observer->warp(t[__builtin_ctz(lanes)], lanes);
   const auto each = [lanes](auto visit) {
     for (unsigned left = lanes; left; left &= left - 1) visit(__builtin_ctz(left));
   };
@@ -81,28 +81,28 @@ void meet(Worker &w, unsigned number, unsigned lanes, Wait kind) {
       break;
     }
     case kReduceAdd:
-      fold([](auto a, auto b) { return std::uint32_t(a + b); });
+      fold([](auto x, auto y) { return std::uint32_t(x + y); });
       break;
     case kReduceMin:
-      fold([](auto a, auto b) { return std::min(a, b); });
+      fold([](auto x, auto y) { return std::min(x, y); });
       break;
     case kReduceMax:
-      fold([](auto a, auto b) { return std::max(a, b); });
+      fold([](auto x, auto y) { return std::max(x, y); });
       break;
     case kReduceMinSigned:
-      fold([](auto a, auto b) { return Signed(a) < Signed(b) ? a : b; });
+      fold([](auto x, auto y) { return Signed(x) < Signed(y) ? x : y; });
       break;
     case kReduceMaxSigned:
-      fold([](auto a, auto b) { return Signed(a) > Signed(b) ? a : b; });
+      fold([](auto x, auto y) { return Signed(x) > Signed(y) ? x : y; });
       break;
     case kReduceAnd:
-      fold([](auto a, auto b) { return a & b; });
+      fold([](auto x, auto y) { return x & y; });
       break;
     case kReduceOr:
-      fold([](auto a, auto b) { return a | b; });
+      fold([](auto x, auto y) { return x | y; });
       break;
     case kReduceXor:
-      fold([](auto a, auto b) { return a ^ b; });
+      fold([](auto x, auto y) { return x ^ y; });
       break;
     case kActivemask:
       all_get(lanes);
@@ -114,39 +114,44 @@ void meet(Worker &w, unsigned number, unsigned lanes, Wait kind) {
     t[i].wait = kNothing;
     ++t[i].warp_epoch;
   });
-  w.warps[number].waiting &= ~lanes;
-  w.ready[number / 2] |= std::uint64_t(lanes) << number % 2 * 32;
+  b.warps[number].waiting &= ~lanes;
+  b.ready[number / 2] |= std::uint64_t(lanes) << number % 2 * 32;
 }
 
 // Let the lanes of `mask` go on if all live ones of them wait in this operation.
-bool try_meet(Worker &w, unsigned number, unsigned mask, Wait kind) {
-  const Warp &warp = w.warps[number];
+bool try_meet(Running &b, unsigned number, unsigned mask, Wait kind) {
+  const Warp &warp = b.warps[number];
   const unsigned needed = mask & warp.live;
   if ((warp.waiting & needed) != needed) return false;
   for (unsigned left = needed; left; left &= left - 1) {
-    const Thread &t = w.threads[number * 32 + __builtin_ctz(left)];
+    const Thread &t = b.threads[number * 32 + __builtin_ctz(left)];
     if (t.wait != kind || t.mask != mask) return false;
   }
-  meet(w, number, needed, kind);
+  meet(b, number, needed, kind);
   return true;
 }
 
 // No thread can run: those that ask who is active beside them get each other, warp by warp and
 // place by place. That is the most that a GPU's scheduler could have brought together.
-bool settle_activemasks(Worker &w) {
+bool settle_activemasks(Running &b) {
   bool any = false;
-  for (unsigned number = 0; number < (w.count + 31) / 32; ++number)
-    for (unsigned left = w.warps[number].waiting; left;) {
+  for (unsigned number = 0; number < (b.count + 31) / 32; ++number)
+    for (unsigned left = b.warps[number].waiting; left;) {
       const unsigned first = __builtin_ctz(left);
-      const Thread *t = w.threads + number * 32;
+      const Thread *t = b.threads + number * 32;
       unsigned same = 0;
       for (unsigned rest = left; rest; rest &= rest - 1) {
         const unsigned i = __builtin_ctz(rest);
         if (t[i].wait == t[first].wait && t[i].where == t[first].where) same |= 1u << i;
       }
       left &= ~same;
-      if (t[first].wait == kActivemask) meet(w, number, same, kActivemask), any = true;
+      if (t[first].wait == kActivemask) meet(b, number, same, kActivemask), any = true;
     }
+  return any;
+}
+bool settle_activemasks(Worker &w) {
+  bool any = false;
+  for (unsigned i = 0; i < w.cluster; ++i) any |= settle_activemasks(w.blocks[i]);
   return any;
 }
 

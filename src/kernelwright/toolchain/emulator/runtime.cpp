@@ -4,10 +4,12 @@
 
 #include <link.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <thread>
 
+#include "cluster.h"
 #include "fibers.h"
 #include "interrupts.h"
 #include "meeting.h"
@@ -24,17 +26,20 @@ namespace {
 void end_thread(Worker &w, Thread *t) {
   if (w.launch->observer && w.launch->observer->thread_exit) w.launch->observer->thread_exit(*t);
   ++w.progress;
-  --w.alive;
-  Warp &warp = w.warps[t->warp()];
+  Running &b = running(*t);
+  --b.alive;
+  Warp &warp = b.warps[t->warp()];
   warp.live &= ~(1u << t->lane());
   // the others need not wait for it any more
   for (unsigned left = warp.waiting; left; left &= left - 1) {
     const unsigned lane = __builtin_ctz(left);
-    const Thread &other = w.threads[t->warp() * 32 + lane];
+    const Thread &other = b.threads[t->warp() * 32 + lane];
     if (warp.waiting >> lane & 1 && other.wait != kActivemask)
-      try_meet(w, t->warp(), other.mask, other.wait);
+      try_meet(b, t->warp(), other.mask, other.wait);
   }
-  if (w.arrived && w.arrived == w.alive) release(w);
+  if (b.arrived && b.arrived == b.alive) release(b);
+  --w.alive;
+  if (w.alive && t->arrivals == w.phase) not_missing(w);
 }
 
 // What a fresh stack runs: its thread, and then every thread that has not started yet, until one
@@ -46,8 +51,8 @@ void carry() {
   for (;;) {
     t->stack = stack;
     t->wait = kNothing;
-    t->epoch = t->warp_epoch = 0;
-    set(w.started, t->number);
+    t->epoch = t->warp_epoch = t->arrivals = t->phase = 0;
+    set(running(*t).started, t->number);
     if (w.launch->observer && w.launch->observer->thread_begin)
       w.launch->observer->thread_begin(*t);
     w.busy = false;
@@ -55,42 +60,55 @@ void carry() {
     w.busy = true;
     end_thread(w, t);
     if (!w.alive) break;
-    int next = pick(w, t->number);
-    if (next < 0 && settle_activemasks(w)) next = pick(w, t->number);
-    if (next < 0) fail(w, "block " + place(w.index) + " waits for ever:" + waiting(w));
-    if (has(w.started, next)) {
+    Thread &next = next_after(w, *t);
+    if (has(running(next).started, next.number)) {
       w.free_stacks.push_back(stack);
       void *forgotten;
       go(w, next, &forgotten);
     }
-    clear(w.ready, next);
-    kw_current = t = w.threads + next;
+    enter(w, next);
+    t = &next;
   }
   w.free_stacks.push_back(stack);
   leave(w);
 }
 
-void run_block(Worker &w) {
+void begin(Running &b) {
+  b.alive = b.count;
+  b.arrived = 0;
+  b.sum = b.disjunction = 0, b.conjunction = 1;
+  b.mbarriers.clear();
+  for (unsigned i = 0; i < (b.count + 63) / 64; ++i) {
+    const unsigned left = b.count - i * 64;
+    b.ready[i] = left >= 64 ? ~std::uint64_t(0) : (std::uint64_t(1) << left) - 1;
+    b.started[i] = 0;
+  }
+  for (unsigned i = 0; i < (b.count + 31) / 32; ++i) {
+    const unsigned left = b.count - i * 32;
+    b.warps[i].live = left >= 32 ? ~0u : (1u << left) - 1;
+    b.warps[i].waiting = 0;
+  }
+}
+
+// The blocks of a cluster; of no cluster, one.
+void run_blocks(Worker &w) {
   const Observer *o = w.launch->observer;
-  w.alive = w.count;
-  w.arrived = 0;
-  w.sum = w.disjunction = 0, w.conjunction = 1;
-  for (unsigned i = 0; i < (w.count + 63) / 64; ++i) {
-    const unsigned left = w.count - i * 64;
-    w.ready[i] = left >= 64 ? ~std::uint64_t(0) : (std::uint64_t(1) << left) - 1;
-    w.started[i] = 0;
+  w.alive = w.missing = w.cluster * w.blocks[0].count;
+  w.phase = 0;
+  for (unsigned i = 0; i < w.cluster; ++i) {
+    begin(w.blocks[i]);
+    bring(w, w.blocks[i]);
+    if (o && o->block_begin) o->block_begin(w.blocks[i]);
   }
-  for (unsigned i = 0; i < (w.count + 31) / 32; ++i) {
-    const unsigned left = w.count - i * 32;
-    w.warps[i].live = left >= 32 ? ~0u : (1u << left) - 1;
-    w.warps[i].waiting = 0;
-  }
-  if (o && o->block_begin) o->block_begin(w);
-  go(w, pick(w, w.count - 1), &w.home);
-  if (o && o->block_end && !w.all->failed) o->block_end(w);
+  const Running &last = w.blocks[w.cluster - 1];
+  go(w, *pick(w, last.threads[last.count - 1]), &w.home);
+  for (unsigned i = 0; i < w.cluster; ++i)
+    if (o && o->block_end && !w.all->failed) o->block_end(w.blocks[i]);
 }
 
 // ---- blocks on OS threads
+
+extern "C" void *__tls_get_addr(std::size_t *);
 
 std::mutex workers_lock;
 std::vector<Worker *> idle_workers;
@@ -108,54 +126,74 @@ void return_worker(Worker *w) {
   idle_workers.push_back(w);
 }
 
-extern "C" void *__tls_get_addr(std::size_t *);
+// What all blocks of a launch that an OS thread runs have in common.
+void prepare(Worker &w, const Launch &launch, unsigned number) {
+  w.cluster = launch.cluster;
+  w.resident = w.blocks;
+  const unsigned count = launch.block.x * launch.block.y * launch.block.z;
+  w.pool.assign(std::max<std::size_t>(w.pool.size(), w.cluster * count), {});
+  for (unsigned rank = 0; rank < w.cluster; ++rank) {
+    Running &b = w.blocks[rank];
+    b.by = &w;
+    b.launch = &launch;
+    b.grid = launch.grid, b.size = launch.block;
+    b.rank = rank, b.cluster = w.cluster;
+    b.worker = number;
+    b.threads = w.pool.data() + rank * count;
+    b.count = count;
+    b.data = nullptr;
+    b.shared = b.dynamic = nullptr, b.shared_bytes = b.dynamic_bytes = 0;
+    if (launch.library.bytes) {
+      std::size_t at[2] = {launch.library.module, 0};
+      b.shared = static_cast<unsigned char *>(__tls_get_addr(at));
+      b.dynamic = b.shared + launch.library.dynamic;
+      b.shared_bytes = launch.library.dynamic;
+      b.dynamic_bytes = launch.shared;
+      // shared memory is not zero when a block starts: NaN, or -1
+      std::memset(b.shared, 0xff, bytes_of(b));
+    }
+    b.memory.assign(w.cluster > 1 ? bytes_of(b) : 0, 0xff);
+    unsigned i = 0;
+    for (unsigned z = 0; z < launch.block.z; ++z)
+      for (unsigned y = 0; y < launch.block.y; ++y)
+        for (unsigned x = 0; x < launch.block.x; ++x, ++i) {
+          Thread &t = b.threads[i];
+          t.index = {x, y, z};
+          t.number = i;
+          t.block = &b;
+        }
+  }
+}
+
+// How many blocks, or clusters, run one after the other.
+unsigned long long turns_of(const Launch &launch) {
+  return 1ull * launch.grid.x * launch.grid.y * launch.grid.z / launch.cluster;
+}
 
 // Runs blocks until none is left.
 void work(const Launch &launch, Shared &all, unsigned number) {
   Worker &w = *take_worker();
   w.all = &all;
   w.launch = &launch;
-  w.grid = launch.grid, w.size = launch.block;
-  w.worker = number;
-  w.threads = w.pool.data();
-  w.count = launch.block.x * launch.block.y * launch.block.z;
-  w.data = nullptr;
   w.busy = true;
   w.progress = w.seen = 0, w.stuck = 0;
-  w.shared = w.dynamic = nullptr, w.shared_bytes = w.dynamic_bytes = 0;
-  if (launch.library.bytes) {
-    std::size_t at[2] = {launch.library.module, 0};
-    w.shared = static_cast<unsigned char *>(__tls_get_addr(at));
-    w.dynamic = w.shared + launch.library.dynamic;
-    w.shared_bytes = launch.library.dynamic;
-    w.dynamic_bytes = launch.shared;
-    // shared memory is not zero when a block starts: NaN, or -1
-    std::memset(w.shared, 0xff, w.shared_bytes + w.dynamic_bytes);
-  }
-  unsigned i = 0;
-  for (unsigned z = 0; z < launch.block.z; ++z)
-    for (unsigned y = 0; y < launch.block.y; ++y)
-      for (unsigned x = 0; x < launch.block.x; ++x, ++i) {
-        Thread &t = w.pool[i];
-        t = {};
-        t.index = {x, y, z};
-        t.number = i;
-        t.block = &w;
-      }
+  prepare(w, launch, number);
   stack_t mine = {}, before = {};
   std::vector<char> signal_stack(64 * 1024);
   mine.ss_sp = signal_stack.data(), mine.ss_size = signal_stack.size();
   sigaltstack(&mine, &before);
   {
     const Clock clock(launch.patience > 0);
-    const unsigned long long blocks = 1ull * launch.grid.x * launch.grid.y * launch.grid.z;
-    for (unsigned long long n; !all.failed && (n = all.next++) < blocks;) {
+    for (unsigned long long n; !all.failed && (n = all.next++) < turns_of(launch);) {
       if (!all.order.empty()) n = all.order[n];
-      w.index.x = static_cast<unsigned>(n % launch.grid.x);
-      w.index.y = static_cast<unsigned>(n / launch.grid.x % launch.grid.y);
-      w.index.z = static_cast<unsigned>(n / launch.grid.x / launch.grid.y);
+      for (unsigned rank = 0; rank < w.cluster; ++rank) {
+        const unsigned long long i = n * w.cluster + rank;
+        w.blocks[rank].index = {static_cast<unsigned>(i % launch.grid.x),
+                                static_cast<unsigned>(i / launch.grid.x % launch.grid.y),
+                                static_cast<unsigned>(i / launch.grid.x / launch.grid.y)};
+      }
       w.random = launch.seed ^ n * 0x2545f4914f6cdd1du;
-      run_block(w);
+      run_blocks(w);
     }
   }
   before.ss_flags = before.ss_sp ? before.ss_flags & ~SS_ONSTACK : SS_DISABLE;
@@ -203,18 +241,17 @@ bool kw_library(const void *inside, const void *dynamic, Library *found) {
 const char *kw_launch(const Launch *launch) {
   static thread_local std::string message;
   Shared all;
-  const unsigned long long blocks = 1ull * launch->grid.x * launch->grid.y * launch->grid.z;
+  const unsigned long long turns = turns_of(*launch);
   if (launch->block_seed) {
-    all.order.resize(blocks);
+    all.order.resize(turns);
     std::iota(all.order.begin(), all.order.end(), 0u);
     std::uint64_t state = launch->block_seed;
-    for (std::size_t i = blocks; i > 1; --i)
-      std::swap(all.order[i - 1], all.order[draw(state) % i]);
+    for (std::size_t i = turns; i > 1; --i) std::swap(all.order[i - 1], all.order[draw(state) % i]);
   }
   install();
   if (launch->observer && launch->observer->launch_begin) launch->observer->launch_begin(*launch);
   std::vector<std::thread> others;
-  for (unsigned i = 1; i < launch->workers && i < blocks; ++i)
+  for (unsigned i = 1; i < launch->workers && i < turns; ++i)
     others.emplace_back(work, std::cref(*launch), std::ref(all), i);
   work(*launch, all, 0);
   for (auto &o : others) o.join();
@@ -231,17 +268,18 @@ std::uint64_t kw_block_wait(Wait kind, std::uint64_t value) {
   ++w.progress;
   t->wait = kind;
   t->where = HERE;
-  w.sum += value != 0;
-  w.conjunction &= value != 0;
-  w.disjunction |= value != 0;
-  if (++w.arrived == w.alive) {
-    release(w);
-    clear(w.ready, t->number);
+  Running &b = running(*t);
+  b.sum += value != 0;
+  b.conjunction &= value != 0;
+  b.disjunction |= value != 0;
+  if (++b.arrived == b.alive) {
+    release(b);
+    clear(b.ready, t->number);
   } else {
     wait(w, t);
   }
   w.busy = false;
-  return w.result;
+  return b.result;
 }
 
 std::uint64_t kw_warp_wait(Wait kind, unsigned mask, std::uint64_t value, unsigned source) {
@@ -257,23 +295,140 @@ std::uint64_t kw_warp_wait(Wait kind, unsigned mask, std::uint64_t value, unsign
   if (!(mask >> t->lane() & 1) && kind != kActivemask)
     fail(w, name_of(*t) + say(" is lane %u, which its own mask 0x%08x does not name, in %s at @%p@",
                               t->lane(), mask, kNames[kind], t->where));
-  w.warps[t->warp()].waiting |= 1u << t->lane();
-  if (kind != kActivemask && try_meet(w, t->warp(), mask, kind))
-    clear(w.ready, t->number);
+  Running &b = running(*t);
+  b.warps[t->warp()].waiting |= 1u << t->lane();
+  if (kind != kActivemask && try_meet(b, t->warp(), mask, kind))
+    clear(b.ready, t->number);
   else
     wait(w, t);
   w.busy = false;
   return t->out;
 }
 
+unsigned kw_cluster_rank() { return kw_current->block->rank; }
+
+unsigned kw_shared_address(const void *p) {
+  Thread *t = kw_current;
+  const auto at = static_cast<const unsigned char *>(p) - t->block->shared;
+  if (at < 0 || at >= static_cast<long long>(bytes_of(*t->block)))
+    fail_at(*t, HERE, say("takes %p for an address in shared memory", p));
+  return static_cast<unsigned>(at);
+}
+
+unsigned kw_mapa(unsigned address, unsigned rank) {
+  Thread *t = kw_current;
+  if (rank >= t->block->cluster)
+    fail_at(*t, HERE, say("asks for block %u of a cluster that has %u", rank, t->block->cluster));
+  return (address & ((1u << kRankAt) - 1)) | (rank + 1) << kRankAt;
+}
+
+void kw_cluster_arrive(bool relaxed) {
+  Thread *t = kw_current;
+  Worker &w = worker_of(t);
+  w.busy = true;
+  if (t->arrivals != t->phase)
+    fail_at(*t, HERE, "arrives at the cluster's barrier again before it has waited there");
+  tell(*t, {relaxed ? kArriveRelaxed : kArrive, HERE, t->block, 0, 0, 0, 0, false});
+  ++w.progress;
+  ++t->arrivals;
+  not_missing(w);
+  w.busy = false;
+}
+
+void kw_cluster_wait() {
+  Thread *t = kw_current;
+  Worker &w = worker_of(t);
+  w.busy = true;
+  if (t->arrivals == t->phase)
+    fail_at(*t, HERE, "waits at the cluster's barrier, where it has not arrived,");
+  ++w.progress;
+  if (w.phase == t->phase) {
+    t->wait = kClusterBarrier;
+    t->where = HERE;
+    wait(w, t);
+  }
+  ++t->phase;
+  tell(*t, {kPass, HERE, t->block, 0, 0, 0, 0, false});
+  w.busy = false;
+}
+
+void kw_mbarrier_init(unsigned address, unsigned count) {
+  Thread *t = kw_current;
+  Worker &w = worker_of(t);
+  w.busy = true;
+  const Place p = find(*t, address, 8, "initialises an mbarrier at", HERE);
+  tell(*t, {kInit, HERE, p.block, p.at, 0, 0, 0, false});
+  p.block->mbarriers[p.at] = {count, count, 0, 0};
+  const std::uint64_t mark = mark_of(p.at);
+  std::memcpy(memory_of(w, *p.block) + p.at, &mark, sizeof mark);
+  w.busy = false;
+}
+
+void kw_mbarrier_init_fence() {
+  Thread *t = kw_current;
+  tell(*t, {kInitFence, HERE, t->block, 0, 0, 0, 0, false});
+}
+
+void kw_mbarrier_expect(unsigned address, unsigned bytes) {
+  Thread *t = kw_current;
+  Worker &w = worker_of(t);
+  w.busy = true;
+  const Place p = find(*t, address, 8, "arrives at", HERE);
+  Mbarrier &m = mbarrier_of(*t, p, HERE);
+  if (!m.pending)
+    fail_at(*t, HERE,
+            say("arrives at an mbarrier that has all %u of phase %u and waits for "
+                "%lld bytes,",
+                m.count, m.phase, static_cast<long long>(m.missing)));
+  count(*t, m, bytes, HERE);
+  --m.pending;
+  tell(*t, {kExpect, HERE, p.block, p.at, 0, bytes, m.phase, ends(m)});
+  settle(p, m);
+  w.busy = false;
+}
+
+void kw_mbarrier_wait(unsigned address, unsigned parity) {
+  Thread *t = kw_current;
+  Worker &w = worker_of(t);
+  w.busy = true;
+  const Place p = find(*t, address, 8, "waits for", HERE);
+  if (p.block != t->block) fail_at(*t, HERE, "waits for another block's mbarrier");
+  Mbarrier &m = mbarrier_of(*t, p, HERE);
+  ++w.progress;
+  if ((m.phase & 1) == parity) {
+    t->wait = kMbarrier;
+    t->where = HERE;
+    t->in = p.at;
+    t->source = parity;
+    wait(w, t);
+  }
+  tell(*t, {kReceive, HERE, p.block, p.at, 0, 0, m.phase - 1, false});
+  w.busy = false;
+}
+
+void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier) {
+  Thread *t = kw_current;
+  Worker &w = worker_of(t);
+  w.busy = true;
+  const Place slot = find(*t, to, bytes, "sends to", HERE);
+  const Place p = find(*t, mbarrier, 8, "sends to", HERE);
+  if (slot.block != p.block)
+    fail_at(*t, HERE, "sends to one block and counts the bytes at another's mbarrier");
+  Mbarrier &m = mbarrier_of(*t, p, HERE);
+  count(*t, m, -static_cast<std::int64_t>(bytes), HERE);
+  tell(*t, {kSend, HERE, p.block, p.at, slot.at, bytes, m.phase, ends(m)});
+  std::memcpy(memory_of(w, *slot.block) + slot.at, &value, bytes);
+  settle(p, m);
+  w.busy = false;
+}
+
 void kw_yield() {
   Thread *t = kw_current;
   Worker &w = worker_of(t);
   w.busy = true;
-  const int next = pick(w, t->number);
-  if (next >= 0) {
-    set(w.ready, t->number);
-    go(w, next, &t->stack_pointer);
+  if (Thread *next = pick(w, *t)) {
+    set(running(*t).ready, t->number);
+    go(w, *next, &t->stack_pointer);
   }
   w.busy = false;
 }

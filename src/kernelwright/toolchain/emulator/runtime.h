@@ -1,8 +1,8 @@
 // What a rung's code, the runtime and observers know of each other.
 //
-// A block runs on one OS thread, each of its CUDA threads as a fiber with a stack of its own. A
-// fiber runs until it has to wait for others (a barrier, a shuffle) and then hands over directly to
-// the next one that may run.
+// A block runs on one OS thread, each of its CUDA threads as a fiber with a stack of its own; so do
+// all blocks of a cluster, on the same one. A fiber runs until it has to wait for others (a
+// barrier, a shuffle) and then hands over directly to the next one that may run.
 #pragma once
 #include <cstdint>
 
@@ -10,6 +10,7 @@ namespace kw::emulator {
 
 // Of each CUDA thread's stack; `Thread::stack` is its lowest address.
 constexpr unsigned long kStack = 256 * 1024;
+constexpr unsigned kMostBlocks = 16;  // of a cluster
 
 struct Index {
   unsigned x, y, z;
@@ -22,6 +23,8 @@ enum Wait : unsigned {
   kBarrierCount,
   kBarrierAnd,
   kBarrierOr,
+  kClusterBarrier,
+  kMbarrier,
   kSyncwarp,
   kShuffle,
   kBallot,
@@ -51,9 +54,11 @@ struct Thread {
   Block *block;
   unsigned epoch;       // block barriers that it has passed
   unsigned warp_epoch;  // warp operations that it has passed
+  unsigned arrivals;    // at the cluster's barrier
+  unsigned phase;       // of that barrier: how often it has passed it
   Wait wait;
   unsigned mask;          // lanes that a warp operation names
-  unsigned source;        // lane that a shuffle reads
+  unsigned source;        // lane that a shuffle reads; parity that a wait for an mbarrier names
   const void *where;      // the instruction that waits
   std::uint64_t in, out;  // what it brings to an operation, and gets
   void *stack;            // lowest address
@@ -63,9 +68,11 @@ struct Thread {
   unsigned lane() const { return number % 32; }
 };
 
-// The block that an OS thread runs now.
+// A block that an OS thread runs now. Blocks of a cluster have the same addresses of shared memory,
+// as on a GPU; what it holds changes with the thread that runs.
 struct Block {
   Index index, size, grid;  // blockIdx, blockDim, gridDim
+  unsigned rank, cluster;   // its place in its cluster; how many blocks that has
   Thread *threads;
   unsigned count;                    // of its threads
   unsigned char *shared;             // its __shared__ variables
@@ -81,6 +88,29 @@ struct Block {
 // address that is a multiple of the size (a memcpy).
 enum Access : unsigned { kRead = 0, kWrite = 1, kVolatile = 2, kAtomic = 4, kUnaligned = 8 };
 enum Scope : unsigned { kBlockScope, kDeviceScope, kSystemScope };
+
+// What a thread does to a cluster's barrier, or to an mbarrier and the memory of a block.
+enum Crossing : unsigned {
+  kArrive,         // at the cluster's barrier, releasing what it did
+  kArriveRelaxed,  // releasing what it fenced
+  kPass,           // the cluster's barrier, after its wait
+  kInit,           // an mbarrier
+  kInitFence,      // fence.mbarrier_init
+  kExpect,         // arrives at an mbarrier, which waits for bytes
+  kSend,           // st.async
+  kReceive,        // an mbarrier's phase has ended, after the wait for it
+};
+
+struct Across {
+  Crossing what;
+  const void *where;
+  Block *block;       // whose mbarrier it is
+  unsigned mbarrier;  // its place in that block's shared memory
+  unsigned to;        // where a send writes in that memory
+  unsigned bytes;     // of a send
+  unsigned phase;     // of the mbarrier, counted from 0
+  bool ends;          // the mbarrier's phase, with this
+};
 
 struct Launch;
 
@@ -102,6 +132,8 @@ struct Observer {
   void (*fence)(Thread &, unsigned scope, const void *where);
   // The thread enters a basic block of its code; only dissected builds tell.
   void (*path)(Thread &, const void *where);
+  // A step across the blocks of a cluster, before it is done.
+  void (*across)(Thread &, const Across &);
 };
 
 // The shared memory of a kernel's library: thread-local variables, since a block has an OS thread
@@ -120,6 +152,7 @@ struct Launch {
   unsigned long long block_seed;  // of the order of blocks; 0: by their numbers
   double patience;                // seconds without progress until it is given up; 0: for ever
   unsigned workers;               // OS threads, at most
+  unsigned cluster;               // blocks along x that run together; 1 for none
   const Observer *observer;       // or null
 };
 
@@ -139,6 +172,18 @@ const char *kw_launch(const kw::emulator::Launch *);
 // Operations of the whole block, and of lanes of a warp. `value`, `source`: what the thread brings.
 std::uint64_t kw_block_wait(kw::emulator::Wait, std::uint64_t value);
 std::uint64_t kw_warp_wait(kw::emulator::Wait, unsigned mask, std::uint64_t value, unsigned source);
+// Clusters. Addresses in shared memory are those of the PTX instructions: the distance from the
+// start of the block's own, and by kw_mapa that of the same variable in block `rank`.
+unsigned kw_cluster_rank();
+unsigned kw_shared_address(const void *);
+unsigned kw_mapa(unsigned address, unsigned rank);
+void kw_cluster_arrive(bool relaxed);
+void kw_cluster_wait();
+void kw_mbarrier_init(unsigned address, unsigned count);
+void kw_mbarrier_init_fence();
+void kw_mbarrier_expect(unsigned address, unsigned bytes);
+void kw_mbarrier_wait(unsigned address, unsigned parity);
+void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier);
 // Let other threads of the block go on.
 void kw_yield();
 // End the launch with a message.

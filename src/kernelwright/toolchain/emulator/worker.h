@@ -1,8 +1,10 @@
-// An OS thread that runs blocks: its block's threads and what they wait for.
+// An OS thread that runs blocks, one after the other or a cluster's together: their threads and
+// what these wait for.
 #pragma once
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime.h"
@@ -27,17 +29,40 @@ struct Warp {
   unsigned live, waiting;  // lanes
 };
 
-// An OS thread's block and everything to run it. Kept between launches for its stacks.
-struct Worker : Block {
-  Shared *all;
+// The present phase of an mbarrier: it ends when nobody and nothing is missing.
+struct Mbarrier {
+  unsigned count;        // arrivals of a phase
+  unsigned pending;      // arrivals that are missing
+  std::int64_t missing;  // bytes; negative where they came before they were expected
+  unsigned phase;
+};
+
+struct Worker;
+
+// A block, and what its threads wait for.
+struct Running : Block {
+  Worker *by;
   std::uint64_t ready[kWords];                          // threads that may run
   std::uint64_t started[kWords];                        // threads that have a stack
   unsigned alive, arrived;                              // threads; those of them at the barrier
   std::uint64_t sum, conjunction, disjunction, result;  // of the barrier's predicates
   Warp warps[kMostThreads / 32];
+  std::unordered_map<unsigned, Mbarrier> mbarriers;  // by their places in shared memory
+  std::vector<unsigned char> memory;                 // shared, while another block's stands there
+};
+
+// An OS thread's blocks and everything to run them. Kept between launches for its stacks.
+struct Worker {
+  Shared *all;
+  const Launch *launch;
+  Running blocks[kMostBlocks];
+  unsigned cluster;         // how many of them run together
+  Running *resident;        // whose shared memory stands where its threads look for it
+  unsigned alive;           // threads of all blocks
+  unsigned missing, phase;  // of the cluster's barrier: threads that have yet to arrive
   std::vector<Thread> pool;
   std::vector<void *> stacks, free_stacks;
-  void *home;  // where the OS thread waits for its block to end
+  void *home;  // where the OS thread waits for its blocks to end
   std::uint64_t random;
   volatile bool busy;                    // inside the runtime, where no signal may switch
   volatile unsigned long long progress;  // counts waits and exits
@@ -47,7 +72,10 @@ struct Worker : Block {
   Worker() : pool(kMostThreads) {}
 };
 
-Worker &worker_of(Thread *t) { return *static_cast<Worker *>(t->block); }
+Running &running(const Thread &t) { return *static_cast<Running *>(t.block); }
+Worker &worker_of(Thread *t) { return *running(*t).by; }
+
+unsigned long long bytes_of(const Block &b) { return b.shared_bytes + b.dynamic_bytes; }
 
 std::uint64_t draw(std::uint64_t &state) {  // splitmix64
   std::uint64_t z = state += 0x9e3779b97f4a7c15u;

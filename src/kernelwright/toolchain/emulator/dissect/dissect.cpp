@@ -69,9 +69,14 @@ std::vector<Touched> touched;
 std::vector<Site> sites;
 std::vector<Step> steps;
 Table site_numbers, step_numbers;
-std::array<Warp, 32> warps;
-std::array<Lane, 1024> lanes;
+std::vector<Warp> warps;  // of all blocks of a cluster
+std::vector<Lane> lanes;
 Loops loops;
+
+Lane &lane_of(const Thread &t) { return lanes[t.block->rank * t.block->count + t.number]; }
+unsigned warps_of(const Block &b) { return (b.count + 31) / 32; }
+unsigned first_warp(const Block &b) { return b.rank * warps_of(b); }
+Warp &warp_of(const Thread &t) { return warps[first_warp(*t.block) + t.warp()]; }
 
 // ---- what a request comes to
 
@@ -133,8 +138,8 @@ void finish(const Execution &e) {
 // ---- one access, one step
 
 void works(const Thread &t) {
-  const Lane &lane = lanes[t.number];
-  if (lane.block) ++steps[warps[t.warp()].executions[lane.execution].step].works;
+  const Lane &lane = lane_of(t);
+  if (lane.block) ++steps[warp_of(t).executions[lane.execution].step].works;
 }
 
 std::int32_t region_of(const Block &b, std::uintptr_t at) {
@@ -153,9 +158,9 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
   if (site == fresh) sites.push_back({place, region_of(*t.block, at), bytes, kind & 7, {}, 0, {}});
   if (sites[site].region == -2) return;
   works(t);
-  Warp &w = warps[t.warp()];
+  Warp &w = warp_of(t);
   const std::uint32_t me = 1u << t.lane();
-  for (std::uint64_t key = mixed(place, lanes[t.number].turns);; ++key) {
+  for (std::uint64_t key = mixed(place, lane_of(t).turns);; ++key) {
     const auto next = w.spare.empty() ? static_cast<std::uint32_t>(w.open.size()) : w.spare.back();
     std::uint32_t &number = w.accesses.at(key, next);
     const bool taken =
@@ -183,8 +188,8 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
 
 void path(Thread &t, const void *where) {
   const auto place = reinterpret_cast<std::uintptr_t>(where);
-  Warp &w = warps[t.warp()];
-  Lane &lane = lanes[t.number];
+  Warp &w = warp_of(t);
+  Lane &lane = lane_of(t);
   if (lane.block) {
     Execution &e = w.executions[lane.execution];
     e.parted |= e.next && e.next != place;
@@ -214,7 +219,9 @@ void path(Thread &t, const void *where) {
 
 // All live lanes of a warp stand at one place: what they did is done, and what they are in the
 // middle of, they are in together.
-void meet(Warp &w, unsigned number) {
+void meet(const Block &b, unsigned number) {
+  Warp &w = warps[first_warp(b) + number];
+  Lane *const its = &lanes[b.rank * b.count + number * 32];
   for (Open &o : w.open) finish(o);
   w.open.clear(), w.spare.clear(), w.accesses.clear();
   std::vector<Execution> present;
@@ -222,7 +229,7 @@ void meet(Warp &w, unsigned number) {
   w.blocks.clear();
   for (std::uint32_t left = w.live; left; left &= left - 1) {
     const auto i = static_cast<unsigned>(__builtin_ctz(left));
-    Lane &lane = lanes[number * 32 + i];
+    Lane &lane = its[i];
     lane.meet();
     if (!lane.block) continue;
     const auto next = static_cast<std::uint32_t>(present.size());
@@ -238,32 +245,35 @@ void meet(Warp &w, unsigned number) {
 }
 
 void block_begin(Block &b) {
+  warps.resize(b.cluster * warps_of(b));
+  lanes.resize(b.cluster * b.count);
   for (unsigned i = 0; i < b.count; ++i) {
-    warps[i / 32].live |= 1u << i % 32;
-    lanes[i].meet();
-    lanes[i].block = 0;
+    const Thread &t = b.threads[i];
+    warp_of(t).live |= 1u << t.lane();
+    lane_of(t).meet();
+    lane_of(t).block = 0;
   }
 }
 void block_end(Block &b) {
-  for (unsigned i = 0; i * 32 < b.count; ++i) {
-    warps[i].live = 0;
-    meet(warps[i], i);
+  for (unsigned i = 0; i < warps_of(b); ++i) {
+    warps[first_warp(b) + i].live = 0;
+    meet(b, i);
   }
 }
-void thread_exit(Thread &t) { warps[t.warp()].live &= ~(1u << t.lane()); }
+void thread_exit(Thread &t) { warp_of(t).live &= ~(1u << t.lane()); }
 void barrier(Block &b) {
   for (unsigned i = 0; i < b.count; ++i)
     if (b.threads[i].wait != kNothing) works(b.threads[i]);
-  for (unsigned i = 0; i * 32 < b.count; ++i) meet(warps[i], i);
+  for (unsigned i = 0; i < warps_of(b); ++i) meet(b, i);
 }
 void warp(Thread &first, unsigned those) {
   works(first);
-  Warp &w = warps[first.warp()];
-  if (those == w.live) meet(w, first.warp());
+  if (those == warp_of(first).live) meet(*first.block, first.warp());
 }
+void across(Thread &t, const Across &) { works(t); }
 
 const Observer observer = {nullptr, nullptr, block_begin, block_end, nullptr, thread_exit,
-                           barrier, warp,    access,      nullptr,   path};
+                           barrier, warp,    access,      nullptr,   path,    across};
 
 }  // namespace
 }  // namespace kw::emulator
@@ -279,7 +289,7 @@ void kw_dissect_begin(const Region *those, std::size_t count) {
   regions.assign(those, those + count);
   touched.assign(count, {});
   sites.clear(), steps.clear(), site_numbers.clear(), step_numbers.clear();
-  warps = {};
+  warps.clear(), lanes.clear();
   loops = {};
 }
 const Region *kw_dissect_regions() { return regions.data(); }

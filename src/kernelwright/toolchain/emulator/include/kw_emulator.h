@@ -21,6 +21,7 @@
 #include "emulator/warps.h"
 #include "emulator/atomics.h"
 #include "emulator/loads.h"
+#include "emulator/clusters.h"
 #include "emulator/maths.h"
 #include "emulator/rest.h"
 #include "emulator/entry.h"

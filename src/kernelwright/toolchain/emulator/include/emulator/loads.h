@@ -18,7 +18,7 @@ KW_STORE(__stcs)
 KW_STORE(__stwt)
 #undef KW_STORE
 
-KW_BUILT_IN size_t __cvta_generic_to_shared(const void *p) { return reinterpret_cast<size_t>(p); }
+KW_BUILT_IN size_t __cvta_generic_to_shared(const void *p) { return kw_shared_address(p); }
 KW_BUILT_IN size_t __cvta_generic_to_global(const void *p) { return reinterpret_cast<size_t>(p); }
 KW_BUILT_IN bool __isLocal(const void *p) {
   const auto *stack = static_cast<const char *>(kw_current->stack);
