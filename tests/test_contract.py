@@ -372,7 +372,7 @@ def test_int64_arguments_hold_what_int32_do_not():
 def test_what_kernels_refuse_is_named():
     x = TensorSpec.contiguous((4, 8), torch.float32)
     half, off = replace(x, dtype=torch.float16), replace(x, align=8)
-    assert choosing.other_dtype({"x": x, "y": x}, of="x") is None
+    assert choosing.other_dtype({"x": x, "y": x, "bias": None, "alpha": 0.5}, of="x") is None
     assert (
         choosing.other_dtype({"y": half, "x": x}, of="x")
         == "y: torch.float16 is not x's torch.float32"

@@ -3,7 +3,8 @@ a tuned table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -12,10 +13,10 @@ from .operator import Gpu
 from .signature import TensorSpec
 
 
-def other_dtype(tensors: Mapping[str, TensorSpec], of: str) -> str | None:
-    """Why kernels of one dtype, that of the tensor named `of`, do not take all of them."""
-    kind = tensors[of].dtype
-    for name, t in tensors.items():
+def other_dtype(args: Mapping[str, Any], of: str) -> str | None:
+    """Why kernels of the dtype of the tensor named `of` do not take all tensors of a call."""
+    kind = args[of].dtype
+    for name, t in _tensors(args):
         if t.dtype not in FLOATS:
             return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
         if t.dtype != kind:
@@ -23,12 +24,17 @@ def other_dtype(tensors: Mapping[str, TensorSpec], of: str) -> str | None:
     return None
 
 
-def off_boundary(tensors: Mapping[str, TensorSpec]) -> str | None:
-    """Why kernels that load 16 bytes at a time do not take all of them."""
-    for name, t in tensors.items():
+def off_boundary(args: Mapping[str, Any]) -> str | None:
+    """Why kernels that load 16 bytes at a time do not take all tensors of a call."""
+    for name, t in _tensors(args):
         if t.align < 16:
             return f"{name}: its memory starts off a 16-byte boundary"
     return None
+
+
+def _tensors(args: Mapping[str, Any]) -> Iterator[tuple[str, TensorSpec]]:
+    """Arguments by name; what is no tensor, or not given, is passed over."""
+    return ((name, t) for name, t in args.items() if isinstance(t, TensorSpec))
 
 
 def no_clusters(gpu: Gpu) -> str | None:

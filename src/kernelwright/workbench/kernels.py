@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
@@ -85,7 +87,7 @@ def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
             if kernels:
                 done.append(f"{len(kernels)} for {gpu.arch}")
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return "error", f"{type(e).__name__}: {e}"
+        return "error", raised(ladder, e)
     machines = proven_on(ladder, rung)
     proof = f"proven on {', '.join(machines)}" if machines else "unproven"
     return "compiled", f"kernels compiled here: {', '.join(done)}; {proof}"
@@ -105,9 +107,17 @@ def compile_gluon(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]
             if found:
                 done.append(f"{len(found)} for {gpu.arch}")
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return "error", f"{type(e).__name__}: {e}"
+        return "error", raised(ladder, e)
     proof = "proven" if proven_on(ladder, rung) else "unproven"
     return (
         "compiled",
         f"Gluon has no interpreter; kernels compiled here: {', '.join(done)}; {proof}",
     )
+
+
+def raised(ladder: Ladder, e: Exception) -> str:
+    """What a rung raised, and the innermost line of its subject's folder that was running."""
+    frames = traceback.extract_tb(e.__traceback__)
+    lines = [f for f in frames if Path(f.filename).parent == ladder.folder]
+    where = f" ({Path(lines[-1].filename).name}:{lines[-1].lineno})" if lines else ""
+    return f"{type(e).__name__}: {e}{where}"

@@ -260,7 +260,7 @@ def verify_case(
             trial, thorough=thorough(ladder, rung, config, case, device), checks=checks
         )
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return Outcome("error", case, why=f"{type(e).__name__}: {e}")
+        return Outcome("error", case, why=kernels.raised(ladder, e))
     worst = max(trial.verdicts, key=usage, default=None)
     if found:
         return Outcome("wrong", case, *found, worst)
@@ -286,7 +286,7 @@ def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outco
             if why:
                 return Outcome("wrong", case, "value", f"{result_names(op, args)[i]}: {why}")
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return Outcome("error", case, why=f"{type(e).__name__}: {e}")
+        return Outcome("error", case, why=kernels.raised(ladder, e))
     return Outcome("pass", case)
 
 

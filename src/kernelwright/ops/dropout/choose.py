@@ -61,8 +61,8 @@ def fits_vec16(gpu, **args):
     for stride in () if c.flat else c.strides:
         if stride % width:
             return f"rows {stride} elements apart begin off a 16-byte boundary"
-    named = {n: args[n] for n in ("x", "gy", "bias", "residual") if args.get(n) is not None}
-    return off_boundary(named) or fits_octets(gpu, **args)
+    vectors = {name: args.get(name) for name in ("x", "gy", "bias", "residual")}
+    return off_boundary(vectors) or fits_octets(gpu, **args)
 
 
 def choose_vec16(gpu, **args):
