@@ -90,7 +90,10 @@ class Block(nn.Module):
         x_BTC, stream_BTC = self._add_norm(self.attention_norm, delta_BTC, stream_BTC)
         delta_BTC = self._attention(x_BTC)
         x_BTC, stream_BTC = self._add_norm(self.mlp_norm, delta_BTC, stream_BTC)
-        hidden_BTF = self.operators.bias_gelu(self.mlp_in(x_BTC), self.mlp_bias)
+        hidden_BTF = self.mlp_in(x_BTC)
+        # under autocast a linear layer's bias is cast with it
+        bias_F = self.mlp_bias.to(hidden_BTF.dtype)
+        hidden_BTF = self.operators.bias_gelu(hidden_BTF, bias_F)
         return self.mlp_out(hidden_BTF), stream_BTC
 
     def _add_norm(self, norm, delta, stream):

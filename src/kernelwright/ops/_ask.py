@@ -1,8 +1,9 @@
-"""Asking about a call without making it: `explain`, and making it early: `warmup`."""
+"""Asking about calls: without making one, `explain`; early, `warmup`; as they run, `Serving`."""
 
 from __future__ import annotations
 
 import importlib
+from collections import Counter, defaultdict
 from typing import Any
 
 import torch
@@ -23,15 +24,38 @@ class _Reached(Exception):
 
 class _StopAtOperator(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
         if func.namespace != "kernelwright":
-            return func(*args, **kwargs)
-        name = func.__name__.split(".")[0]
-        ladder = next(x for x in dispatch.ladders() if x.operator.torch_name == name)
-        named = {a.name: a.default for a in ladder.operator.args}
-        named.update(zip(named, args, strict=False))
-        rung = kwargs.pop("rung", None)
-        raise _Reached(ladder, {**named, **kwargs}, rung)
+            return func(*args, **(kwargs or {}))
+        raise _reached(func, args, kwargs or {})
+
+
+class Serving(TorchDispatchMode):
+    """Notes which rungs serve the calls inside the block, gradients included, and how many each.
+
+    Attributes:
+        calls: by operator and rung.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.calls: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "kernelwright":
+            call = _reached(func, args, kwargs or {})
+            device = dispatch.device_of(call.named)
+            served = dispatch.explain(call.ladder, call.named, device, call.rung).serves
+            self.calls[call.ladder.name][served.rung.name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _reached(func, args: tuple, kwargs: dict[str, Any]) -> _Reached:
+    name = func.__name__.split(".")[0]
+    ladder = next(x for x in dispatch.ladders() if x.operator.torch_name == name)
+    named = {a.name: a.default for a in ladder.operator.args}
+    named.update(zip(named, args, strict=False))
+    named.update(kwargs)
+    return _Reached(ladder, named, named.pop("rung", None))
 
 
 def _operator_call(name: str, args: tuple, kwargs: dict) -> _Reached | None:
