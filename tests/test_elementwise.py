@@ -9,7 +9,15 @@ import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.contract.compare import ulp
 from kernelwright.dispatch import ladder, launcher, specs_of, unsupported
-from kernelwright.ops.elementwise import choose, cuda, spec, torch_rungs, triton_block
+from kernelwright.ops.elementwise import (
+    choose,
+    cuda,
+    cuda_broadcast,
+    shape,
+    spec,
+    torch_rungs,
+    triton_block,
+)
 from publics import DEVICE, randn, with_gradients
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -103,6 +111,76 @@ def test_a_rung_that_broadcasts_nothing_says_so_and_the_grid_takes_a_row():
     assert choose.order(H200, **specs) == ()
 
 
+BROADCASTS = {
+    "a row": ((70, 264), (1, 264), 0),
+    "a row that no vector divides": ((700, 33), (1, 33), 0),
+    "rows shorter than a vector": ((3001, 3), (1, 3), 0),
+    "a batch of rows": ((40, 5, 24), (1, 5, 24), 0),
+    "a row for each": ((9, 5, 40), (9, 1, 40), None),
+    "a column": ((300, 264), (300, 1), 0),
+    "a column that no vector divides": ((700, 33), (700, 1), 0),
+    "one element": ((70, 264), (1, 1), 0),
+    "the input is the row": ((1, 264), (70, 264), 1),
+    "both": ((300, 1), (1, 264), None),
+    "a row off its boundary": ((70, 264), (1, 264), 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", BROADCASTS)
+def test_vectors_of_what_broadcasts(kind, dtype):
+    """Bit for bit PyTorch's product, over several tiles and the rest of the last one."""
+    left, right, flat = BROADCASTS[kind]
+    x, other = randn(*left, dtype=dtype), randn(*right, dtype=dtype, seed=1)
+    if "boundary" in kind:
+        other = torch.cat((other[:, :1], other), 1)[:, 1:]
+    found = shape.broadcast(*(TensorSpec.of(t) for t in (x, other)))
+    if kind == "a row for each":  # x's rows lie in three dimensions
+        assert found == f"x {left} and other {right} repeat each other along more than rows"
+        return
+    kinds = [a.kind for a in found.operands]
+    assert flat is None or kinds[flat] == "kFlat"
+    assert kinds.count("kFlat") == (flat is not None)
+    args = {"x": x, "other": other}
+    chosen = ladder("mul")
+    reason = unsupported(chosen.rung("cuda_broadcast"), specs_of(args), x.device)
+    if reason:
+        pytest.skip(reason)
+    assert torch.equal(launcher(chosen, args, "cuda_broadcast")(x, other), x * other)
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(3, 8), (700, 33), (2000, 40), (9, 600)])
+def test_the_gradient_of_a_row_is_summed_on_the_way(rows, cols):
+    chosen = ladder("mul.backward")
+    gy, x, other = randn(rows, cols), randn(rows, cols, seed=1), randn(1, cols, seed=2)
+    args = {"gy": gy, "x": x, "other": other}
+    reason = unsupported(chosen.rung("cuda_broadcast"), specs_of(args), x.device)
+    if reason:
+        pytest.skip(reason)
+    for config in choose.STRIPS_CONFIGS:
+        gx, gother = launcher(chosen, args, "cuda_broadcast", config)(gy, x, other)
+        assert torch.equal(gx, gy * other)
+        want = (gy.double() * x.double()).sum(0, keepdim=True)
+        torch.testing.assert_close(gother.double(), want, atol=2e-4, rtol=1e-5)
+
+
+def test_broadcasts_that_vectors_do_not_take_say_why():
+    x, row = TensorSpec.contiguous((6, 40), torch.float32), TensorSpec.of(randn(1, 40))
+    assert "nothing broadcasts" in choose.fits_broadcast(H200, x, x)
+    assert "nothing broadcasts" in choose.fits_broadcast_backward(H200, x, x, x)
+    off = TensorSpec(x.shape, x.strides, x.dtype, align=4)
+    assert "x: its memory starts off" in choose.fits_broadcast(H200, off, row)
+    apart = TensorSpec((6, 40), (80, 2), torch.float32)
+    assert "x: its elements are 2 apart" in choose.fits_broadcast(H200, apart, row)
+    column = TensorSpec.contiguous((6, 1), torch.float32)
+    assert "is not one row for all" in choose.fits_broadcast_backward(H200, x, x, column)
+    half = TensorSpec.contiguous((1, 40), torch.float16)
+    assert "torch.float16 is not x's torch.float32" in choose.fits_broadcast(H200, x, half)
+    long = TensorSpec.contiguous((2, 2**31), torch.float32)
+    element = TensorSpec.contiguous((1, 1), torch.float32)
+    assert "more than 32 bits" in choose.fits_broadcast(H200, long, element)
+
+
 def test_a_line_of_the_table_is_an_operator_with_every_rung():
     for f in spec.TABLE.values():
         suffixes = ("", "_backward") if f.gradient else ("",)
@@ -113,7 +191,7 @@ def test_a_line_of_the_table_is_an_operator_with_every_rung():
             assert callable(getattr(torch_rungs, f"native_{name}"))
         names = {r.name for r in ladder(f.name).rungs}
         assert names >= {"manual", "native", "compiled", "cuda_vec16", "triton_block"}
-    for module in (cuda, triton_block, torch_rungs):
+    for module in (cuda, cuda_broadcast, triton_block, torch_rungs):
         with pytest.raises(AttributeError, match="has no attribute 'vec16_sinus'"):
             _ = module.vec16_sinus
 

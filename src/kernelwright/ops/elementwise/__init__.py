@@ -29,6 +29,20 @@ def _grid2d(f: spec.Formula) -> Rung:
     )
 
 
+def _broadcast(f: spec.Formula, backward: str) -> Rung:
+    """Of operators of two arguments, where one is repeated."""
+    return Rung(
+        "cuda_broadcast",
+        "cuda",
+        f"cuda_broadcast:broadcast_{f.name}{backward}",
+        "16-byte vectors of the result; what is repeated comes out of the caches",
+        supports=choose.fits_broadcast_backward if backward else choose.fits_broadcast,
+        configs=choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
+        heuristic=choose.choose_strips if backward else choose.choose_vec16,
+        sources=("cuda_broadcast.cu",),
+    )
+
+
 def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
     name = f"{f.name}{backward}"
@@ -76,6 +90,7 @@ def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
             heuristic=choose.choose_vec16,
             sources=("cuda_vec16.cu",),
         ),
+        *((_broadcast(f, backward),) if f.binary else ()),
     )
 
 

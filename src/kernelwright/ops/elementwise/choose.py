@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from kernelwright.contract.inputs import FLOATS
 
+from .shape import broadcast
+
 THREAD_CONFIGS = ({"block": 256},)
 GRID2D_CONFIGS = ({"x": 32, "y": 8},)
 BLOCK_CONFIGS = ({"block": 2048, "num_warps": 4}, {"block": 512, "num_warps": 4})
 VEC16_CONFIGS = (
     {"block": 256, "unroll": 2, "stream": True},
     {"block": 128, "unroll": 1, "stream": False},
+)
+# down: rows of 32 threads of a block, each with unroll vectors of gy and of x in flight
+STRIPS_CONFIGS = (
+    {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 16},
+    {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 4},
+    {"down": 8, "unroll": 1, "stream": False, "blocks_per_sm": 4},
 )
 
 
@@ -49,6 +57,31 @@ def fits_grid2d(gpu, **tensors):
     if other is None or x.shape == other.shape or not is_row(x, other):
         return fits_flat(gpu, **tensors)
     return fits_dtype(gpu, **tensors)
+
+
+def fits_broadcast(gpu, x, other):
+    found = broadcast(x, other)
+    if isinstance(found, str):
+        return found
+    for name, t, along in zip(("x", "other"), (x, other), found.operands, strict=True):
+        if along.kind == "kFlat" and t.align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    return fits_dtype(gpu, x=x, other=other)
+
+
+def fits_broadcast_backward(gpu, gy, x, other):
+    if x.shape == other.shape:
+        return "x and other have one shape: nothing broadcasts"
+    if not is_row(x, other) or not gy.is_contiguous():
+        return f"other {other.shape} is not one row for all of x {x.shape}, or gy not contiguous"
+    if x.shape[-1] >= 2**31:
+        return f"a row of {x.shape[-1]} elements has an index of more than 32 bits"
+    return fits_dtype(gpu, gy=gy, x=x, other=other)
+
+
+def choose_strips(gpu, x, **rest):
+    """Small tensors need every SM, and few rows a thread."""
+    return STRIPS_CONFIGS[0 if 3 * x.nbytes > gpu.l2_bytes else 2]
 
 
 def choose_block(gpu, **tensors):

@@ -1,0 +1,62 @@
+"""Two operands that broadcast, as kernels see them: rows and columns of the result, and for each
+operand how it repeats along them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+
+@dataclass(frozen=True)
+class Along:
+    """How an operand repeats. `kind`: "kFlat", it has the result's own elements; "kRow", a row of
+    them, `stride` elements after the row before (0: one row for all); "kElement", one for all of a
+    row, `stride` after that of the row before."""
+
+    kind: str
+    stride: int
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """A result of `rows` by `cols` elements, contiguous, and its operands."""
+
+    rows: int
+    cols: int
+    operands: tuple[Along, Along]
+
+
+def broadcast(x, other) -> Broadcast | str:
+    """What two specs that broadcast come to, or why kernels do not take them."""
+    if x.shape == other.shape:
+        return "x and other have one shape: nothing broadcasts"
+    dims = _merged(x, other)
+    if len(dims) > 2:
+        return f"x {x.shape} and other {other.shape} repeat each other along more than rows"
+    (rows, *by_row), (cols, *by_col) = dims if len(dims) == 2 else [(1, 0, 0), *dims]
+    if cols >= 2**31:
+        return f"a row of {cols} elements has an index of more than 32 bits"
+    operands = []
+    for name, down, right in zip(("x", "other"), by_row, by_col, strict=True):
+        if right > 1:
+            return f"{name}: its elements are {right} apart"
+        flat = right == 1 and (rows == 1 or down == cols)
+        operands.append(Along("kFlat" if flat else ("kElement", "kRow")[right], down))
+    return Broadcast(rows, cols, tuple(operands))
+
+
+def _merged(x, other) -> list[tuple[int, int, int]]:
+    """(size, stride of x, stride of other) of the result's dimensions from outside in, a stride
+    of 0 where one repeats; neighbours that both step through as one are one."""
+    both = zip_longest(*(zip(t.shape[::-1], t.stride()[::-1], strict=True) for t in (x, other)),
+                       fillvalue=(1, 0))  # fmt: skip
+    dims: list[tuple[int, int, int]] = []
+    for (m, a), (n, b) in both:
+        size, a, b = max(m, n), a * (m > 1), b * (n > 1)
+        if size == 1:
+            continue
+        if dims and (a, b) == tuple(s * dims[0][0] for s in dims[0][1:]):
+            dims[0] = (dims[0][0] * size, *dims[0][1:])
+        else:
+            dims.insert(0, (size, a, b))
+    return dims or [(1, 1, 1)]
