@@ -231,3 +231,42 @@ def test_float32_silu_keeps_its_digits_in_the_tail():
     want = x.double() * torch.sigmoid(x.double())
     off = (out.double() - want).abs() / ulp(want, torch.float32)
     assert off[want.abs() > 2.0**-120].max() <= 4
+
+
+def kept_by(y):
+    """Storages that a result keeps for its backward."""
+    return {t.data_ptr() for t in y.grad_fn.saved_tensors}
+
+
+@pytest.mark.parametrize("wanted", ["x", "other"])
+def test_a_product_makes_only_the_gradient_that_is_asked_for(wanted, binds):
+    """By the forward's kernel, out of one operand: the other is not kept."""
+    tensors = {"x": randn(7, 43), "other": randn(7, 43, seed=1)}
+    tensors[wanted].requires_grad_()
+    (kept,) = (t for n, t in tensors.items() if n != wanted)
+    y = kw.mul(*tensors.values())
+    assert kept_by(y) == {kept.data_ptr()}
+    grad = randn(7, 43, seed=2)
+    (gradient,) = torch.autograd.grad(y, tensors[wanted], grad)
+    assert torch.equal(gradient, grad * kept)
+    assert "mul.backward" not in binds
+
+
+def test_a_broadcast_or_promoted_factor_gets_its_gradient_by_the_backward(binds):
+    for other in (randn(1, 47), randn(5, 47).double()):
+        x = randn(5, 47).requires_grad_()
+        y = kw.mul(x, other)
+        y.backward(torch.ones_like(y))
+        torch.testing.assert_close(x.grad, other.expand(5, 47).float())
+    assert binds == ["mul", "mul.backward"] * 2
+
+
+def test_a_product_asked_for_one_gradient_is_twice_differentiable_and_holds_its_rung(binds):
+    x, other = randn(3, 45).requires_grad_(), randn(3, 45, seed=1)
+    with kw.use({"mul.backward": "manual"}):
+        y = kw.mul(x, other)
+    grad = randn(3, 45, seed=2).requires_grad_()
+    (gx,) = torch.autograd.grad(y, x, grad, create_graph=True)
+    assert binds == ["mul", "mul"]  # the second for the rung that was named
+    (again,) = torch.autograd.grad(gx.sum(), grad)
+    torch.testing.assert_close(again, other)

@@ -1,5 +1,6 @@
 """Which rung serves a call, and the one binding to PyTorch."""
 
+from .autograd import vmap_loop
 from .binding import bind
 from .launcher import device_of, entry_of, launcher, plan_of
 from .override import override, use
@@ -27,4 +28,5 @@ __all__ = [
     "specs_of",
     "unsupported",
     "use",
+    "vmap_loop",
 ]

@@ -1,13 +1,9 @@
 """The one binding of an operator to PyTorch.
 
-`bind` makes, from the schema alone: the operator under torch.ops.kernelwright with its fake, an
-autograd.Function with its vmap rule, and the function that eager code calls. That function costs
-one dictionary look-up over a launch; it steps aside for the dispatcher whenever something
-(torch.compile, functorch, a dispatch mode, a tensor subclass) wants to see the call.
-
-Backward schemas are read by name: argument `gy` is the gradient of result `y`, any other name is
-the forward's argument or result of that name (and is saved), result `gx` is the gradient of `x`.
-An argument `Tensor? gh` is None where result `h` received no gradient; others are zeros then.
+`bind` makes, from the schema alone: the operator under torch.ops.kernelwright with its fake, its
+autograd (autograd.py), and the function that eager code calls. That function costs one look-up over
+a launch; it steps aside for the dispatcher whenever something (torch.compile, functorch, a dispatch
+mode, a tensor subclass) wants to see the call.
 """
 
 from __future__ import annotations
@@ -21,21 +17,16 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 from kernelwright import toolchain
-from kernelwright.contract import Ladder, Operator, TensorSpec
+from kernelwright.contract import Ladder, Operator
 from kernelwright.contract.layout import normalise
 
+from . import autograd
+from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import device_of, launcher
 from .override import _active
 from .registry import register
 
 _library = torch.library.Library("kernelwright", "DEF")
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-_WATCHERS = {  # whoever wants to see a call; each test costs some 70 ns
-    "plain": _PLAIN,
-    "compiling": torch.compiler.is_compiling,
-    "dispatch_modes": torch._C._len_torch_dispatch_stack,
-    "functorch": torch._C._are_functorch_transforms_active,
-}
 _describer = cache(toolchain.describer)
 _CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
 
@@ -48,6 +39,7 @@ def bind(
     formula: Callable | None = None,
     vmap: str = "leading",
     same_gradient: dict[str, str] | None = None,
+    alone: dict[str, tuple[str, str]] | None = None,
 ) -> Callable:
     """Bind an operator and return its function, which takes the schema's arguments in order.
 
@@ -62,19 +54,40 @@ def bind(
             "loop" where it is not and samples are computed one by one.
         same_gradient: arguments whose gradient is that of another one, `{"residual": "x"}`, which
             the backward returns once, or of a result, `{"residual": "y"}`.
+        alone: of an operator of two tensors: where only one of them wants a gradient and both are
+            of one shape and dtype, what the forward makes that gradient of, so that the other's is
+            neither computed nor its operand kept; `{"x": ("gy", "other")}` for a product.
     """
+    return _bound(forward, backward, gradient, formula, vmap, same_gradient or {}, alone or {})[0]
+
+
+def _bound(
+    forward: Ladder,
+    backward: Ladder | None,
+    gradient: Callable | None,
+    formula: Callable | None,
+    vmap: str,
+    same: dict[str, str],
+    alone: dict[str, tuple[str, str]],
+) -> tuple[Callable, Run]:
+    """The operator's function, and what runs it where nobody watches."""
     op = forward.operator
     register(forward)
+    run, overload = Run(forward), _define(forward)
     if backward is not None:
-        call = bind(backward, vmap=vmap)
-        derivative = _derivative_by_operator(op, backward, call, same_gradient or {})
+        call, back = _bound(backward, None, None, None, vmap, {}, {})
+        derivative = autograd.by_operator(op, backward, call, back, same)
     elif gradient is not None:
-        derivative = _derivative_by_views(op, gradient)
+        derivative = autograd.by_views(op, gradient)
     else:
-        derivative = _no_derivative(op)
-    run, overload = _eager(forward), _define(forward)
-    function = _autograd_function(op, run, overload, derivative, vmap)
-    return _entry(op, run, overload, function, formula)
+        derivative = autograd.none(op)
+    function = autograd.function(op, run, overload, derivative, vmap)
+    eager = {"eager_apply": autograd.eager(op, run, derivative)}
+    for name, of in alone.items():
+        assert backward is not None
+        itself = autograd.by_itself(op, backward, name, of, function.apply, run)
+        eager[f"apply_{name}"] = autograd.eager(op, run, itself)
+    return _entry(op, run, overload, function, eager, tuple(alone), formula), run
 
 
 def _define(ladder: Ladder) -> Any:
@@ -90,7 +103,7 @@ def _define(ladder: Ladder) -> Any:
 
     def fake(*args, rung=None):
         device = device_of(_named(op, args))
-        named = {k: _fake_spec(v) for k, v in _named(op, args).items()}
+        named = {k: spec_of(v) for k, v in _named(op, args).items()}
         out = tuple(
             torch.empty_strided(s.shape, s.strides, dtype=s.dtype, device=device)
             for s in op.outputs(**normalise(op.layout, named)[0])
@@ -113,14 +126,6 @@ def _define(ladder: Ladder) -> Any:
     return overload
 
 
-def _fake_spec(v: Any) -> Any:
-    if isinstance(v, torch.Tensor):
-        return TensorSpec(tuple(v.shape), tuple(v.stride()), v.dtype)
-    if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor):
-        return [_fake_spec(t) for t in v]
-    return v
-
-
 def _named(op: Operator, args: tuple) -> dict[str, Any]:
     named = dict(zip((a.name for a in op.args), args, strict=False))
     for a in op.args[len(args) :]:
@@ -128,36 +133,67 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
     return named
 
 
-def _eager(ladder: Ladder) -> Callable:
-    """`run(*args, rung)`: find the bound launcher in the operator's cache, and launch."""
-    op = ladder.operator
-    names = [a.name for a in op.args]
-    cache: dict[tuple, Callable] = {}
+class Run:
+    """`run(*args, rung)` of an operator: finds the bound launcher of calls like this one, and
+    launches. In Python; in C from the first call on where a GPU makes the host's time count.
 
-    def miss(key, rung, *args):
-        bound = launcher(ladder, dict(zip(names, args, strict=True)), rung)
-        if len(cache) >= _CACHE_LIMIT:
-            cache.clear()
-        cache[key] = bound
-        return bound
+    Attributes:
+        now: the function.
+    """
 
-    listed = ", ".join(names)
-    bumps = "".join(f"\n    increment_version({name})" for name in op.mutated)
-    return _compile(
-        f"""
-def run({listed}, rung):
+    def __init__(self, ladder: Ladder):
+        op = ladder.operator
+        self._ladder, self._names = ladder, [a.name for a in op.args]
+        self._known: dict[tuple, Callable] = {}
+        self._users: list[dict[str, Any]] = []
+        # in C there are no version counters, and lists have a description of their own
+        self._in_python = bool(op.mutated) or any(a.kind == "Tensor[]" for a in op.args)
+        given = f"{listed(op)}, rung"
+        bumps = "".join(f"\n    increment_version({name})" for name in op.mutated)
+        source = f"""
+def {{}}({given}):
     key = ({_key(op)} rung)
     bound = get(key)
     if bound is None:
-        bound = miss(key, rung, {listed}){bumps}
-    return bound({listed})
-""",
-        "run",
-        get=cache.get,
-        miss=miss,
-        list_key=_list_key,
-        increment_version=increment_version,
-    )
+        bound = miss(key, {given}){bumps}
+    return bound{{}}
+"""
+        used: dict[str, Any] = {
+            "get": self._known.get,
+            "miss": self._miss,
+            "list_key": _list_key,
+            "increment_version": increment_version,
+        }
+        self.now = compiled(source.format("run", f"({listed(op)})"), "run", **used)
+        self._bound = compiled(source.format("bound", ""), "bound", **used)
+
+    def used_by(self, function: Callable) -> Callable:
+        """The function, whose name `run` is this from now on."""
+        function.__globals__["run"] = self.now
+        self._users.append(function.__globals__)
+        return function
+
+    def _miss(self, key: tuple, *args: Any) -> Callable:
+        *given, rung = args
+        bound = launcher(self._ladder, dict(zip(self._names, given, strict=True)), rung)
+        if len(self._known) >= _CACHE_LIMIT:
+            self._known.clear()
+        self._known[key] = bound
+        if not self._in_python:
+            self._in_python = True
+            self._quicken()
+        return bound
+
+    def _quicken(self) -> None:
+        kinds = "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
+        faster = toolchain.finder(kinds, self._bound, self.now)
+        if faster is not None:
+            self.now = faster
+            for names in self._users:
+                names["run"] = faster
+
+
+_KINDS = {"Tensor": "t", "Tensor?": "?", "float": "-", "float?": "-"}  # of tensors.c
 
 
 def _key(op: Operator) -> str:
@@ -183,207 +219,65 @@ def _list_key(tensors) -> Hashable:
     return _describer()(tensors)
 
 
-def _entry(op: Operator, run, overload, function, formula) -> Callable:
+def _entry(
+    op: Operator, run: Run, overload, function, eager: dict[str, Callable], alone, formula
+) -> Callable:
     """The function that public code calls; `rung` is for a backward, whose forward decided it."""
-    names = [a.name for a in op.args]
+    given = listed(op)
     tensors = [a.name for a in op.args if a.kind == "Tensor"]
     wants_grad = " or ".join(
         [f"{n}.requires_grad" for n in tensors]
         + [f"({a.name} is not None and {a.name}.requires_grad)" for a in op.args
            if a.kind == "Tensor?"]
     ) or "False"  # fmt: skip
-    listed = ", ".join(names)
-    traced = transformed = f"apply({listed}, rung)"
+    traced = transformed = f"apply({given}, rung)"
     if formula:
-        traced = f"formula({listed})"
+        traced = f"formula({given})"
     elif op.mutated:
-        traced, transformed = f"overload({listed}, rung=rung)", "refuse()"
+        traced, transformed = f"overload({given}, rung=rung)", "refuse()"
         wants_grad = "False"
+    single = "".join(
+        f"""
+        if not ({" or ".join(f"{m}.requires_grad" for m in tensors if m != n)}) and (
+            {" == ".join(f"{m}.shape" for m in tensors)}
+            and {" == ".join(f"{m}.dtype" for m in tensors)}
+        ):
+            return apply_{n}({given}, rung)"""
+        for n in alone
+    )
 
     def refuse():
         raise NotImplementedError(
             f"{op.name}: changes its arguments, which torch.func and forward mode cannot follow"
         )
 
-    return _compile(
-        f"""
-def call({listed}, rung=False):
+    return run.used_by(
+        compiled(
+            f"""
+def call({given}, rung=False):
     if rung is False:
         rung = active.get({op.name!r})
     if compiling():
         return {traced}
     if functorch() or forward_ad._current_level >= 0:
         return {transformed}
-    if grad_enabled() and ({wants_grad}):
-        return eager_apply({listed}, rung)
-    if dispatch_modes() or {_special(op)}:
-        return overload({listed}, rung=rung)
-    return run({listed}, rung)
+    if dispatch_modes() or {special(op)}:
+        if grad_enabled() and ({wants_grad}):
+            return watched_apply({given}, rung)
+        return overload({given}, rung=rung)
+    if grad_enabled() and ({wants_grad}):{single}
+        return eager_apply({given}, rung)
+    return run({given}, rung)
 """,
-        "call",
-        **_WATCHERS,
-        grad_enabled=torch.is_grad_enabled,
-        forward_ad=forward_ad,
-        apply=function.apply,
-        # Function.apply binds defaults through inspect and looks for functorch, which costs more
-        # than a launch; neither concerns a call that got here
-        eager_apply=super(torch.autograd.Function, function).apply,  # pyright: ignore[reportAttributeAccessIssue]
-        active=_active,
-        overload=overload,
-        refuse=refuse,
-        run=run,
-        formula=formula,
+            "call",
+            **WATCHERS,
+            forward_ad=forward_ad,
+            apply=function.apply,
+            watched_apply=autograd.applied(function),
+            **eager,
+            active=_active,
+            overload=overload,
+            refuse=refuse,
+            formula=formula,
+        )
     )
-
-
-def _special(op: Operator) -> str:
-    """Source of a test for tensor subclasses, which the dispatcher must see."""
-    one = [f"type({a.name}) not in plain" for a in op.args if a.kind == "Tensor"]
-    maybe = [
-        f"({a.name} is not None and type({a.name}) not in plain)"
-        for a in op.args
-        if a.kind == "Tensor?"
-    ]
-    many = [f"not plain.issuperset(map(type, {a.name}))" for a in op.args if a.kind == "Tensor[]"]
-    return " or ".join((*one, *maybe, *many))
-
-
-def _autograd_function(op: Operator, run, overload, derivative, vmap) -> Any:
-    listed = ", ".join(a.name for a in op.args)
-    # not *args: torch.compile tells a forward with ctx from one without by counting parameters
-    forward = f"""
-def forward({listed}, rung):
-    if compiling() or dispatch_modes() or {_special(op)}:
-        return overload({listed}, rung=rung)
-    return run({listed}, rung)
-"""
-    setup, backward = derivative
-
-    # No jvp: torch says that it is missing, and torch.compile refuses a Function that has one.
-    class Function(torch.autograd.Function):
-        @staticmethod
-        def vmap(info, in_dims, *args):
-            batch_rule = _vmap_leading if vmap == "leading" else _vmap_loop
-            return batch_rule(Function.apply, info.batch_size, in_dims, args)
-
-    Function.forward = staticmethod(
-        _compile(forward, "forward", **_WATCHERS, overload=overload, run=run)
-    )
-    Function.setup_context = staticmethod(setup)
-    Function.backward = staticmethod(backward)
-    Function.__name__ = Function.__qualname__ = f"{op.torch_name}_function"
-    return Function
-
-
-# The three kinds of derivative, each a (setup_context, backward) pair. They are generated as
-# plain code over plain values: torch.compile traces them.
-
-
-def _no_derivative(op: Operator) -> tuple[Callable, Callable]:
-    again = "again: double backward is not implemented" if "." in op.name else ""
-
-    def setup(ctx, inputs, output):
-        pass
-
-    def backward(ctx, *grads):
-        raise NotImplementedError(f"{op.name} cannot be differentiated {again}".rstrip())
-
-    return setup, backward
-
-
-def _derivative_by_operator(op: Operator, backward: Ladder, call: Callable, same: dict[str, str]):
-    """Save what the backward's schema names and call the backward with it."""
-    inputs = [a.name for a in op.args]
-    grads = [f"g{r}" for r in op.results]
-    wanted = [a.name for a in backward.operator.args]
-    tensors = {*op.results, *(a.name for a in op.args if a.is_tensor)}
-    kept = [n for n in wanted if n not in grads]
-    saved = [n for n in kept if n in tensors]
-    plain = [n for n in kept if n not in tensors]
-    fixed = [r for r in op.results if f"g{r}" not in wanted]
-    unknown = set(kept) - tensors - set(inputs)
-    assert not unknown, f"{backward.name} wants {unknown}, which {op.name} does not have"
-    results = backward.operator.results
-    named = [f"g{same.get(a.name, a.name)}" for a in op.args]
-    returned = [
-        f"{g} if ctx.needs_input_grad[{i}] else None" if g in results or a.name in same else "None"
-        for i, (a, g) in enumerate(zip(op.args, named, strict=True))
-    ]
-    # Where a gradient may be None, autograd is told to make zeros for none that did not arrive, and
-    # those that the backward needs are made here. So it is where results have no gradient: autograd
-    # would launch a fill for each of them in every backward.
-    optional = bool(fixed) or any(
-        a.kind == "Tensor?" and a.name in grads for a in backward.operator.args
-    )
-    needed = [a.name for a in backward.operator.args if a.kind == "Tensor" and a.name in grads]
-    needed = needed if optional else []
-    facts = "".join(f"({n[1:]}.shape, {n[1:]}.dtype, {n[1:]}.device), " for n in needed)
-    zeros = [f"{n} = zeros(*ctx.needed[{i}]) if {n} is None else {n}" for i, n in enumerate(needed)]
-    setup = f"""
-def setup_context(ctx, inputs, output):
-    {"".join(f"{n}, " for n in inputs)}rung = inputs
-    {", ".join(op.results)} = output
-    ctx.save_for_backward({", ".join(saved)})
-    ctx.plain = ({"".join(f"{n}, " for n in plain)})
-    ctx.rung = active.get({backward.name!r}) or (rung if rung in rungs else None)
-    {f"ctx.mark_non_differentiable({', '.join(fixed)})" if fixed else ""}
-    {f"ctx.set_materialize_grads(False); ctx.needed = ({facts})" if optional else ""}
-"""
-    back = f"""
-def backward(ctx, {", ".join(grads)}):
-    {"".join(f"{n}, " for n in saved)} = ctx.saved_tensors
-    {"".join(f"{n}, " for n in plain) + "= ctx.plain" if plain else ""}
-    {"; ".join(zeros)}
-    {", ".join(results)} = call({", ".join(wanted)}, ctx.rung)
-    return {", ".join(returned)}, None
-"""
-    return (
-        _compile(setup, "setup_context", active=_active, rungs=backward.names),
-        _compile(back, "backward", call=call, zeros=_zeros),
-    )
-
-
-def _zeros(shape, dtype, device):
-    return torch.zeros(shape, dtype=dtype, device=device)
-
-
-def _derivative_by_views(op: Operator, gradient: Callable):
-    """A gradient that no kernel computes: a function of specs and incoming gradients."""
-    names = [a.name for a in op.args]
-
-    def setup(ctx, inputs, output):
-        ctx.specs = tuple(_fake_spec(v) for v in inputs[: len(names)])
-
-    def backward(ctx, *grads):
-        by_name = gradient(dict(zip(names, ctx.specs, strict=True)), *grads)
-        return (*(by_name.get(n) for n in names), None)
-
-    return setup, backward
-
-
-def _vmap_leading(apply, batch: int, in_dims, args):
-    moved = [
-        a
-        if not isinstance(a, torch.Tensor)
-        else (a.expand(batch, *a.shape) if d is None else a.movedim(d, 0))
-        for a, d in zip(args, in_dims, strict=True)
-    ]
-    out = apply(*moved)
-    return out, (0,) * len(out) if isinstance(out, tuple) else 0
-
-
-def _vmap_loop(apply, batch: int, in_dims, args):
-    samples = [
-        apply(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)))
-        for i in range(batch)
-    ]
-    if isinstance(samples[0], tuple):
-        return tuple(torch.stack(s) for s in zip(*samples, strict=True)), (0,) * len(samples[0])
-    return torch.stack(samples), 0
-
-
-def _compile(source: str, function: str, **names: Any) -> Callable:
-    """The function that `source` defines. Generated, because a loop over a schema's arguments
-    would cost each call more than the launch it leads to."""
-    exec(compile(source, f"<kernelwright {function}>", "exec"), names)
-    return names[function]

@@ -28,6 +28,7 @@ __all__ = [
     "compile_only",
     "compiling",
     "describer",
+    "finder",
     "inductor",
     "missing",
     "prepare",
@@ -68,6 +69,16 @@ def describer() -> Callable[[list[torch.Tensor]], Hashable]:
     from . import lists
 
     return lists.describer()
+
+
+def finder(
+    kinds: str, bound: Callable[..., Callable], run: Callable[..., Any]
+) -> Callable[..., Any] | None:
+    """`run(*arguments, rung)` in C, which finds again what `bound` found for a call like it; None
+    where nothing is launched on a GPU. `kinds`: see `tensors.finder`."""
+    from . import tensors
+
+    return tensors.finder(kinds, bound, run)
 
 
 def bind(

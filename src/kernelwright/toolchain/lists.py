@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cache
-from types import ModuleType
 
 import torch
 
 from kernelwright.contract import CudaKernel
 from kernelwright.machine import gpu_of
 
-from . import driver, modes, native, nvrtc
+from . import driver, native, nvrtc
+from .tensors import in_c, module
 
 WORDS = 2048  # addresses that one launch writes, 16 of the 32 KiB that its arguments may take
 SOURCE = native.SOURCE.with_name("addresses.cu")
 
 
 @cache
-def module() -> ModuleType:
-    """tensors.c, built and connected to PyTorch.
-
-    Raises:
-        ToolchainError: as `native.module` says.
-    """
-    made = native.module("tensors")
-    made.set_exchange(torch.Tensor.__dlpack_c_exchange_api__)
-    return made
-
-
-@cache
 def describer() -> Callable[[list[torch.Tensor]], Hashable]:
     """A function of a list of tensors whose values are equal where every rung sees the same:
-    devices, dtypes, shapes, strides, alignments. On a GPU, where launches are built with a C
-    compiler too, it is C."""
-    return module().describe if modes.has_gpu() and native.compiler() else describe
+    devices, dtypes, shapes, strides, alignments."""
+    return module().describe if in_c() else describe
 
 
 def describe(tensors: list[torch.Tensor]) -> tuple:

@@ -1,8 +1,10 @@
-// What a call needs to know of lists of tensors, read through PyTorch's DLPack exchange table:
-// some 30 ns a tensor, where the Python methods of a tensor take 400. An optimizer's step looks at
-// five lists of a tensor for each parameter.
+// What a call needs to know of its tensors, read through PyTorch's DLPack exchange table: some 30
+// ns a tensor, where the Python methods of a tensor take 400. An optimizer's step looks at five
+// lists of a tensor for each parameter, and a small operator's launch costs little more than
+// finding it.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -47,8 +49,24 @@ static PyObject *set_exchange(PyObject *module, PyObject *capsule) {
   Py_RETURN_NONE;
 }
 
-// Six words of 32 bits and 2 ndim of 64 a tensor; the tensor's place in the list is its place in
-// the bytes, and ndim stands before what depends on it, so equal bytes mean equal lists.
+static Py_ssize_t size_of(const Tensor *t) {
+  return 24 + (t->ndim > 0 ? 2 * t->ndim * (Py_ssize_t)sizeof(int64_t) : 0);
+}
+
+// Six words of 32 bits and 2 ndim of 64; ndim stands before what depends on it, so that equal bytes
+// of several tensors, one after the other, mean equal tensors.
+static void write_facts(const Tensor *t, char *out) {
+  const int32_t facts[6] = {
+      t->device_type, t->device_id, t->code << 8 | t->bits, t->lanes, (int32_t)(address_of(t) & 15),
+      t->ndim};
+  const Py_ssize_t dims = t->ndim * (Py_ssize_t)sizeof(int64_t);
+  memcpy(out, facts, 24);
+  if (t->ndim > 0) {
+    memcpy(out + 24, t->shape, dims);
+    memcpy(out + 24 + dims, t->strides, dims);
+  }
+}
+
 static PyObject *describe(PyObject *module, PyObject *list) {
   PyObject *items = PySequence_Fast(list, "a list of tensors is needed");
   if (!items) return NULL;
@@ -59,7 +77,7 @@ static PyObject *describe(PyObject *module, PyObject *list) {
   for (Py_ssize_t k = 0; bytes && k < n; k++) {
     Tensor t;
     if (borrow(PySequence_Fast_GET_ITEM(items, k), &t) < 0) goto done;
-    const Py_ssize_t dims = t.ndim * (Py_ssize_t)sizeof(int64_t), size = 24 + 2 * dims;
+    const Py_ssize_t size = size_of(&t);
     if (used + size > room) {
       char *more = PyMem_Realloc(bytes, room = 2 * room + size);
       if (!more) {
@@ -68,14 +86,7 @@ static PyObject *describe(PyObject *module, PyObject *list) {
       }
       bytes = more;
     }
-    const int32_t facts[6] = {
-        t.device_type, t.device_id, t.code << 8 | t.bits, t.lanes, (int32_t)(address_of(&t) & 15),
-        t.ndim};
-    memcpy(bytes + used, facts, 24);
-    if (t.ndim) {
-      memcpy(bytes + used + 24, t.shape, dims);
-      memcpy(bytes + used + 24 + dims, t.strides, dims);
-    }
+    write_facts(&t, bytes + used);
     used += size;
   }
   if (bytes) made = PyBytes_FromStringAndSize(bytes, used);
@@ -117,6 +128,135 @@ static PyObject *addresses(PyObject *module, PyObject *lists) {
   return made;
 }
 
+// finder(argument, ..., rung): finds what is bound to calls like this one, and calls it with the
+// arguments. What it has not seen before `bound` finds; where DLPack has no form for a tensor,
+// `run` does it all.
+enum { MAX_ARGUMENTS = 32, ROOM = 2048, MOST_KNOWN = 4096 };
+
+// clang-format off
+typedef struct {
+  PyObject_HEAD
+  vectorcallfunc call;
+  PyObject *bound, *run, *known;  // known: key to function
+  int count, values;              // arguments; of those, the ones that a key holds as they are
+  char kinds[MAX_ARGUMENTS];      // t tensor, ? tensor or None, v value, - not in a key
+} Finder;
+// clang-format on
+
+// Facts of all tensors, the values, the rung. NULL where a tensor cannot be described.
+static PyObject *key_of(const Finder *f, PyObject *const *args) {
+  char bytes[ROOM];
+  Py_ssize_t used = 0, place = 1;
+  PyObject *key = PyTuple_New(f->values + 2);
+  if (!key) return NULL;
+  for (int i = 0; i < f->count; i++) {
+    const char kind = f->kinds[i];
+    if (kind == 'v') {
+      PyObject *value = PyList_Check(args[i]) ? PyList_AsTuple(args[i]) : Py_NewRef(args[i]);
+      if (!value) goto fail;
+      PyTuple_SET_ITEM(key, place++, value);
+    } else if (kind != '-') {
+      Tensor t = {.ndim = -1};
+      if ((kind == 't' || args[i] != Py_None) && borrow(args[i], &t) < 0) goto fail;
+      if (used + size_of(&t) > ROOM) goto fail;
+      write_facts(&t, bytes + used);
+      used += size_of(&t);
+    }
+  }
+  PyObject *facts = PyBytes_FromStringAndSize(bytes, used);
+  if (!facts) goto fail;
+  PyTuple_SET_ITEM(key, 0, facts);
+  PyTuple_SET_ITEM(key, place, Py_NewRef(args[f->count]));
+  return key;
+fail:
+  Py_DECREF(key);
+  PyErr_Clear();
+  return NULL;
+}
+
+static PyObject *find(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *keywords) {
+  Finder *f = (Finder *)self;
+  const Py_ssize_t given = PyVectorcall_NARGS(nargsf);
+  if (given != f->count + 1 || keywords)
+    return PyErr_Format(PyExc_TypeError, "%d arguments and a rung are needed, %zd given", f->count,
+                        given);
+  PyObject *key = key_of(f, args);
+  if (!key) return PyObject_Vectorcall(f->run, args, given, NULL);
+  PyObject *found = PyDict_GetItemWithError(f->known, key);
+  if (found) {
+    Py_INCREF(found);
+  } else if (!PyErr_Occurred()) {
+    found = PyObject_Vectorcall(f->bound, args, given, NULL);
+    if (PyDict_GET_SIZE(f->known) >= MOST_KNOWN) PyDict_Clear(f->known);
+    if (found && PyDict_SetItem(f->known, key, found) < 0) Py_CLEAR(found);
+  }
+  Py_DECREF(key);
+  if (!found) return NULL;
+  PyObject *result = PyObject_Vectorcall(found, args, given - 1, NULL);
+  Py_DECREF(found);
+  return result;
+}
+
+static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  static char *names[] = {"kinds", "bound", "run", NULL};
+  const char *kinds;
+  PyObject *bound, *run;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "sOO", names, &kinds, &bound, &run)) return NULL;
+  const size_t count = strlen(kinds);
+  if (count > MAX_ARGUMENTS || strspn(kinds, "t?v-") != count)
+    return PyErr_Format(PyExc_ValueError, "kinds: %s", kinds);
+  Finder *f = (Finder *)type->tp_alloc(type, 0);
+  if (!f) return NULL;
+  f->call = find;
+  f->bound = Py_NewRef(bound);
+  f->run = Py_NewRef(run);
+  f->known = PyDict_New();
+  f->count = (int)count;
+  for (size_t i = 0; i < count; i++) f->values += (f->kinds[i] = kinds[i]) == 'v';
+  if (!f->known) Py_CLEAR(f);
+  return (PyObject *)f;
+}
+
+static int finder_traverse(PyObject *self, visitproc visit, void *arg) {
+  Finder *f = (Finder *)self;
+  Py_VISIT(f->bound);
+  Py_VISIT(f->run);
+  Py_VISIT(f->known);
+  return 0;
+}
+
+static int finder_clear(PyObject *self) {
+  Finder *f = (Finder *)self;
+  Py_CLEAR(f->bound);
+  Py_CLEAR(f->run);
+  Py_CLEAR(f->known);
+  return 0;
+}
+
+static void finder_dealloc(PyObject *self) {
+  PyObject_GC_UnTrack(self);
+  finder_clear(self);
+  Py_TYPE(self)->tp_free(self);
+}
+
+static PyTypeObject finder_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelwright_tensors.Finder",
+    .tp_doc =
+        "Finder(kinds, bound, run)\n\n"
+        "kinds: of the arguments: t a tensor, ? a tensor or None, v a value that a key holds, - "
+        "one\n"
+        "that it does not. bound(*arguments, rung) is the function for calls like this one;\n"
+        "run(*arguments, rung) does the same as the finder, for any tensors.",
+    .tp_basicsize = sizeof(Finder),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC,
+    .tp_vectorcall_offset = offsetof(Finder, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = finder_new,
+    .tp_traverse = finder_traverse,
+    .tp_clear = finder_clear,
+    .tp_dealloc = finder_dealloc,
+};
+
 static PyMethodDef methods[] = {
     {"set_exchange", set_exchange, METH_O, "torch.Tensor.__dlpack_c_exchange_api__"},
     {"describe", describe, METH_O,
@@ -128,4 +268,10 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kernelwright_tensors", NULL, -1,
                                         methods};
 
-PyMODINIT_FUNC PyInit_kernelwright_tensors(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit_kernelwright_tensors(void) {
+  if (PyType_Ready(&finder_type) < 0) return NULL;
+  PyObject *module = PyModule_Create(&definition);
+  if (module && PyModule_AddObjectRef(module, "Finder", (PyObject *)&finder_type) < 0)
+    Py_CLEAR(module);
+  return module;
+}

@@ -94,16 +94,27 @@ def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
     )
 
 
+# Either gradient of a product is a product.
+_ALONE = {"mul": {"x": ("gy", "other"), "other": ("gy", "x")}}
+
+
+def _add_gradient(specs, gy) -> dict:
+    """`spec.add_gradient`, at no cost to the host where nothing was repeated or promoted."""
+    if all(s.shape == gy.shape and s.dtype == gy.dtype for s in specs.values()):
+        return dict.fromkeys(specs, gy)
+    return spec.add_gradient(specs, gy)
+
+
 def _bound(name: str) -> Callable:
     """The operator's ladders, bound to PyTorch; torch.compile sees PyTorch's own operator."""
     f, formula = spec.TABLE[name], torch_rungs.NATIVE[name]
     forward = Ladder(spec.FORWARD[name], _rungs(f), __name__, choose.order, choose.bucket)
     if f.gradient is None:
-        return bind(forward, gradient=spec.add_gradient, formula=formula)
+        return bind(forward, gradient=_add_gradient, formula=formula)
     backward = Ladder(
         spec.BACKWARD[name], _rungs(f, "_backward"), __name__, choose.order, choose.bucket
     )
-    return bind(forward, backward, formula=formula)
+    return bind(forward, backward, formula=formula, alone=_ALONE.get(name))
 
 
 _operators = {name: _bound(name) for name in spec.TABLE}

@@ -6,8 +6,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
-from kernelwright.dispatch import bind
-from kernelwright.dispatch.binding import _vmap_loop as vmap_loop
+from kernelwright.dispatch import bind, vmap_loop
 from kernelwright.ops._loss import options
 
 from . import choose, spec

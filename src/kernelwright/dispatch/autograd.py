@@ -1,0 +1,289 @@
+"""What autograd sees of an operator: a Function for whoever watches a call, and a leaner one.
+
+Backward schemas are read by name: argument `gy` is the gradient of result `y`, any other name is
+the forward's argument or result of that name (and is saved), result `gx` is the gradient of `x`.
+An argument `Tensor? gh` is None where result `h` received no gradient; others are zeros then.
+
+Both Functions keep the same for the backward. `function` has what torch.compile traces and
+functorch transforms: setup_context, and a vmap rule. `eager` serves calls that nobody watches: its
+forward keeps what it keeps itself, and autograd's engine calls its backward with no Python between.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernelwright.contract import Ladder, Operator, TensorSpec
+
+from .generated import WATCHERS, compiled, listed, spec_of, special
+from .override import _active
+
+if TYPE_CHECKING:
+    from .binding import Run
+
+
+@dataclass
+class Derivative:
+    """A gradient as plain code over plain values: torch.compile traces it.
+
+    Attributes:
+        keep: statements that keep in `ctx` what the backward takes, over the arguments, `rung` and
+            the results.
+        backward: `backward(ctx, *gradients of results)`: gradients of the arguments and of `rung`.
+        names: what `keep` uses; `eager_names`: other things of these names where nobody watches.
+    """
+
+    keep: str
+    backward: Callable
+    names: dict[str, Any] = field(default_factory=dict)
+    eager_names: dict[str, Any] = field(default_factory=dict)
+
+
+def function(op: Operator, run: Run, overload, derivative: Derivative, vmap: str) -> Any:
+    """The autograd.Function of an operator, for torch.compile, functorch, modes and subclasses."""
+    # not *args: torch.compile tells a forward with ctx from one without by counting parameters
+    forward = f"""
+def forward({listed(op)}, rung):
+    if compiling() or dispatch_modes() or {special(op)}:
+        return overload({listed(op)}, rung=rung)
+    return run({listed(op)}, rung)
+"""
+    setup = f"""
+def setup_context(ctx, inputs, output):
+    {listed(op)}, rung = inputs
+    {f"{', '.join(op.results)} = output" if op.results else ""}
+    {derivative.keep}
+"""
+
+    # No jvp: torch says that it is missing, and torch.compile refuses a Function that has one.
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def vmap(info, in_dims, *args):
+            batch_rule = vmap_leading if vmap == "leading" else vmap_loop
+            return batch_rule(Function.apply, info.batch_size, in_dims, args)
+
+    made = run.used_by(compiled(forward, "forward", **WATCHERS, overload=overload))
+    Function.forward = staticmethod(made)
+    Function.setup_context = staticmethod(compiled(setup, "setup_context", **derivative.names))
+    Function.backward = staticmethod(derivative.backward)
+    Function.__name__ = Function.__qualname__ = f"{op.torch_name}_function"
+    return Function
+
+
+def eager(op: Operator, run: Run, derivative: Derivative) -> Callable:
+    """`apply(*args, rung)` for calls that nobody watches."""
+    results = ", ".join(op.results)
+    source = f"""
+def forward(ctx, {listed(op)}, rung):
+    {f"{results} = " if results else ""}run({listed(op)}, rung)
+    {derivative.keep}
+    return {results or None}
+"""
+    names = {**derivative.names, **derivative.eager_names}
+    forward = run.used_by(compiled(source, "forward", **names))
+    members = {"forward": staticmethod(forward), "backward": staticmethod(derivative.backward)}
+    base = (torch.autograd.Function,)
+    made: Any = types.new_class(op.torch_name, base, exec_body=lambda body: body.update(members))
+    # what the engine calls; PyTorch's own first looks for what the user wrote, through two calls
+    made._backward_cls.apply = derivative.backward
+    return applied(made)
+
+
+def applied(made: Any) -> Callable:
+    """A Function's `apply` in C++: the one in Python binds defaults through inspect and looks for
+    functorch, which costs more than a launch."""
+    return super(torch.autograd.Function, made).apply  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def none(op: Operator) -> Derivative:
+    again = "again: double backward is not implemented" if "." in op.name else ""
+
+    def backward(ctx, *grads):
+        raise NotImplementedError(f"{op.name} cannot be differentiated {again}".rstrip())
+
+    return Derivative("pass", backward)
+
+
+def by_operator(
+    op: Operator,
+    backward: Ladder,
+    call: Callable,
+    run: Run,
+    same: dict[str, str],
+) -> Derivative:
+    """Keep what the backward's schema names and call the backward with it.
+
+    Args:
+        call, run: the backward's function, and what runs it where nobody watches.
+        same: as `bind` says.
+    """
+    names = _Names.of(op, backward.operator, same)
+    back = f"""
+def backward(ctx, {names.grads}):
+    {names.unpack}
+    {names.zeros}
+    {names.results} = ({_SERVES.format(special(backward.operator))})({names.wanted}, rung)
+    return {names.returned}, None
+"""
+    made = compiled(back, "backward", **WATCHERS, call=call, zeros=_zeros)
+    used = {"active": _active, "rungs": frozenset(backward.names)}
+    return Derivative(names.keep(backward.name), run.used_by(made), used)
+
+
+_SERVES = "call if compiling() or functorch() or dispatch_modes() or grad_enabled() or {} else run"
+
+
+def by_itself(
+    op: Operator, backward: Ladder, name: str, of: tuple[str, str], apply: Callable, run: Run
+) -> Derivative:
+    """The gradient of the one argument `name`, by the forward of what `of` names: an incoming
+    gradient, and the argument that is kept."""
+    incoming, kept = of
+    watched = f"type({incoming}) not in plain or type({kept}) not in plain"
+    gradients = ", ".join("gradient" if a.name == name else "None" for a in op.args)
+    keep = f"ctx.save_for_backward({kept}); ctx.kept = {_rung_of(backward.name)}"
+    back = f"""
+def backward(ctx, {incoming}):
+    {kept}, = ctx.saved_tensors
+    gradient = ({_SERVES.format(watched)})({incoming}, {kept}, ctx.kept)
+    return {gradients}, None
+"""
+    made = compiled(back, "backward", **WATCHERS, call=apply)
+    used = {"active": _active, "rungs": frozenset(backward.names)}
+    return Derivative(keep, run.used_by(made), used)
+
+
+def _rung_of(backward: str) -> str:
+    """Source of the rung that is named for a backward: by itself, or with its forward."""
+    return f"active.get({backward!r}) or (rung if rung in rungs else None)"
+
+
+@dataclass
+class _Names:
+    """Source of a backward's parts."""
+
+    saved: list[str]
+    plain: list[str]
+    fixed: list[str]
+    needed: list[str]
+    optional: bool
+    grads: str
+    wanted: str
+    results: str
+    returned: str
+
+    @staticmethod
+    def of(op: Operator, backward: Operator, same: dict[str, str]) -> _Names:
+        grads = [f"g{r}" for r in op.results]
+        wanted = [a.name for a in backward.args]
+        tensors = {*op.results, *(a.name for a in op.args if a.is_tensor)}
+        kept = [n for n in wanted if n not in grads]
+        unknown = set(kept) - tensors - {a.name for a in op.args}
+        assert not unknown, f"{backward.name} wants {unknown}, which {op.name} does not have"
+        named = [f"g{same.get(a.name, a.name)}" for a in op.args]
+        given = [g in backward.results or a.name in same
+                 for a, g in zip(op.args, named, strict=True)]  # fmt: skip
+        # an argument that is the only one with a gradient wants it, or nobody would be here
+        ask = " if ctx.needs_input_grad[{}] else None" if sum(given) > 1 else ""
+        # Where a gradient may be None, autograd is told to make zeros for none that did not arrive,
+        # and those that the backward needs are made here. So it is where results have no gradient:
+        # autograd would launch a fill for each of them in every backward.
+        fixed = [r for r in op.results if f"g{r}" not in wanted]
+        incoming = {a.name: a.kind for a in backward.args if a.name in grads}
+        optional = bool(fixed) or "Tensor?" in incoming.values()
+        return _Names(
+            [n for n in kept if n in tensors],
+            [n for n in kept if n not in tensors],
+            fixed,
+            [n for n, kind in incoming.items() if kind == "Tensor"] if optional else [],
+            optional,
+            ", ".join(grads),
+            ", ".join(wanted),
+            ", ".join(backward.results),
+            ", ".join(g + ask.format(i) if gives else "None"
+                      for i, (g, gives) in enumerate(zip(named, given, strict=True))),
+        )  # fmt: skip
+
+    def keep(self, backward: str) -> str:
+        lines = [
+            f"ctx.save_for_backward({', '.join(self.saved)})",
+            f"ctx.kept = ({''.join(f'{n}, ' for n in self.plain)}{_rung_of(backward)},)",
+        ]
+        if self.fixed:
+            lines.append(f"ctx.mark_non_differentiable({', '.join(self.fixed)})")
+        if self.optional:
+            facts = "".join(
+                f"({n[1:]}.shape, {n[1:]}.dtype, {n[1:]}.device), " for n in self.needed
+            )
+            lines.append(f"ctx.set_materialize_grads(False); ctx.needed = ({facts})")
+        return "\n    ".join(lines)
+
+    @property
+    def unpack(self) -> str:
+        saved = f"{', '.join(self.saved)}, = ctx.saved_tensors; " if self.saved else ""
+        return f"{saved}{''.join(f'{n}, ' for n in self.plain)}rung, = ctx.kept"
+
+    @property
+    def zeros(self) -> str:
+        return "; ".join(
+            f"{n} = zeros(*ctx.needed[{i}]) if {n} is None else {n}"
+            for i, n in enumerate(self.needed)
+        )
+
+
+def _zeros(shape, dtype, device):
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def by_views(op: Operator, gradient: Callable) -> Derivative:
+    """A gradient that no kernel computes: a function of specs and incoming gradients."""
+    names = [a.name for a in op.args]
+    keep = f"ctx.specs = ({''.join(f'spec({n}), ' for n in names)})"
+    specs = ", ".join(f"{n!r}: {n}" for n in names)
+    grads = ", ".join(f"g{r}" for r in op.results)
+    back = f"""
+def backward(ctx, {grads}):
+    {listed(op)}, = ctx.specs
+    gradients = gradient({{{specs}}}, {grads}).get
+    return {", ".join(f"gradients({n!r})" for n in names)}, None
+"""
+    made = compiled(back, "backward", gradient=gradient)
+    return Derivative(keep, made, {"spec": spec_of}, {"spec": _known_spec_of})
+
+
+def _known_spec_of(v: Any) -> Any:
+    return _spec(v.shape, v.stride(), v.dtype) if isinstance(v, torch.Tensor) else v
+
+
+@lru_cache(4096)
+def _spec(shape, strides, dtype) -> TensorSpec:
+    return TensorSpec(tuple(shape), strides, dtype)
+
+
+def vmap_leading(apply, batch: int, in_dims, args):
+    """A vmap rule where a batch dimension in front of every tensor is just more work."""
+    moved = [
+        a
+        if not isinstance(a, torch.Tensor)
+        else (a.expand(batch, *a.shape) if d is None else a.movedim(d, 0))
+        for a, d in zip(args, in_dims, strict=True)
+    ]
+    out = apply(*moved)
+    return out, (0,) * len(out) if isinstance(out, tuple) else 0
+
+
+def vmap_loop(apply, batch: int, in_dims, args):
+    """A vmap rule that computes samples one by one."""
+    samples = [
+        apply(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)))
+        for i in range(batch)
+    ]
+    if isinstance(samples[0], tuple):
+        return tuple(torch.stack(s) for s in zip(*samples, strict=True)), (0,) * len(samples[0])
+    return torch.stack(samples), 0

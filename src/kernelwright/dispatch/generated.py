@@ -1,0 +1,55 @@
+"""Functions generated from an operator's schema, and the tests that they share.
+
+Generated, because a loop over a schema's arguments would cost each call more than the launch it
+leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelwright.contract import Operator, TensorSpec
+
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+WATCHERS = {  # whoever wants to see a call; each test costs some 70 ns
+    "plain": _PLAIN,
+    "compiling": torch.compiler.is_compiling,
+    "dispatch_modes": torch._C._len_torch_dispatch_stack,
+    "functorch": torch._C._are_functorch_transforms_active,
+    "grad_enabled": torch.is_grad_enabled,
+}
+
+
+def compiled(source: str, function: str, **names: Any) -> Callable:
+    """The function that `source` defines over the given names."""
+    exec(compile(source, f"<kernelwright {function}>", "exec"), names)
+    return names[function]
+
+
+def listed(op: Operator) -> str:
+    """Source of an operator's arguments."""
+    return ", ".join(a.name for a in op.args)
+
+
+def special(op: Operator) -> str:
+    """Source of a test for tensor subclasses, which the dispatcher must see."""
+    one = [f"type({a.name}) not in plain" for a in op.args if a.kind == "Tensor"]
+    maybe = [
+        f"({a.name} is not None and type({a.name}) not in plain)"
+        for a in op.args
+        if a.kind == "Tensor?"
+    ]
+    many = [f"not plain.issuperset(map(type, {a.name}))" for a in op.args if a.kind == "Tensor[]"]
+    return " or ".join((*one, *maybe, *many))
+
+
+def spec_of(v: Any) -> Any:
+    """An argument without its data or address."""
+    if isinstance(v, torch.Tensor):
+        return TensorSpec(tuple(v.shape), tuple(v.stride()), v.dtype)
+    if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor):
+        return [spec_of(t) for t in v]
+    return v

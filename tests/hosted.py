@@ -1,0 +1,68 @@
+"""The host's side of an H200 on CPU tensors: everything of a call but its kernels, which a driver
+that does nothing stands in for. Results hold whatever memory held."""
+
+import ctypes
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelwright import dispatch, toolchain
+from kernelwright.contract import H200
+from kernelwright.toolchain import build, compiled, driver, modes, native, runner, tensors
+
+FAKE = Path(__file__).with_name("fake_driver.c")
+_HERE = torch.device("cpu", 0)
+
+
+@contextmanager
+def hosted(folder: Path):
+    """Calls on CPU tensors select, plan and launch inside the block as they do on an H200.
+
+    Args:
+        folder: where the driver that stands in is built.
+    """
+    assert not modes.has_gpu()
+    library = folder / "libcuda.so.1"
+    command = [*(native.compiler() or ()), "-O2", "-shared", "-fPIC", str(FAKE)]
+    subprocess.run([*command, "-o", str(library)], check=True, capture_output=True)
+    lib = ctypes.CDLL(str(library))
+    ctypes.c_int.in_dll(lib, "quiet").value = 1
+    lib.set_context.argtypes = [ctypes.c_void_p]
+    lib.set_context(0xC0)
+    guards, of_gpu = torch._C._dynamo.guards, lambda device: H200
+    cached = (driver.library, driver.launchers, driver.context)
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, stand_in in (
+            (driver, "library", lambda: lib),
+            (driver, "launchers", driver.launchers.__wrapped__),
+            (driver, "function", lambda *_: 0x1234),
+            (driver, "context", lambda _: 0xC0),
+            (build, "compile", _compiled),
+            (runner, "hidden_parameters", lambda *_: 0),
+            (runner, "gpu_of", of_gpu),
+            (dispatch.selection, "gpu_of", of_gpu),
+            (dispatch.launcher, "gpu_of", of_gpu),
+            (toolchain, "missing", lambda *_: None),
+            (toolchain, "bind", _bind),
+            (tensors, "in_c", lambda: True),
+            (torch.cuda, "device_count", lambda: 1),
+            # builtins, as what they stand in for
+            (torch._C, "_cuda_getCurrentRawStream", abs),
+            (torch._C, "_cuda_getDevice", int),
+            (guards, "_empty_strided_cuda", guards._empty_strided_cpu),
+        ):
+            patch.setattr(owner, name, stand_in, raising=False)
+        yield
+    for f in cached:
+        f.cache_clear()
+
+
+def _bind(plan, operator, specs, copies, device):
+    return runner.bind(plan, operator, specs, copies, _HERE)
+
+
+def _compiled(step, tensors, arch):
+    return compiled.Compiled(build.name_of(step.kernel), arch, b"", "", threads=step.block[0])
