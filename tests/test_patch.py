@@ -18,8 +18,6 @@ import kernelwright as kw
 from kernelwright.contract import Unsupported
 from kernelwright.contract.compare import FACTOR, ULPS, measure
 from kernelwright.integrations.transformers import forwards
-from kernelwright.workbench import patched as workbench
-from kernelwright.workbench import tables
 from patched_models import FAMILIES, VOCABULARY, InFloat64, batch, families_table, make, step
 
 HERE = Path(__file__).parent
@@ -585,40 +583,3 @@ def test_transformers_is_imported_by_who_uses_it():
         "assert 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-# what it brings
-
-
-SMALL = {"layers": 1, "hidden": 32, "intermediate": 48, "heads": 2, "kv_heads": 1,
-         "vocabulary": 96, "batch": 2, "tokens": 16}  # fmt: skip
-
-
-def test_a_llama_is_trained_patched_and_unpatched(monkeypatch, tmp_path):
-    monkeypatch.setattr(workbench, "SHAPE", SMALL)
-    monkeypatch.setattr(workbench, "STEPS", 2)
-    found = workbench.measure()
-    plain, ours = (found.variants[n] for n in (workbench.UNPATCHED, workbench.OURS))
-    assert ours.losses == pytest.approx(plain.losses, rel=2e-2) and len(ours.losses) == 3
-    assert len(plain.step_ms) == len(ours.step_ms) == 2
-    workbench.save(found, workbench.path("here", tmp_path))
-    again = workbench.load("here", tmp_path)
-    assert again == found and workbench.load("elsewhere", tmp_path) is None
-    ours.step_ms = [8.0, 10.0, 12.0]
-    assert found.tokens_per_second(workbench.OURS) == pytest.approx(3200)
-    head, *rows = workbench.rows(found)
-    assert [r[0] for r in rows if r[0] != workbench.LIGER] == [workbench.UNPATCHED, workbench.OURS]
-    assert all(len(r) == len(head) for r in rows)
-
-
-def test_the_table_of_a_patched_model(monkeypatch):
-    monkeypatch.setattr(tables.patched, "load", lambda machine: None)
-    assert tables.render("patched", []) == "No record of a patched model on nvidia-h200 yet.\n"
-    variants = {
-        workbench.UNPATCHED: workbench.Variant([100.0], 20 << 30, 10 << 30, [11.9]),
-        workbench.OURS: workbench.Variant([80.0], 15 << 30, 10 << 30, [11.9]),
-    }
-    found = workbench.Patched(workbench.SHAPE, variants, {}, {})
-    monkeypatch.setattr(tables.patched, "load", lambda machine: found)
-    line = tables.render("patched", []).splitlines()[-1]
-    assert line == "| kernelwright | 102,400 | 1.25x | 15.00 GiB | 5.00 GiB | 75% | 11.9000 |"

@@ -10,6 +10,7 @@ patched here: three models of the same weights take turns, step by step, in rand
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import importlib
 import importlib.util
@@ -17,6 +18,7 @@ import json
 import random
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,17 +48,19 @@ class Variant:
         peak_bytes: most memory that was allocated in a step, other models' left out.
         held_bytes: of that, parameters and the optimizer's states.
         losses: of the first steps, which are not timed.
+        failed: what it raised, "" where nothing. It takes no further step then.
     """
 
     step_ms: list[float] = field(default_factory=list)
     peak_bytes: int = 0
     held_bytes: int = 0
     losses: list[float] = field(default_factory=list)
+    failed: str = ""
 
 
 @dataclass(frozen=True)
 class Patched:
-    """Every variant on one shape and machine, and the rungs that served."""
+    """Every variant on one shape and machine, and by operator the rungs that served."""
 
     shape: dict[str, int]
     variants: dict[str, Variant]
@@ -69,13 +73,36 @@ class Patched:
 
 
 class _Trained:
-    """A model in training: its steps, and what they take."""
+    """A model in training: its steps, and what they take.
 
-    def __init__(self, model: nn.Module, turn: Callable[[], Any]):
-        self.model, self.turn, self.found = model, turn, Variant()
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    Once it has raised it takes no further step: what the others did still counts.
+    """
+
+    model: nn.Module
+    turn: Callable[[], Any]
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self, build: Callable[[], tuple[nn.Module, Callable[[], Any]]]):
+        self.found = Variant()
+
+        def start():
+            self.model, self.turn = build()
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
+
+        self._attempt(start)
 
     def step(self, tokens: torch.Tensor, timed: bool) -> None:
+        if not self.found.failed:
+            self._attempt(lambda: self._step(tokens, timed))
+
+    def _attempt(self, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Exception as e:  # noqa: BLE001 - whatever a variant raises is shown in its row
+            traceback.print_exc()
+            self.found.failed = " ".join([f"{type(e).__name__}:", *str(e).splitlines()[:1]])
+
+    def _step(self, tokens: torch.Tensor, timed: bool) -> None:
         self.turn()
         others = _allocated(tokens.device) - self._held()
         ms, loss = _timed(lambda: self._train(tokens), tokens.device)
@@ -127,51 +154,61 @@ def _timed(fn: Callable[[], torch.Tensor], device: torch.device) -> tuple[float,
     return start.elapsed_time(end), result
 
 
-def measure(seconds: float = 60.0, rungs: dict[str, str] | None = None) -> Patched:
+def measure(
+    seconds: float = 60.0,
+    rungs: dict[str, str] | None = None,
+    shape: dict[str, int] | None = None,
+) -> Patched:
     """Time the variants where `here()` is.
 
     Args:
         seconds: about how long the timed steps may take together.
         rungs: as `kw.use` takes them; by default what serves.
+        shape: what differs from SHAPE.
     """
     import kernelwright as kw
+    from kernelwright.ops._ask import Serving
 
     from .bench import environment, new_run
 
-    device = here()
-    model = _llama(device)
-    trained = {name: _Trained(m, turn) for name, (m, turn) in _variants(model).items()}
-    vocabulary, shape = SHAPE["vocabulary"], (SHAPE["batch"], SHAPE["tokens"])
+    device, sizes, serving = here(), SHAPE | (shape or {}), Serving()
+    builds = _variants(_llama(device, sizes))
+    trained = {name: _Trained(build) for name, build in builds.items()}
     draw = torch.Generator(device).manual_seed(0)
+
+    def tokens() -> torch.Tensor:
+        each = (sizes["batch"], sizes["tokens"])
+        return torch.randint(sizes["vocabulary"], each, device=device, generator=draw)
+
     with kw.use(rungs or {}):
-        for _ in range(WARM_UP):
-            tokens = torch.randint(vocabulary, shape, device=device, generator=draw)
-            for one in trained.values():
-                one.step(tokens, timed=False)
-        names, order, spent = list(trained), random.Random(0), 0.0
+        for i in range(WARM_UP):
+            batch = tokens()
+            for name, one in trained.items():
+                with serving if i == 0 and name == OURS else contextlib.nullcontext():
+                    one.step(batch, timed=False)
+        names, order, begun = list(trained), random.Random(0), time.perf_counter()
         for i in range(STEPS):
-            tokens = torch.randint(vocabulary, shape, device=device, generator=draw)
+            batch = tokens()
             order.shuffle(names)
             for name in names:
-                trained[name].step(tokens, timed=True)
-                spent += trained[name].found.step_ms[-1] / 1e3
-            if spent > seconds and i >= 4:
+                trained[name].step(batch, timed=True)
+            if time.perf_counter() - begun > seconds and i >= 4:
                 break
-        serving = _serving(device)
     found = {name: one.found for name, one in trained.items()}
-    return Patched(SHAPE, found, serving, environment(new_run(), device))
+    served = {name: "/".join(by) for name, by in serving.calls.items()}
+    return Patched(sizes, found, served, environment(new_run(), device))
 
 
-def _llama(device: torch.device) -> nn.Module:
+def _llama(device: torch.device, sizes: dict[str, int]) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=SHAPE["vocabulary"],
-        hidden_size=SHAPE["hidden"],
-        intermediate_size=SHAPE["intermediate"],
-        num_hidden_layers=SHAPE["layers"],
-        num_attention_heads=SHAPE["heads"],
-        num_key_value_heads=SHAPE["kv_heads"],
+        vocab_size=sizes["vocabulary"],
+        hidden_size=sizes["hidden"],
+        intermediate_size=sizes["intermediate"],
+        num_hidden_layers=sizes["layers"],
+        num_attention_heads=sizes["heads"],
+        num_key_value_heads=sizes["kv_heads"],
         max_position_embeddings=8192,
         rms_norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
@@ -187,57 +224,38 @@ def _llama(device: torch.device) -> nn.Module:
         torch.set_default_dtype(before)
 
 
-def _variants(model: nn.Module) -> dict[str, tuple[nn.Module, Callable[[], Any]]]:
-    """Each model with what must be done before each of its steps: Liger's patch changes
-    transformers' module, which the other models run too."""
+def _variants(
+    model: nn.Module,
+) -> dict[str, Callable[[], tuple[nn.Module, Callable[[], Any]]]]:
+    """By name, what makes each model and what must be done before each of its steps: Liger's patch
+    changes transformers' module, which the other models run too."""
     from transformers.models.llama import modeling_llama
 
     import kernelwright as kw
 
-    rope = modeling_llama.apply_rotary_pos_emb
-
     def means(function: Any) -> Callable[[], Any]:
         return lambda: setattr(modeling_llama, "apply_rotary_pos_emb", function)
 
-    ours = copy.deepcopy(model)
-    kw.patch(ours)
-    variants: dict[str, tuple[nn.Module, Callable[[], Any]]] = {
-        UNPATCHED: (model, means(rope)),
-        OURS: (ours, means(rope)),
-    }
+    rope = means(modeling_llama.apply_rotary_pos_emb)
+
+    def ours() -> tuple[nn.Module, Callable[[], Any]]:
+        patched = copy.deepcopy(model)
+        kw.patch(patched)
+        return patched, rope
+
+    def liger() -> tuple[nn.Module, Callable[[], Any]]:
+        patched = copy.deepcopy(model)
+        transformers = importlib.import_module("liger_kernel.transformers")
+        transformers.apply_liger_kernel_to_llama(model=patched)
+        turn = means(modeling_llama.apply_rotary_pos_emb)
+        rope()
+        return patched, turn
+
+    found = {UNPATCHED: lambda: (model, rope), OURS: ours, LIGER: liger}
     if importlib.util.find_spec("liger_kernel") is None:
         print("Liger is not installed: it is left out", file=sys.stderr)
-        return variants
-    liger = copy.deepcopy(model)
-    importlib.import_module("liger_kernel.transformers").apply_liger_kernel_to_llama(model=liger)
-    return variants | {LIGER: (liger, means(modeling_llama.apply_rotary_pos_emb))}
-
-
-def _serving(device: torch.device) -> dict[str, str]:
-    """Which rung serves each operator that the patch calls, on its largest shape here."""
-    import kernelwright as kw
-
-    rows, hidden = SHAPE["batch"] * SHAPE["tokens"], SHAPE["hidden"]
-    width = hidden // SHAPE["heads"]
-
-    def bf16(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=torch.bfloat16, device=device)
-
-    def heads(count: str) -> torch.Tensor:
-        return bf16(SHAPE["batch"], SHAPE["tokens"], SHAPE[count], width).transpose(1, 2)
-
-    x, gate = bf16(rows, hidden), bf16(rows, SHAPE["intermediate"])
-    cos = bf16(1, SHAPE["tokens"], width)
-    calls: dict[str, tuple[Any, ...]] = {
-        "rms_norm": (x, (hidden,), x[0]),
-        "add_rms_norm": (x, x, (hidden,), x[0]),
-        "swiglu": (gate, gate),
-        "rope": (heads("heads"), heads("kv_heads"), cos, cos),
-        "linear_cross_entropy": (
-            x, bf16(SHAPE["vocabulary"], hidden), torch.zeros(rows, device=device).long()
-        ),
-    }  # fmt: skip
-    return {name: kw.explain(name, *args).serves.rung.name for name, args in calls.items()}
+        del found[LIGER]
+    return found
 
 
 def path(machine: str, root: Path | None = None) -> Path:
@@ -269,15 +287,22 @@ def rows(found: Patched) -> list[list[str]]:
     plain, out = found.variants[UNPATCHED], [head]
     for name in (n for n in (UNPATCHED, LIGER, OURS) if n in found.variants):
         one = found.variants[name]
+        if one.failed or not one.step_ms:
+            out.append([name, one.failed or "no step was timed", *[""] * (len(head) - 2)])
+            continue
         beyond = one.peak_bytes - one.held_bytes
+        ratios = ["", ""]
+        if plain.step_ms and not plain.failed:
+            faster = found.tokens_per_second(name) / found.tokens_per_second(UNPATCHED)
+            ratios = [times(faster), percent(one.peak_bytes / plain.peak_bytes)]
         out.append(
             [
                 name,
                 f"{found.tokens_per_second(name):,.0f}",
-                times(found.tokens_per_second(name) / found.tokens_per_second(UNPATCHED)),
+                ratios[0],
                 f"{one.peak_bytes / 2**30:.2f} GiB",
                 f"{beyond / 2**30:.2f} GiB",
-                percent(one.peak_bytes / plain.peak_bytes),
+                ratios[1],
                 ", ".join(f"{x:.4f}" for x in one.losses),
             ]
         )
@@ -292,11 +317,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--use", nargs="*", default=[], metavar="OP=RUNG", help="rungs that serve, as kw.use"
     )
+    parser.add_argument(
+        "--shape", nargs="*", default=[], metavar="KEY=N", help=f"other sizes: {', '.join(SHAPE)}"
+    )
     asked = parser.parse_args(arguments)
-    if not torch.cuda.is_available():
-        print("no GPU here: a model of this size is not trained on a CPU")
+    shape = {key: int(n) for key, n in (pair.split("=") for pair in asked.shape)}
+    if unknown := shape.keys() - SHAPE.keys():
+        parser.error(f"--shape: there is no {', '.join(unknown)}")
+    if here().type != "cuda" and not shape:
+        print("no GPU here: a model of this size is not trained on a CPU; --shape makes a smaller")
         return 1
-    found = measure(asked.seconds, dict(pair.split("=") for pair in asked.use))
+    found = measure(asked.seconds, dict(pair.split("=") for pair in asked.use), shape)
     if asked.record:
         print(save(found, path(slug(here()), records.settings().records)))
     if asked.o:
@@ -306,7 +337,7 @@ def main(arguments: list[str] | None = None) -> int:
     wide = [max(len(r[i]) for r in table) for i in range(len(table[0]))]
     for row in table:
         print("  ".join(f"{cell:{w}}" for cell, w in zip(row, wide, strict=True)).rstrip())
-    return 0
+    return 1 if any(one.failed for one in found.variants.values()) else 0
 
 
 if __name__ == "__main__":
