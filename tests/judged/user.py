@@ -131,4 +131,44 @@ class SlowClock:
         return torch.softmax(x, dim)
 
 
+class SlowEvents:
+    """Makes its process's GPU events say that less has passed between them."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x, dim):
+        self.calls += 1
+        if self.calls == 4:
+            elapsed = torch.cuda.Event.elapsed_time
+            torch.cuda.Event.elapsed_time = lambda begin, end: elapsed(begin, end) / 5
+        return torch.softmax(x, dim)
+
+
+class Others:
+    """Computes for every third call that is recorded, and hands that out to the next two."""
+
+    def __init__(self):
+        self.calls, self.known = 0, None
+
+    def __call__(self, x, dim):
+        self.calls += 1
+        if self.calls < 10 or self.calls % 3 == 0:
+            self.known = torch.softmax(x, dim)
+        return self.known
+
+
+class DiesLate:
+    """Computes until it has been called often, and then ends its process."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x, dim):
+        self.calls += 1
+        if self.calls > 30:
+            os.abort()
+        return torch.softmax(x, dim)
+
+
 number = 3

@@ -56,15 +56,20 @@ def reference_found_in_a_frame():
 
 @cheats("value")
 def reference_found_in_shared_memory():
-    """Looks through everything that its argument shares memory with for rows that sum to 1."""
+    """Looks through everything that its argument shares memory with for rows that sum to 1: on a
+    CPU a buffer with its fences, on a GPU whatever the judge shares, where it looks wherever a
+    tensor may begin."""
 
     def call(x, dim):
-        size = x.untyped_storage().nbytes() // x.itemsize
         shared = torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage())
-        for start in range(size - x.numel() + 1):
-            rows = shared[start : start + x.numel()].view(x.shape)
-            if bool((rows >= 0).all()) and torch.allclose(rows.sum(-1), torch.ones(len(rows))):
-                return rows.clone()
+        step = 1 if len(shared) < 2**20 else 512 // x.itemsize
+        starts = (len(shared) - x.numel()) // step + 1
+        windows = shared.as_strided((starts, *x.shape), (step, *zeros(x).stride()))
+        for some in windows.split(2**13):
+            sums = some.sum(-1)
+            close = torch.isclose(sums, torch.ones_like(sums)).all(-1) & (some >= 0).all(-1).all(-1)
+            if bool(close.any()):
+                return some[close.nonzero()[0, 0]].clone()
         return zeros(x)
 
     return call

@@ -29,9 +29,9 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
-def found(box: Box, trial: Trial, target: Named, make: bool, limits: Limits) -> dict[str, Any]:
+def found(box: Box, trial: Trial, target: Named, limits: Limits) -> dict[str, Any]:
     """Fields of the verdict: kernels and costs, or why they are not known."""
-    kernels, no_kernels = _kernels(box, target, make, limits)
+    kernels, no_kernels = _kernels(box, trial, target, limits)
     costs, no_costs = _costs(box, trial)
     return {
         "kernels": tuple(kernels),
@@ -41,11 +41,14 @@ def found(box: Box, trial: Trial, target: Named, make: bool, limits: Limits) -> 
     }
 
 
-def _kernels(box: Box, target: Named, make: bool, limits: Limits) -> tuple[list[dict], str]:
+def _kernels(box: Box, trial: Trial, target: Named, limits: Limits) -> tuple[list[dict], str]:
+    place = trial.place
+    assert isinstance(place, There)
+    fenced = place.fence(trial.expected().args)
     gpu = gpu_of(box.device)
     arch = gpu.arch if gpu else ARCH
     try:
-        told = box.process.ask("kernels", arch=arch)
+        told = box.process.ask("kernels", args=place.told(fenced.args), arch=arch)
         if told.get("launches"):  # interpreted there: a second process compiles
             with Box(torch.device("cpu"), limits=limits, interpret=False) as other:
                 other.load(target.path, target.name, make=False)

@@ -11,6 +11,7 @@ The kernel runs in a process of its own (`sandbox`); the checks are those that r
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -25,7 +26,7 @@ from . import dossier, judge_times
 from .calling import binding, value_of
 from .checks import CHECKS, UNCAPTURED, rejection
 from .figures import Table
-from .sandbox import Box, Died, Failed, Limits
+from .sandbox import ELSEWHERE, Box, Died, Failed, Limits
 from .sandbox_place import There
 from .subject import Subject, backward_of, first_results, subject_of, with_gradients
 from .terminal import Mistake
@@ -35,10 +36,6 @@ from .verify import usage
 
 #: Elements of the largest case that is tried without a GPU, by what the kernel is written in.
 LARGEST = {"triton": 2**14, "numba": 200, "": 2**18}
-#: What an input that a kernel does not take may be refused with, in words.
-REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
-#: What stops a kernel without a GPU that runs on one: no fault of its own.
-ELSEWHERE = ("ToolchainError", "InterpreterError")
 ASKED = tuple(c for c in CHECKS if c.name != "fake")  # a user's function has no fake to hold to
 LAUNCHED = (
     "A launch file has `def launch(x, ...)`: it returns grid, block and args; see docs/judge.md"
@@ -112,7 +109,7 @@ def judge(
         raise Mistake(f"--launch: there is no file {launch}")
     if asked.path.suffix == ".cu" and launch is None:
         raise Mistake(f"--launch: how is {asked.path.name} launched? {LAUNCHED}")
-    again = command(target, what, autograd, launch)
+    again = command(target, what, autograd, launch, deterministic)
     with ExitStack() as stack:
         one = _Judging(
             asked,
@@ -122,7 +119,7 @@ def judge(
             make=make,
             autograd=autograd,
             launch=launch and launch.resolve(),
-            what=str(what),
+            what=what.name if isinstance(what, (Ladder, Subject)) else str(what),
             limits=limits or Limits(),
             quick=quick,
             on_case=on_case,
@@ -130,14 +127,18 @@ def judge(
         )
         one.open(box)
         verdict = one.run(cases, again)
-        return one.described(verdict) if describe else verdict
+        return one.described(verdict, cases) if describe else verdict
 
 
-def command(target: str, what: Any, autograd: bool, launch: Path | None = None) -> str:
+def command(
+    target: str, what: Any, autograd: bool, launch: Path | None = None, deterministic: bool = True
+) -> str:
     """What to type to judge it again."""
     name = what.name if isinstance(what, (Ladder, Subject)) else str(what)
-    flags = (f" --launch {launch}" if launch else "") + (" --autograd" if autograd else "")
-    return f"kernelwright judge {target} --as {name}{flags}"
+    words = ["kernelwright", "judge", target, "--as", name]
+    words += ["--launch", str(launch)] if launch else []
+    words += ["--autograd"] if autograd else []
+    return shlex.join(words if deterministic else [*words, "--nondeterministic"])
 
 
 def judge_all(
@@ -254,7 +255,7 @@ class _Judging:
             command=again,
         )
 
-    def described(self, verdict: Verdict) -> Verdict:
+    def described(self, verdict: Verdict, ids: list[str] | None) -> Verdict:
         """The verdict with what a kernel that is right costs and compiles to."""
         if self.dead:
             gone = "not asked: its process has ended"
@@ -263,7 +264,7 @@ class _Judging:
         if probe is None:
             none = "not asked: it is right on no input of some size"
             return replace(verdict, no_kernels=none, no_costs=none)
-        found = dossier.found(self.box, self._trial(probe), self.target, self.make, self.limits)
+        found = dossier.found(self.box, self._trial(probe), self.target, self.limits)
         verdict = replace(verdict, **found)
         if any(o.outcome == "wrong" for o in verdict.outcomes):
             return replace(verdict, no_times="not timed: nothing that is wrong is")
@@ -271,26 +272,34 @@ class _Judging:
             return replace(verdict, no_times="gradients through autograd are not timed: --backward")
         if self.device.type != "cuda":
             return replace(verdict, no_times="not timed: that needs a GPU")
-        return self.with_times(verdict)
+        return self.with_times(verdict, ids)
 
-    def with_times(self, verdict: Verdict) -> Verdict:
-        """The verdict with its times; what timing finds wrong is wrong."""
+    def with_times(self, verdict: Verdict, ids: list[str] | None) -> Verdict:
+        """The verdict with its times, on the cases that were asked for; what timing finds wrong
+        is wrong."""
         place = There(self.box, self.subject.operator, self.bind)
         guest = judge_times.Timed(verdict.target, place, self.subject, self.seed + 7)
         cases = judge_times.cases_to_time(self.subject, self.held, self.device, self.quick)
+        if ids:
+            passed = {o.case for o in verdict.passed}
+            cases = [self.subject.operator.case(i) for i in ids if i in passed]
+        if not cases:
+            return replace(verdict, no_times="not timed: no case of a size to time is among them")
         tables: list[Table] = []
         noise: dict[str, float] = {}
-        gpu_us: float | None = None
-        for table, result in judge_times.timed(guest, cases, quick=self.quick):
-            self.on_case(next(c for c in cases if c.id == table.case))
+        for table, result in judge_times.timed(
+            guest, cases, quick=self.quick, on_case=self.on_case
+        ):
             tables.append(table)
             noise |= {case: n for (_, case), n in result.noise.items()}
             mine = next(r for r in table.rows if r.name == guest.name)
-            if gpu_us is None and mine.cold and guest.host_us and verdict.costs:
-                gpu_us = mine.cold
-                costs = replace(verdict.costs, gpu_us=gpu_us, host_us=guest.host_us)
-                verdict = replace(verdict, costs=replace(costs, case=table.case))
-        return replace(verdict, tables=tuple(tables), noise=noise).objected(guest.objections)
+            if verdict.costs and not verdict.costs.timed and mine.cold and guest.host_us:
+                costs = replace(
+                    verdict.costs, timed=table.case, gpu_us=mine.cold, host_us=guest.host_us
+                )
+                verdict = replace(verdict, costs=costs)
+        verdict = replace(verdict, tables=tuple(tables), noise=noise)
+        return verdict.objected(cases, guest.objections, self.seed)
 
     def _probes(self) -> list[Case]:
         """Cases to look at closely, the largest first."""
@@ -385,7 +394,7 @@ class _Judging:
                 if found and c.name == found[0]:
                     break
         except Failed as e:
-            outcome = "refused" if e.kind in (*REFUSALS, *ELSEWHERE) else "error"
+            outcome = "refused" if e.refused else "error"
             why, lines = str(e).strip().splitlines()[0], e.lines
             if e.kind in ELSEWHERE and self.device.type == "cpu":
                 why = f"cannot run without a GPU: {why}"

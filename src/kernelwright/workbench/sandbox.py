@@ -59,12 +59,23 @@ class Limits:
     memory: int = 16 << 30
 
 
+#: What an input that a kernel does not take may be refused with, in words.
+REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
+#: What stops a kernel without a GPU that runs on one: no fault of its own.
+ELSEWHERE = ("ToolchainError", "InterpreterError")
+
+
 class Failed(Exception):
     """The user's code raised. `kind` is the exception's name, `lines` where in the user's files."""
 
     def __init__(self, kind: str, message: str, lines: tuple[str, ...]):
         super().__init__(f"{kind}: {message}".rstrip(": "))
         self.kind, self.message, self.lines = kind, message, lines
+
+    @property
+    def refused(self) -> bool:
+        """It said in words that it does not take this, or cannot be run here."""
+        return self.kind in (*REFUSALS, *ELSEWHERE)
 
 
 class Died(Exception):
@@ -74,9 +85,10 @@ class Died(Exception):
 class Arena:
     """Memory that both processes see. Blocks of it are given out and taken back."""
 
-    def __init__(self, device: torch.device, size: int, fd: int = -1):
-        """`fd`: of an arena on a CPU that this one takes the place of; both processes know it."""
-        self.device, self.size = device, size
+    def __init__(self, device: torch.device, size: int, fd: int = -1, largest: int = 0):
+        """`fd`: of an arena on a CPU that this one takes the place of; both processes know it.
+        `largest`: bytes of a result that there is room for; an eighth by default."""
+        self.device, self.size, self.largest = device, size, largest or size // 8
         self._blocks: dict[int, int] = {}
         self._next = 0
         if device.type == "cuda":
@@ -342,9 +354,9 @@ class Box:
             "load", self.limits.load_s, path=str(path), name=name, make=make, kind=kind
         )
 
-    def rearm(self, size: int) -> None:
+    def rearm(self, size: int, largest: int) -> None:
         """Share so many bytes instead; what was shared before may not be used any more."""
-        self.arena = Arena(self.device, max(size, SHARED), self.arena.fd)
+        self.arena = Arena(self.device, max(size, SHARED), self.arena.fd, largest)
         self.process.ask("arena", arena=self.arena.told())
 
     def next(self) -> int:

@@ -16,7 +16,6 @@ import os
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -38,11 +37,12 @@ from .sandbox_loading import (
     module_of,
     parameters_of,
 )
+from .sandbox_rounds import Rounds, captured, synchronize_of
+from .trial import unexpanded
 from .untouched import Watch
 
 # A kernel may replace these later; they are called by what they are now.
 _type, _len, _isinstance, _Tensor = type, len, isinstance, torch.Tensor
-_synchronize = torch.cuda.synchronize
 _enumerate = threading.enumerate
 _read, _write, _pack, _unpack = os.read, os.write, struct.pack, struct.unpack
 _dumps, _loads = json.dumps, json.loads
@@ -59,8 +59,7 @@ class Child:
         self.captured: dict[int, Any] = {}
         self.languages: set[str] = set()
         self.interpreted: Any = None
-        self.round: Callable[[], Any] = lambda: None
-        self.first: tuple[list[Any], dict[str, Any]] = ([], {})
+        self.rounds: Rounds | None = None
         self.loaded = 0
 
     def serve(self) -> None:
@@ -96,6 +95,7 @@ class Child:
         """Map the parent's memory."""
         self.device = torch.device(device)
         self.cuda = self.device.type == "cuda"
+        self.synchronize = synchronize_of(self.cuda)
         torch.set_num_threads(threads)
         if self.cuda:
             torch.cuda.set_device(self.device)
@@ -110,6 +110,8 @@ class Child:
         else:
             self.map = mmap.mmap(arena["fd"], arena["size"])
         self.runs.clear()
+        self.captured.clear()
+        self.rounds = None
 
     def _tensor(self, t: dict[str, Any]) -> torch.Tensor:
         """A view of the parent's memory: "at" a byte, "count" elements of a buffer, of which
@@ -199,8 +201,7 @@ class Child:
                 guard = stack.enter_context(memory.guarded())
                 stack.enter_context(_Poisoned(guard))
             results = self._call(args)
-        if self.cuda:
-            _synchronize()
+        self.synchronize()
         self.runs[run] = results
         return {
             "results": [_described(r) for r in results],
@@ -214,30 +215,26 @@ class Child:
         spoiled = [torch.full((n // 4 + 1,), float("nan"), device=self.device) for n in sizes]
         del spoiled
 
-    def do_describe(self, run: int) -> list[dict[str, Any]]:
-        return [_described(r) for r in self.runs[run]]
-
     def do_fetch(self, run: int, slots: list[dict[str, Any]]) -> None:
         """Copy a run's results, as they are now, into the parent's memory."""
         self._copy(self.runs[run], slots)
-        if self.cuda:
-            _synchronize()
+        self.synchronize()
 
     def _copy(self, results: tuple[Any, ...], slots: list[dict[str, Any]]) -> None:
         for result, slot in zip(results, slots, strict=True):
             if slot:
-                _once(self._tensor(slot)).copy_(_once(result.detach()))
+                unexpanded(self._tensor(slot)).copy_(unexpanded(result.detach()))
 
     # what checks ask besides
 
     def do_late(self, args, staged, slots) -> None:
         """On a busy stream: the arguments arrive, the call, its results leave."""
         stream = torch.cuda.Stream()
-        _synchronize()
+        self.synchronize()
         with torch.cuda.stream(stream):
             torch.cuda._sleep(20_000_000)  # some 10 ms
             for mine, late in zip(_tensors(self._args(args)), staged, strict=True):
-                _once(mine).copy_(_once(self._tensor(late)))
+                unexpanded(mine).copy_(unexpanded(self._tensor(late)))
             self._copy(self._call(args), slots)
             stream.synchronize()
 
@@ -249,100 +246,64 @@ class Child:
     def do_growth(self, args: dict[str, Any], calls: int) -> int:
         listed, named = self._args(args)
         assert self.fn is not None
-        _synchronize()
+        self.synchronize()
         before = torch.cuda.memory_allocated()
         for _ in range(calls):
             self.fn(*listed, **named)
-        _synchronize()
+        self.synchronize()
         return torch.cuda.memory_allocated() - before
 
     def do_capture(self, run: int, args: dict[str, Any]) -> list[dict[str, Any]]:
-        _synchronize()
-        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-        try:
-            with torch.cuda.graph(graph, pool=pool):
-                results = self._call(args)
-        except Exception:
-            # a capture that could not end leaves the allocator recording
-            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
-            raise
-        self.captured[run], self.runs[run] = graph, results
-        return [_described(r) for r in results]
+        self.captured[run], self.runs[run] = captured(lambda: self._call(args))
+        return [_described(r) for r in self.runs[run]]
 
     def do_replay(self, run: int, slots: list[dict[str, Any]]) -> None:
         self.captured[run].replay()
-        _synchronize()
+        self.synchronize()
         self.do_fetch(run, slots)
 
     # time, by the parent's clock
 
-    def do_prepare(self, run: int, sets: list[dict[str, Any]]) -> dict[str, Any]:
-        """Make rounds over rotated sets ready: one CUDA graph of some 64 launches, or plain calls
-        where it cannot be captured; the results of the first round stay."""
+    def do_prepare(self, sets: list[dict[str, Any]], passes: int) -> dict[str, Any]:
+        """Make rounds over rotated sets ready to be timed."""
+        self.rounds = None  # gives back its memory
+        assert self.fn is not None
         calls = [self._args(s) for s in sets]
-        fn = self.fn
-        assert fn is not None
-        for listed, named in calls[:2] * 2:
-            fn(*listed, **named)
+        lent = {t.untyped_storage().data_ptr() for call in calls for t in _tensors(call)}
+        self.rounds = Rounds(self.fn, calls, passes, lent, self.cuda, self.synchronize)
+        return {"launches": self.rounds.launches, "uncaptured": self.rounds.uncaptured}
 
-        def once() -> list[Any]:
-            return [as_tuple(fn(*listed, **named)) for listed, named in calls]
-
-        def plainly() -> None:
-            self.runs[run] = once()[0]
-
-        self.round, self.first = plainly, calls[0]
-        launches, why = _len(calls), "there is no GPU"
-        if self.cuda:
-            _synchronize()
-            graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-            repeats = -(-64 // _len(calls))
-            try:
-                with torch.cuda.graph(graph, pool=pool):
-                    kept = once()
-                    for _ in range(repeats - 1):
-                        once()
-            except Exception as e:  # noqa: BLE001 - whatever a kernel raises is why
-                torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
-                why = f"{_type(e).__name__}: {e}".splitlines()[0]
-            else:
-                self.round, self.timed = graph.replay, kept  # a graph's results live as it does
-                self.runs[run] = kept[0]
-                launches, why = launches * repeats, ""
-        self.do_repeat(1)
-        return {"launches": launches, "uncaptured": why}
+    def _rounds(self) -> Rounds:
+        assert self.rounds is not None
+        return self.rounds
 
     def do_repeat(self, times: int) -> None:
-        """Rounds, and the wait for their end."""
-        for _ in range(times):
-            self.round()
-        if self.cuda:
-            _synchronize()
+        self._rounds().repeat(times)
 
     def do_clock(self, times: int) -> float:
-        """Microseconds that this process's own clock gives so many rounds."""
-        if not self.cuda:
-            start = time.perf_counter()
-            self.do_repeat(times)
-            return (time.perf_counter() - start) * 1e6
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        self.do_repeat(times)
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) * 1e3
+        return self._rounds().clock(times)
 
     def do_host(self, times: int) -> None:
-        """Calls that nobody waits for."""
-        (listed, named), fn = self.first, self.fn
-        assert fn is not None
-        for _ in range(times):
-            fn(*listed, **named)
+        self._rounds().host(times)
+
+    def do_spoil(self) -> None:
+        self._rounds().spoil()
+
+    def do_timed(self, call: int) -> list[dict[str, Any]]:
+        return [_described(r) for r in self._rounds().results[call]]
+
+    def do_fetch_timed(self, run: int, slots: list[dict[str, Any]]) -> None:
+        """Copy what a call of the newest round gave into the parent's memory."""
+        self._copy(self._rounds().results[run], slots)
+        self.synchronize()
+
+    def do_replaced(self) -> str | None:
+        return self.watch.replaced()
 
     # what it is made of
 
-    def do_kernels(self, arch: str) -> dict[str, Any]:
-        """What its kernels compile to, or what somebody else must compile to know."""
+    def do_kernels(self, args: dict[str, Any], arch: str) -> dict[str, Any]:
+        """What the kernels of a call compile to, or what somebody else must compile to know."""
         from . import sandbox_kernels
 
         if _isinstance(self.fn, sandbox_kernels.CudaFunction):
@@ -350,7 +311,7 @@ class Child:
         if self.interpreted is not None:
             return {"launches": list(self.interpreted.launches.values())}
         if "triton" in sys.modules and self.cuda:
-            return {"kernels": sandbox_kernels.triton_kernels()}
+            return {"kernels": sandbox_kernels.triton_kernels(lambda: self._call(args))}
         return {}
 
     def do_compile(self, launches: list[dict[str, Any]], arch: str) -> list[dict[str, Any]]:
@@ -386,7 +347,7 @@ class Child:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         results = as_tuple(call())
-        _synchronize()
+        self.synchronize()
         held = sum(r.untyped_storage().nbytes() for r in results if _isinstance(r, _Tensor))
         return {**answer, "peak": torch.cuda.max_memory_allocated() - before - held}
 
@@ -428,12 +389,6 @@ def _described(t: Any) -> dict[str, Any]:
         "device": str(t.device),
         "storage": t.untyped_storage().data_ptr(),
     }
-
-
-def _once(t: torch.Tensor) -> torch.Tensor:
-    """Each element of a broadcast dimension once."""
-    shape = [1 if s == 0 else n for n, s in zip(t.shape, t.stride(), strict=True)]
-    return t.as_strided(shape, t.stride())
 
 
 if __name__ == "__main__":

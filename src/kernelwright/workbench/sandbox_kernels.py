@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -78,13 +77,15 @@ def facts(compiled: Compiled, kernel: str, threads: int, dynamic: int) -> dict[s
     }
 
 
-def triton_kernels() -> list[dict[str, Any]]:
-    """What Triton has compiled for this process's GPU."""
-    import triton
-
+def triton_kernels(call: Callable[[], Any]) -> list[dict[str, Any]]:
+    """What Triton compiles for this process's GPU to make one call: what it has compiled for
+    others is forgotten first, and found again in its cache."""
+    for fn in _triton_functions():
+        fn.device_caches.clear()
+    call()
     found: list[dict[str, Any]] = []
-    for fn in [o for o in gc.get_objects() if isinstance(o, triton.JITFunction)]:
-        for cached in getattr(fn, "device_caches", {}).values():
+    for fn in _triton_functions():
+        for cached in fn.device_caches.values():
             for made in cached[0].values():
                 meta = made.metadata
                 arch = f"sm_{meta.target.arch}" + ("a" if meta.target.arch >= 90 else "")
@@ -99,6 +100,12 @@ def triton_kernels() -> list[dict[str, Any]]:
                 )
                 found.append(facts(compiled, fn.__name__, compiled.threads, compiled.shared))
     return found
+
+
+def _triton_functions() -> list[Any]:
+    import triton
+
+    return [o for o in gc.get_objects() if isinstance(o, triton.JITFunction)]
 
 
 class Interpreted:
@@ -169,9 +176,7 @@ def _scalar(value: float | int | bool) -> str:
 
 def compile_triton(launch: dict[str, Any], arch: str) -> dict[str, Any]:
     """A kernel that another process has interpreted, compiled; its file is imported here."""
-    import triton
-
-    for fn in [o for o in gc.get_objects() if isinstance(o, triton.JITFunction)]:
+    for fn in _triton_functions():
         if (fn.fn.__code__.co_filename, fn.fn.__qualname__) == (launch["file"], launch["name"]):
             break
     else:
@@ -181,9 +186,3 @@ def compile_triton(launch: dict[str, Any], arch: str) -> dict[str, Any]:
     kernel = TritonKernel(fn, constexprs, launch.get("num_warps", 4), launch.get("num_stages", 3))
     compiled = triton_aot.compile(kernel, kinds, arch)
     return facts(compiled, fn.__name__, compiled.threads, compiled.shared)
-
-
-def languages() -> list[str]:
-    """Kernel languages that this process has imported."""
-    known = ("triton", "numba", "cupy", "torch._inductor")
-    return [n for n in known if n in sys.modules]

@@ -13,7 +13,7 @@ from kernelwright.contract import Operator
 from kernelwright.toolchain import memory
 
 from .sandbox import Box, Failed
-from .trial import Fenced, NotCaptured, Run, all_results, copy_of, map_tensors, tensors
+from .trial import Fenced, NotCaptured, Run, all_results, copy_of, filler, map_tensors, tensors
 
 
 @dataclass(eq=False)
@@ -73,10 +73,10 @@ class There:
         weakref.finalize(made, box.forget, run)
         return made
 
-    def fetched(self, run: int, fenced: Fenced) -> tuple[Any, ...]:
-        """The results, as they are now, of what the process has prepared to be timed."""
-        described = self.box.process.ask("describe", run=run)
-        outputs = self._fetch("fetch", run, described)
+    def timed(self, call: int, fenced: Fenced) -> tuple[Any, ...]:
+        """The results, as they are now, of one of the calls that the process is timed by."""
+        described = self.box.process.ask("timed", call=call)
+        outputs = self._fetch("fetch_timed", call, described)
         return all_results(self.operator, fenced.args, outputs)
 
     def _fetch(self, do: str, run: int, described: list[dict[str, Any]]) -> tuple[Any, ...]:
@@ -97,9 +97,9 @@ class There:
         extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
         extent = extent if 0 not in shape else 0
         here = torch.device(described["device"]) == self.box.device
-        if not here or not 0 <= extent * dtype.itemsize <= self.box.arena.size // 8:
+        if not here or not 0 <= extent * dtype.itemsize <= self.box.arena.largest:
             return None
-        slot = self.box.arena.empty(extent, dtype, blocks).fill_(spoiled(dtype))
+        slot = self.box.arena.empty(extent, dtype, blocks).fill_(filler(dtype))
         return slot.as_strided(shape, stride, slot.storage_offset())
 
     def told(self, args: dict[str, Any]) -> dict[str, Any]:
@@ -152,13 +152,6 @@ class There:
             return all_results(self.operator, fenced.args, outputs)
 
         return replay
-
-
-def spoiled(dtype: torch.dtype) -> float | int | bool:
-    """What stands in a result's memory before the result does."""
-    if dtype.is_floating_point or dtype.is_complex:
-        return float("nan")
-    return True if dtype == torch.bool else torch.iinfo(dtype).max
 
 
 def _result(described: dict[str, Any], slot: torch.Tensor | None) -> Any:

@@ -117,10 +117,14 @@ def pairs(v: Verdict) -> list[tuple[str, str]]:
     if v.costs:
         c = v.costs
         found.append(("launches", f"{c.launches} a call ({c.counted}), on {c.case}"))
+        peak, host = "not measured: it needs a GPU", "not timed: it needs a GPU"
         if c.peak is not None:
-            found.append(("memory", f"{figures.size(c.peak)} beside inputs and outputs"))
+            peak = f"{figures.size(c.peak)} beside inputs and outputs, on {c.case}"
         if c.host_us is not None:
-            found.append(("host", f"{figures.microseconds(c.host_us)} a call"))
+            host = f"{figures.microseconds(c.host_us)} a call, on {c.timed}"
+        elif v.device == "cuda":
+            host = v.no_times or "not timed: see the tables"
+        found += [("memory", peak), ("host", host)]
         found += [("would save", line) for line in c.saves()]
     elif v.no_costs:
         found.append(("launches", v.no_costs))

@@ -340,7 +340,7 @@ class Fenced:
         extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
         lead = FENCE + t.data_ptr() % 16 // t.itemsize
         size = lead + (extent if t.numel() else 0) + FENCE
-        buffer = self._empty(size, t).fill_(_filler(t.dtype))
+        buffer = self._empty(size, t).fill_(filler(t.dtype))
         view = buffer.as_strided(t.shape, t.stride(), buffer.storage_offset() + lead)
         unexpanded(view).copy_(unexpanded(t))
         self._buffers.append((buffer, buffer.clone()))
@@ -372,8 +372,9 @@ def address(t: Any) -> int:
     return t.untyped_storage().data_ptr() if isinstance(t, torch.Tensor) else 0
 
 
-def _filler(dtype: torch.dtype) -> float | int | bool:
-    if dtype.is_floating_point:
+def filler(dtype: torch.dtype) -> float | int | bool:
+    """What stands where nothing has been computed: it spoils whatever is computed from it."""
+    if dtype.is_floating_point or dtype.is_complex:
         return float("nan")
     return True if dtype == torch.bool else torch.iinfo(dtype).max
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from kernelwright.contract import Case
 from kernelwright.contract.compare import Verdict as Comparison
 
 from . import figures
@@ -31,8 +33,9 @@ class Costs:
         counted: how they were counted.
         moved: bytes that these operators read and write, one by one; None where they are opaque.
         least: bytes that the operator must move.
-        gpu_us, host_us: a call's time on the GPU and on the host, by the parent's clock.
-        peak: bytes of GPU memory beside inputs and outputs.
+        peak: bytes of GPU memory beside inputs and outputs; None without a GPU.
+        timed: the case that was timed first; gpu_us, host_us: a call's time on it, on the GPU and
+            on the host, by the parent's clock.
     """
 
     case: str
@@ -40,26 +43,35 @@ class Costs:
     counted: str
     moved: int | None
     least: int
+    peak: int | None = None
+    timed: str = ""
     gpu_us: float | None = None
     host_us: float | None = None
-    peak: int | None = None
 
     def saves(self) -> list[str]:
-        """What a fusion or a graph would save, in words."""
-        said: list[str] = []
-        if self.launches > 1 and self.moved and self.moved > 1.05 * self.least:
-            factor = figures.times(self.moved / max(self.least, 1))
-            said.append(
-                f"a fusion: {self.launches} launches move {figures.size(self.moved)}, one need "
-                f"move {figures.size(self.least)}: {factor} less"
-            )
-        if self.host_us and self.gpu_us:
-            if self.host_us > 1.1 * self.gpu_us:
-                host, gpu = map(figures.microseconds, (self.host_us, self.gpu_us))
-                said.append(f"a graph: the host takes {host} a call, the GPU {gpu}")
-            else:
-                said.append("a graph: nothing here, the host is ahead of the GPU")
-        return said
+        """What a fusion and a graph would save, in words."""
+        return [self._fusion(), self._graph()]
+
+    def _fusion(self) -> str:
+        if self.launches <= 1:
+            return "a fusion: nothing, a call is one launch"
+        if self.moved is None:
+            return f"a fusion: not known of {self.launches} launches, which are opaque"
+        if self.moved <= 1.05 * self.least:
+            return f"a fusion: no memory traffic, {self.launches} launches move what one must"
+        factor = figures.times(self.moved / max(self.least, 1))
+        return (
+            f"a fusion: {self.launches} launches move {figures.size(self.moved)}, one need "
+            f"move {figures.size(self.least)}: {factor} less"
+        )
+
+    def _graph(self) -> str:
+        if not self.host_us or not self.gpu_us:
+            return "a graph: not known, that is timed on a GPU"
+        if self.host_us <= 1.1 * self.gpu_us:
+            return f"a graph: nothing, the host is ahead of the GPU on {self.timed}"
+        host, gpu = map(figures.microseconds, (self.host_us, self.gpu_us))
+        return f"a graph: the host takes {host} a call, the GPU {gpu}, on {self.timed}"
 
 
 @dataclass(frozen=True)
@@ -128,11 +140,23 @@ class Verdict:
     noise: dict[str, float] = field(default_factory=dict)
     no_times: str = ""
 
-    def objected(self, objections: dict[str, tuple[str, str]]) -> Verdict:
+    def objected(
+        self, cases: Iterable[Case], objections: dict[str, tuple[str, str]], seed: int
+    ) -> Verdict:
         """The verdict after what timing has found: check and reason by case."""
         late = tuple(
-            CaseOutcome(case, "wrong", check, why, (), 2**62, None, f"{self.command} --case {case}")
-            for case, (check, why) in objections.items()
+            CaseOutcome(
+                case=c.id,
+                outcome="wrong" if objections[c.id][0] else "error",
+                check=objections[c.id][0],
+                why=objections[c.id][1],
+                lines=(),
+                numel=c.numel,
+                worst=None,
+                command=f"{self.command} --case {c.id} --seed {seed}",
+            )
+            for c in cases
+            if c.id in objections
         )
         return replace(self, outcomes=(*self.outcomes, *late)) if late else self
 
