@@ -2,6 +2,9 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
+from triton.language.extra.cuda.libdevice import erf  # before the interpreter knows of it
+from triton.language.extra.libdevice import rsqrt
 
 
 @triton.jit
@@ -58,3 +61,31 @@ def scale_and_count(m_ptr, y_ptr, work_ptr, a, N: tl.constexpr):
     tl.store(y_ptr + i, a * m)
     tl.store(m_ptr + i, m + count)
     tl.store(work_ptr, 0)
+
+
+@triton.jit
+def libdevice_one(x_ptr, y_ptr, FN: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(y_ptr + i, FN(tl.load(x_ptr + i)))
+
+
+@triton.jit
+def libdevice_more(a_ptr, b_ptr, c_ptr, d_ptr, y_ptr, FN: tl.constexpr, N: tl.constexpr,
+                   COUNT: tl.constexpr):  # fmt: skip
+    i = tl.arange(0, N)
+    a, b = tl.load(a_ptr + i), tl.load(b_ptr + i)
+    if COUNT == 2:
+        y = FN(a, b)
+    elif COUNT == 3:
+        y = FN(a, b, tl.load(c_ptr + i))
+    else:
+        y = FN(a, b, tl.load(c_ptr + i), tl.load(d_ptr + i))
+    tl.store(y_ptr + i, y)
+
+
+@triton.jit
+def libdevice_of_a_scalar(x_ptr, y_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    scale = rsqrt(tl.sum(x * x, 0) / N + 1e-6)
+    tl.store(y_ptr + i, erf(x * scale) + libdevice.pow(x, 2))

@@ -1,9 +1,11 @@
 """Plans on CPU tensors, and what triton's interpreter gets wrong without the repairs."""
 
+import math
 import os
 import subprocess
 import sys
 
+import mpmath
 import pytest
 import torch
 
@@ -18,8 +20,87 @@ from kernelwright.contract import (
     f32,
     i64,
 )
-from kernelwright.toolchain import interpreter, numba_rt
+from kernelwright.toolchain import interpreter, libdevice, numba_rt
 from planning import CPU, cuda_plan, no_gpu, scale_cu, scaling  # noqa: F401
+
+
+def _one(exact, *points):
+    return 1, [(float(x),) for x in points or (0.3, 0.7, 0.9, 0.125)], exact
+
+
+def _two(exact, *points):
+    return 2, points or [(0.3, 0.7), (2.5, -1.5), (7.0, 2.0), (0.125, 4.0)], exact
+
+
+def _norm(*x):
+    return math.sqrt(math.fsum(v * v for v in x))
+
+
+def _more(exact):
+    count = exact.__code__.co_argcount
+    return count, [(0.3, 0.7, -1.1, 2.0)[:count], (2.5, -1.5, 0.25, 1.0)[:count]], exact
+
+
+ROUND = (0.5, 1.5, 2.5, -0.5, -2.5, 3.2, -3.7)
+ANY = (0.3, -0.7, 2.5, -3.0)
+LARGE = (1.0, 1.5, 3.0, 20.0)
+ODD = (0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, math.nan)
+#: What each function is, by Python's own mathematics: how many arguments, where it is tried.
+LIBDEVICE = {
+    "abs": _one(abs, *ANY), "floor": _one(math.floor, *ROUND), "ceil": _one(math.ceil, *ROUND),
+    "trunc": _one(math.trunc, *ROUND), "rint": _one(round, *ROUND),
+    "nearbyint": _one(round, *ROUND), "llrint": _one(round, *ROUND),
+    "round": _one(lambda x: math.copysign(math.floor(abs(x) + 0.5), x), *ROUND),
+    "llround": _one(lambda x: math.copysign(math.floor(abs(x) + 0.5), x), *ROUND),
+    "copysign": _two(math.copysign), "signbit": _one(lambda x: math.copysign(1, x) < 0, *ODD),
+    "saturatef": _one(lambda x: 0.0 if math.isnan(x) else min(max(x, 0.0), 1.0), *ODD),
+    "isnan": _one(math.isnan, *ODD), "isinf": _one(math.isinf, *ODD),
+    "isfinited": _one(math.isfinite, *ODD), "finitef": _one(math.isfinite, *ODD),
+    "add_rn": _two(lambda x, y: x + y), "sub_rn": _two(lambda x, y: x - y),
+    "mul_rn": _two(lambda x, y: x * y), "div_rn": _two(lambda x, y: x / y),
+    "rcp_rn": _one(lambda x: 1 / x), "sqrt_rn": _one(math.sqrt),
+    "rsqrt_rn": _one(lambda x: 1 / math.sqrt(x)),
+    "fma": _more(lambda x, y, z: x * y + z), "fma_rn": _more(lambda x, y, z: x * y + z),
+    "fast_dividef": _two(lambda x, y: x / y), "fdim": _two(lambda x, y: max(x - y, 0.0)),
+    "fmod": _two(math.fmod), "remainder": _two(math.remainder, (7.0, 2.0), (5.0, 2.0), (-7.5, 2.0)),
+    "sqrt": _one(math.sqrt), "rsqrt": _one(lambda x: 1 / math.sqrt(x)),
+    "cbrt": _one(lambda x: math.copysign(abs(x) ** (1 / 3), x), *ANY),
+    "rcbrt": _one(lambda x: x ** (-1 / 3)),
+    "hypot": _two(math.hypot), "rhypot": _two(lambda x, y: 1 / math.hypot(x, y)),
+    "norm3d": _more(lambda a, b, c: _norm(a, b, c)),
+    "norm4d": _more(lambda a, b, c, d: _norm(a, b, c, d)),
+    "rnorm3d": _more(lambda a, b, c: 1 / _norm(a, b, c)),
+    "rnorm4d": _more(lambda a, b, c, d: 1 / _norm(a, b, c, d)),
+    "exp": _one(math.exp, *ANY), "exp2": _one(lambda x: 2.0**x, *ANY),
+    "exp10": _one(lambda x: 10.0**x, *ANY), "expm1": _one(math.expm1, 1e-6, *ANY),
+    "log": _one(math.log, *LARGE), "log2": _one(math.log2, *LARGE),
+    "log10": _one(math.log10, *LARGE), "log1p": _one(math.log1p, 1e-6, *LARGE),
+    "logb": _one(lambda x: math.frexp(x)[1] - 1 if x else -math.inf, 0.3, 5.0, -8.0, 0.0),
+    "pow": _two(math.pow, (0.3, 0.7), (2.5, -1.5), (-3.0, 2.0)),
+    "fast_expf": _one(math.exp, *ANY), "fast_exp10f": _one(lambda x: 10.0**x, *ANY),
+    "fast_logf": _one(math.log, *LARGE), "fast_log2f": _one(math.log2, *LARGE),
+    "fast_log10f": _one(math.log10, *LARGE), "fast_powf": _two(math.pow, (0.3, 0.7), (2.5, -1.5)),
+    **{n: _one(getattr(math, n), *ANY) for n in ("sin", "cos", "tan", "atan", "sinh", "cosh")},
+    **{n: _one(getattr(math, n)) for n in ("asin", "acos", "atanh")},
+    **{n: _one(getattr(math, n), *ANY) for n in ("tanh", "asinh", "erf", "erfc")},
+    "sinpi": _one(lambda x: float(mpmath.sinpi(x)), 0.3, 0.5, 1e4 + 0.25),
+    "cospi": _one(lambda x: float(mpmath.cospi(x)), 0.3, 0.125, 1e4 + 0.25),
+    "atan2": _two(math.atan2), "acosh": _one(math.acosh, *LARGE),
+    "fast_sinf": _one(math.sin, *ANY), "fast_cosf": _one(math.cos, *ANY),
+    "fast_tanf": _one(math.tan, *ANY),
+    "erfinv": _one(lambda x: float(mpmath.erfinv(x))),
+    "erfcx": _one(lambda x: float(mpmath.exp(x * x) * mpmath.erfc(x))),
+    "erfcinv": _one(lambda x: float(mpmath.erfinv(1 - mpmath.mpf(x)))),
+    "normcdf": _one(lambda x: float(mpmath.ncdf(x)), *ANY),
+    "normcdfinv": _one(lambda x: math.sqrt(2) * float(mpmath.erfinv(2 * mpmath.mpf(x) - 1))),
+    "lgamma": _one(math.lgamma, 0.3, 5.5, -1.5), "tgamma": _one(math.gamma, 0.3, 5.5, -1.5, -2.5),
+    "j0": _one(lambda x: float(mpmath.besselj(0, x))),
+    "j1": _one(lambda x: float(mpmath.besselj(1, x))),
+    "y0": _one(lambda x: float(mpmath.bessely(0, x))),
+    "y1": _one(lambda x: float(mpmath.bessely(1, x))),
+    "cyl_bessel_i0": _one(lambda x: float(mpmath.besseli(0, x))),
+    "cyl_bessel_i1": _one(lambda x: float(mpmath.besseli(1, x))),
+}  # fmt: skip
 
 
 @no_gpu
@@ -78,6 +159,42 @@ class TestInterpreter:
         y = torch.empty(4)
         self.run(kernels.fma, x, y, N=4)  # x * x - 1
         assert torch.equal(y.double(), (x.double() ** 2 - 1).float().double())
+
+    @pytest.mark.parametrize("name", libdevice.FUNCTIONS)
+    def test_libdevice_is_rounded_once(self, kernels, name):
+        count, points, exact = LIBDEVICE[name]
+        points = [points[i % len(points)] for i in range(8)]
+        dtype = torch.float64 if name == "isfinited" else torch.float32  # all that it takes
+        columns = [torch.tensor(v, dtype=dtype) for v in zip(*points, strict=True)]
+        whole = name in ("llrint", "llround") or name[:2] == "is" or name in ("finitef", "signbit")
+        y = torch.empty(len(points), dtype=torch.int64 if whole else torch.float32)
+        kernel = kernels.libdevice_one if count == 1 else kernels.libdevice_more
+        columns += [columns[-1]] * (4 - count) if count > 1 else []
+        constants = {} if count == 1 else {"COUNT": count}
+        fn = getattr(kernels.libdevice, name)
+        self.run(kernel, *columns, y, FN=fn, N=len(points), **constants)
+        want = [exact(*(float(v) for v in row)) for row in zip(*columns[:count], strict=True)]
+        want = torch.tensor(want, dtype=torch.float64).to(y.dtype)
+        if whole:
+            assert y.tolist() == want.tolist()
+        else:
+            torch.testing.assert_close(y, want, rtol=1.2e-7, atol=0, equal_nan=True)
+
+    def test_libdevice_by_whatever_name_it_was_imported(self, kernels):
+        x = torch.tensor([3.0, -4.0])
+        y = torch.empty(2)
+        self.run(kernels.libdevice_of_a_scalar, x, y, N=2)
+        want = torch.erf(x * torch.rsqrt((x * x).sum() / 2 + 1e-6)) + x**2
+        torch.testing.assert_close(y, want)
+        x64, y64 = x.double(), y.double()
+        self.run(kernels.libdevice_one, x64, y64, FN=kernels.libdevice.tanh, N=2)
+        assert torch.equal(y64, torch.tanh(x64))
+
+    def test_a_function_that_is_not_known_is_named(self, kernels):
+        x, y = torch.ones(2), torch.empty(2)
+        with pytest.raises(Exception, match=r"libdevice\.div_rz is not known without"):
+            self.run(kernels.libdevice_more, x, x, x, x, y, FN=kernels.libdevice.div_rz, N=2,
+                     COUNT=2)  # fmt: skip
 
     def test_autotune_runs_the_first_config(self, kernels):
         x, y = torch.ones(16), torch.empty(16)

@@ -3,18 +3,26 @@
 It keeps a bfloat16 as the uint16 of its bits and then computes with those as with integers: sums,
 products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates where a
 GPU rounds to nearest even, lets a NaN through `tl.maximum` where a GPU drops it, rounds `tl.fma`
-twice, and asks a driver for timings to autotune by. Seen in Triton 3.6 and 3.9.
+twice, knows no function of libdevice, and asks a driver for timings to autotune by. Seen in Triton
+3.6 and 3.9.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, wraps
+from types import FunctionType
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice as stubs
+from triton.language.extra.cuda import libdevice as cuda
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+from . import libdevice
 
 _ELEMENTWISE = ("binary_op", "unary_op", "ternary_op", "create_fabs", "create_rsqrt", "create_erf")
 _FP8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
@@ -34,6 +42,8 @@ def apply() -> None:
     InterpreterBuilder.cast_impl = _cast(InterpreterBuilder.cast_impl)
     InterpreterBuilder.create_fp_to_fp = _to_fp8(InterpreterBuilder.create_fp_to_fp)
     InterpreterBuilder.create_dot = _dot(InterpreterBuilder.create_dot)
+    InterpreterBuilder.create_extern_elementwise = _extern
+    _know_libdevice()
     triton.autotune = _first_config(triton.autotune)
 
 
@@ -111,6 +121,45 @@ def _dot(dot):
         return dot(self, _decoded(a), _decoded(b), d, *rest)
 
     return repaired
+
+
+def _know_libdevice() -> None:
+    """Make the functions themselves callable in interpreted kernels: who has imported one already
+    holds it. Those of `cuda.libdevice` want a compiler's semantic, those of `extra.libdevice` are
+    stubs that a compiler replaces by the former."""
+    for name, fn in vars(cuda).items():
+        if tl.core.is_builtin(fn):
+            fn.__code__ = _calls_original(None).__code__
+            fn.__kwdefaults__ = {"_call": _call_interpreted, "_semantic": None}
+            stub = vars(stubs).get(name)
+            if isinstance(stub, FunctionType):
+                stub.__code__ = _stub.__code__
+                stub.__kwdefaults__ = {"_call": fn}
+
+
+def _stub(*args, _call: Callable):
+    return _call(*args)
+
+
+def _calls_original(fn):
+    """The function within has, like a builtin's, its original in a cell of its closure."""
+
+    def builtin(*args, _call: Callable, _semantic=None):
+        return _call(fn, args)
+
+    return builtin
+
+
+def _call_interpreted(fn, args):
+    interpreter.interpreter_builder.libdevice = fn.__name__
+    return fn(*args, _semantic=interpreter.interpreter_semantic)
+
+
+def _extern(self, library, path, symbol, args, type_, pure):
+    """The function that `_call_interpreted` has been asked for; its arguments are converted."""
+    dtype = interpreter._get_np_dtype(type_.scalar)
+    out = libdevice.computed(self.libdevice, [a.data for a in args], dtype)
+    return TensorHandle(out, type_.scalar)
 
 
 def _first_config(autotune):

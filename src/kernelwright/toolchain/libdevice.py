@@ -1,0 +1,125 @@
+"""CUDA's device library for Triton's interpreter, which has none of it.
+
+`FUNCTIONS` has each function by its name in `triton.language.extra.libdevice`, over float64 tensors
+unless it says otherwise: an interpreted result is the exact one rounded once, where a GPU's may be
+off by the few ulp that the CUDA Programming Guide allows (and the fast_ ones by more). Rounding
+modes other than to nearest, and functions of bits, are not here: a kernel that uses one is told so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+Function = Callable[..., torch.Tensor]
+
+
+def _away_from_zero(x: torch.Tensor) -> torch.Tensor:
+    """Halves go away from zero, as C's `round` has them."""
+    return torch.where((x - x.trunc()).abs() >= 0.5, x.trunc() + x.sign(), x.trunc())
+
+
+def _sinpi(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(math.pi * torch.remainder(x, 2))
+
+
+def _cospi(x: torch.Tensor) -> torch.Tensor:
+    return torch.cos(math.pi * torch.remainder(x, 2))
+
+
+def _cbrt(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.cbrt(x.numpy()))
+
+
+def _remainder(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """IEEE 754's: the quotient is rounded to the nearest even."""
+    even = torch.from_numpy(np.rint((x / y).numpy()))
+    exact = torch.fmod(x, y)
+    near = torch.where(exact.abs() * 2 > y.abs(), exact - y.abs() * exact.sign(), exact)
+    tie = exact.abs() * 2 == y.abs()
+    return torch.where(tie, x - even * y, near)
+
+
+def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    return x * y + z
+
+
+def _logb(x: torch.Tensor) -> torch.Tensor:
+    exponent = torch.frexp(x)[1].to(x.dtype) - 1
+    exponent = torch.where(x == 0, -math.inf, exponent)
+    return torch.where(x.isinf(), math.inf, torch.where(x.isnan(), x, exponent))
+
+
+def _gamma(x: torch.Tensor) -> torch.Tensor:
+    """Its sign for negative arguments is (-1)**ceil(-x); it has none at their integers."""
+    sign = torch.where((x < 0) & (torch.remainder(torch.ceil(-x), 2) == 1), -1.0, 1.0)
+    pole = (x < 0) & (x == x.floor())
+    return torch.where(pole, math.nan, sign * torch.lgamma(x).exp())
+
+
+def _norm(*x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(torch.stack(x), dim=0)
+
+
+#: Every function that is known, by its name.
+FUNCTIONS: dict[str, Function] = {
+    # rounding and signs
+    "abs": torch.abs, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
+    "rint": torch.round, "nearbyint": torch.round, "llrint": torch.round,
+    "round": _away_from_zero, "llround": _away_from_zero,
+    "copysign": torch.copysign, "signbit": torch.signbit,
+    "saturatef": lambda x: x.nan_to_num(0.0).clamp(0, 1),
+    "isnan": torch.isnan, "isinf": torch.isinf, "isfinited": torch.isfinite,
+    "finitef": torch.isfinite,
+    # arithmetic, rounded to nearest
+    "add_rn": torch.add, "sub_rn": torch.sub, "mul_rn": torch.mul, "div_rn": torch.div,
+    "rcp_rn": torch.reciprocal, "sqrt_rn": torch.sqrt, "rsqrt_rn": torch.rsqrt,
+    "fma": _fma, "fma_rn": _fma, "fast_dividef": torch.div, "fdim": lambda x, y: (x - y).relu(),
+    "fmod": torch.fmod, "remainder": _remainder,
+    # roots and lengths
+    "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "cbrt": _cbrt, "rcbrt": lambda x: 1 / _cbrt(x),
+    "hypot": torch.hypot, "rhypot": lambda x, y: 1 / torch.hypot(x, y),
+    "norm3d": _norm, "norm4d": _norm,
+    "rnorm3d": lambda *x: 1 / _norm(*x), "rnorm4d": lambda *x: 1 / _norm(*x),
+    # powers and logarithms
+    "exp": torch.exp, "exp2": torch.exp2, "exp10": lambda x: torch.pow(10.0, x),
+    "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log10": torch.log10,
+    "log1p": torch.log1p, "logb": _logb, "pow": torch.pow,
+    "fast_expf": torch.exp, "fast_exp10f": lambda x: torch.pow(10.0, x), "fast_logf": torch.log,
+    "fast_log2f": torch.log2, "fast_log10f": torch.log10, "fast_powf": torch.pow,
+    # circular and hyperbolic
+    "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "sinpi": _sinpi, "cospi": _cospi,
+    "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "atan2": torch.atan2,
+    "sinh": torch.sinh, "cosh": torch.cosh, "tanh": torch.tanh,
+    "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh,
+    "fast_sinf": torch.sin, "fast_cosf": torch.cos, "fast_tanf": torch.tan,
+    # special
+    "erf": torch.erf, "erfc": torch.erfc, "erfinv": torch.erfinv, "erfcx": torch.special.erfcx,
+    "erfcinv": lambda x: torch.special.ndtri(x / 2) / -math.sqrt(2),
+    "normcdf": torch.special.ndtr, "normcdfinv": torch.special.ndtri,
+    "lgamma": torch.lgamma, "tgamma": _gamma,
+    "j0": torch.special.bessel_j0, "j1": torch.special.bessel_j1,
+    "y0": torch.special.bessel_y0, "y1": torch.special.bessel_y1,
+    "cyl_bessel_i0": torch.special.i0, "cyl_bessel_i1": torch.special.i1,
+}  # fmt: skip
+
+
+def computed(name: str, arguments: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    """A function's result in a dtype.
+
+    Raises NotImplementedError, naming the function, where it is not known.
+    """
+    if name not in FUNCTIONS:
+        raise NotImplementedError(f"libdevice.{name} is not known without a GPU")
+    out = FUNCTIONS[name](*(torch.from_numpy(_wide(a)) for a in arguments))
+    return out.numpy().astype(dtype)
+
+
+def _wide(a: np.ndarray) -> np.ndarray:
+    """float64, integers in 64 bits: what they count is exact."""
+    wide: Any = np.float64 if np.issubdtype(a.dtype, np.floating) else np.int64
+    return np.ascontiguousarray(a, dtype=wide)
