@@ -142,3 +142,22 @@ def test_noise_is_about_what_summation_makes():
     (noise,) = SUM.noise(x, (-1,))
     error = (x.sum(-1).double() - x.double().sum(-1)) / noise
     assert 0.1 < math.sqrt(error.square().mean().item()) < 1.0
+
+
+@pytest.mark.parametrize(
+    "shape, dim",
+    [((3, 4, 5), d) for d in (0, -1, 1, (0, -1), None)]
+    + [((5, 4), d) for d in (0, -1)]
+    + [((5,), 0), ((5,), None), ((), 0), ((), None)],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [None, torch.float64], ids=str)
+def test_a_gradient_is_a_view_of_the_incoming_one(shape, dim, dtype):
+    x = torch.randn(shape, requires_grad=True)
+    y = kw.sum(x, dim, dtype=dtype)
+    grad = torch.randn(y.shape, dtype=y.dtype)
+    (ours,) = torch.autograd.grad(y, x, grad)
+    (theirs,) = torch.autograd.grad(torch.sum(x, dim, dtype=dtype), x, grad)
+    assert torch.equal(ours, theirs) and ours.dtype == x.dtype
+    if dtype is None:
+        assert ours.data_ptr() == grad.data_ptr()

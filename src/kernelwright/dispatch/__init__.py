@@ -1,6 +1,6 @@
 """Which rung serves a call, and the one binding to PyTorch."""
 
-from .autograd import vmap_loop
+from .autograd import apply_of, vmap_loop
 from .binding import bind
 from .launcher import device_of, entry_of, launcher, plan_of
 from .override import override, use
@@ -12,6 +12,7 @@ __all__ = [
     "Choice",
     "Explanation",
     "UnknownOperator",
+    "apply_of",
     "bind",
     "device_of",
     "entry_of",

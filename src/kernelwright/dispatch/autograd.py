@@ -101,6 +101,19 @@ def applied(made: Any) -> Callable:
     return super(torch.autograd.Function, made).apply  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def apply_of(made: Any) -> Callable:
+    """`apply` of a Function written by hand: in C++ where neither torch.compile nor functorch
+    looks."""
+    lean = applied(made)
+
+    def apply(*args):
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            return made.apply(*args)
+        return lean(*args)
+
+    return apply
+
+
 def none(op: Operator) -> Derivative:
     again = "again: double backward is not implemented" if "." in op.name else ""
 

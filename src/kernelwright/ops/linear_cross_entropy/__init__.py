@@ -6,7 +6,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
-from kernelwright.dispatch import bind, vmap_loop
+from kernelwright.dispatch import apply_of, bind, vmap_loop
 from kernelwright.ops._loss import options
 
 from . import choose, spec
@@ -96,7 +96,7 @@ def linear_cross_entropy(
     )
     # what is computed with the loss; the backward computes the rest
     now = wants if reduction != "none" and x.dtype != torch.float16 else (False,) * 3
-    apply = _Loss.apply if any(wants) else _Loss.forward
+    apply = _apply if any(wants) else _Loss.forward
     loss = apply(x, linear_weight, linear_bias, target, weight, g, reduction, *now, *form)[0]
     if dtype is None:
         dtype = torch.promote_types(x.dtype, torch.float32) if autocast else x.dtype
@@ -169,6 +169,9 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, *args):
         return vmap_loop(_Loss.apply, info.batch_size, in_dims, args)
+
+
+_apply = apply_of(_Loss)
 
 
 def _scaled(t, g):
