@@ -12,6 +12,16 @@ from kernelwright.ops._arguments import agreed, draw_seed, flat, normalized, pro
 
 from . import choose, spec
 
+OCTETS = Rung(
+    "cuda_octets",
+    "cuda",
+    "cuda_octets:octets",
+    "several octets a thread: half the instructions an element",
+    supports=choose.fits_block,
+    configs=choose.OCTETS_CONFIGS,
+    sources=("cuda_octets.cu",),
+)
+
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
@@ -31,6 +41,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
             choose.fits_block,
             choose.BLOCK_CONFIGS_BACKWARD if side else choose.BLOCK_CONFIGS,
         ),
+        *(() if side else (OCTETS,)),
     )
 
 

@@ -19,6 +19,7 @@ TRITON_CONFIGS_BACKWARD = (
 )
 # octets: of a thread, eight neighbours each; more where a row needs it
 BLOCK_CONFIGS = ({"octets": 1}, {"octets": 2})
+OCTETS_CONFIGS = ({"octets": 4}, {"octets": 2})
 # resident: threads of a multiprocessor; 512 have 128 registers each
 BLOCK_CONFIGS_BACKWARD = (
     {"octets": 1, "resident": 512},
