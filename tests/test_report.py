@@ -1,6 +1,7 @@
 """The report: what is on the page, what may not be, and how a browser sees it."""
 
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -258,3 +259,29 @@ def test_the_browser_test_can_fail(page, tmp_path):
     found, console = browse(tmp_path, wide, 390)
     assert found["width"] > 390
     assert any("Content Security Policy" in line for line in console)
+
+
+def test_names_in_a_roofline_cover_no_dot_and_no_other_name():
+    rng = random.Random(0)
+    points = [
+        charts.Point(
+            f"operator_{k}", f"rung {r}", "cuda", 0.2 + 0.1 * (k % 4), rng.uniform(20, 900)
+        )
+        for k in range(12)
+        for r in range(4)
+    ]
+    svg = charts.roofline(points, memory=4000.0, compute=None, machine="a machine")
+    found = re.findall(r'<text[^>]*x="([\d.]+)%"[^>]*y="([\d.]+)"[^>]*>(operator_\d+)<', svg)
+    names = [(float(x), float(y), 0.4 * len(name)) for x, y, name in found]
+    assert len(names) >= 4
+    dots = re.findall(r'<circle[^>]*cx="([\d.]+)%"[^>]*cy="([\d.]+)"', svg)
+    assert len(dots) == len(points)
+    for i, (x, y, half) in enumerate(names):
+        others = [*names[:i], *((float(a), float(b), 0.0) for a, b in dots)]
+        assert not any(abs(x - a) < half + h and -9 < y - b < 13 for a, b, h in others)
+
+
+def test_a_ladder_without_a_record_has_no_table():
+    text = report.html([])
+    first = text.split("data-ladder>")[1].split("</section>")[0]
+    assert "no record" in first and "<th>verified</th>" not in first

@@ -263,22 +263,22 @@ def roofline(points: Sequence[Point], *, memory: float, compute: float | None, m
 
 
 def _columns(points: list[Point], xs: _Axis, ys: _Axis, height: int) -> list[str]:
-    """The operators' names under their columns of dots; names that would meet go a line lower."""
-    lowest: dict[float, float] = {}
-    groups: dict[float, set[str]] = {}
-    for p in points:
-        x, y = round(100 * xs.at(p.intensity)), (1 - ys.at(p.gflops)) * height
-        lowest[x] = max(lowest.get(x, 0.0), y)
-        groups.setdefault(x, set()).add(p.group)
+    """The operators' names below their columns of dots or, where there is no room, above; a name
+    that would cover a dot or another name everywhere is left to the dots' tips."""
+    at = [(100 * xs.at(p.intensity), (1 - ys.at(p.gflops)) * height, p.group) for p in points]
+    taken = [(x, y, 0.0) for x, y, _ in at]
     out: list[str] = []
-    taken: list[tuple[float, float]] = []
-    for x in sorted(lowest):
-        for group in sorted(groups[x]):
-            y = lowest[x] + 18
-            while any(abs(x - a) < 14 and abs(y - b) < 13 for a, b in taken):
-                y += 13
-            taken.append((x, y))
-            out.append(_text(x, y, group, "axis", anchor="middle"))
+    for group in dict.fromkeys(group for _, _, group in sorted(at)):
+        mine = [(x, y) for x, y, g in at if g == group]
+        x, lowest = max(mine, key=lambda dot: dot[1])
+        highest = min(y for _, y in mine)
+        half = 0.4 * len(group)  # of its width, in percent of a page's
+        below = range(round(lowest) + 18, height - 4, 13)
+        for y in (*below, *range(round(highest) - 10, 8, -13)):
+            if not any(abs(x - a) < half + h and -9 < y - b < 14 for a, b, h in taken):
+                taken.append((x, y, half))
+                out.append(_text(x, y, group, "axis group", anchor="middle"))
+                break
     return out
 
 
