@@ -14,7 +14,8 @@ import torch
 import kernelwright
 from kernelwright import cli
 from kernelwright.dispatch import ladders
-from kernelwright.workbench import scaffold
+from kernelwright.toolchain.settings import settings
+from kernelwright.workbench import listing, scaffold
 
 SOURCE = Path(kernelwright.__file__).parents[1]
 COMMANDS = (
@@ -58,16 +59,45 @@ def python(code):
     return done.stdout.strip()
 
 
-def test_help_is_quick():
-    """In processor time, which a busy machine does not stretch."""
+def seconds(what, times=5):
+    """(the last result of running a process, the least processor time that it took), which a busy
+    machine does not stretch."""
     took = []
-    for _ in range(5):
+    for _ in range(times):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        code, out, _ = run("--help")
+        result = what()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return result, min(took)
+
+
+def test_help_is_quick():
+    (code, out, _), took = seconds(lambda: run("--help"))
     assert code == 0 and all(name in out for name in COMMANDS)
-    assert min(took) < 0.3
+    assert took < 0.3
+
+
+def test_a_second_list_takes_little_over_torch():
+    run("list")
+    (code, out, _), took = seconds(lambda: run("list"), 3)
+    assert code == 0 and "softmax" in out
+    _, torch_alone = seconds(lambda: python("import torch"), 3)
+    assert took < 2 * torch_alone
+
+
+def test_list_keeps_what_follows_from_the_files(capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("KW_CACHE", str(tmp_path / "cache"))
+    settings.cache_clear()
+    code, first, _ = call(capfd, "list", "--json")
+    assert code == 0 and list((tmp_path / "cache" / "list").glob("*/*/facts.json"))
+    monkeypatch.setattr(listing, "_facts", None)
+    assert call(capfd, "list", "--json")[:2] == (0, first)
+    monkeypatch.undo()
+    monkeypatch.setenv("KW_CACHE", "/dev/null/nowhere")  # nothing can be kept there
+    settings.cache_clear()
+    assert call(capfd, "list", "--json")[:2] == (0, first)
+    monkeypatch.undo()
+    settings.cache_clear()
 
 
 def test_help_imports_no_torch():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,16 @@ import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
 from kernelwright.contract import H200, Case, Gpu, Ladder, Rung
 from kernelwright.dispatch import ladder, ladders, proven_on
+from kernelwright.dispatch.proof import ROOT
 from kernelwright.dispatch.selection import _tuned
 from kernelwright.machine import gpu_of, here
+from kernelwright.toolchain import cache
 
 from .inspect import specs_of
 from .material import UnknownCase
+
+Facts = dict[str, dict[str, list[str]]]
+OPERATORS = "kernelwright.ops."
 
 #: What a backend does where it cannot run natively.
 WITHOUT_A_GPU = {
@@ -63,7 +69,9 @@ class Listing:
 def listing() -> Listing:
     device = here()
     gpu = gpu_of(device)
-    entries = tuple(_operator(ladder, gpu or H200, device) for ladder in ladders())
+    kept = _kept(gpu or H200)
+    entries = tuple(_operator(x, kept.get(x.name) or _facts(x, gpu or H200), device)
+                    for x in ladders())  # fmt: skip
     return Listing((gpu or H200).name, gpu is not None, entries)
 
 
@@ -104,25 +112,49 @@ def case_named(chosen: Ladder, case_id: str) -> Case:
     return found
 
 
-def _operator(lad: Ladder, gpu: Gpu, device: torch.device) -> OperatorEntry:
+def _operator(lad: Ladder, facts: Facts, device: torch.device) -> OperatorEntry:
     op = lad.operator
-    cases = [c for c in op.cases if c.use == "bench"]
-    serves: dict[str, list[str]] = {}
-    for case in cases:
-        serves.setdefault(serving(lad, gpu, specs_of(lad, case)), []).append(case.id)
     rungs = tuple(
         RungEntry(
             rung.name,
             rung.backend,
             rung.idea,
             _here(rung, device),
-            proven_on(lad, rung) if rung.is_gpu else (),
+            tuple(facts["proven"].get(rung.name, ())),
             rung.deterministic,
-            tuple(serves.get(rung.name, ())),
+            tuple(facts["serves"].get(rung.name, ())),
         )
         for rung in lad.rungs
     )
-    return OperatorEntry(op.name, op.schema, op.source, rungs, tuple(c.id for c in cases))
+    cases = tuple(c.id for c in op.cases if c.use == "bench")
+    return OperatorEntry(op.name, op.schema, op.source, rungs, cases)
+
+
+def _facts(lad: Ladder, gpu: Gpu) -> Facts:
+    """By rung: machines that it is proven on, and cases of the bench list that it serves."""
+    serves: dict[str, list[str]] = {}
+    for case in lad.operator.cases:
+        if case.use == "bench":
+            serves.setdefault(serving(lad, gpu, specs_of(lad, case)), []).append(case.id)
+    proven = {r.name: list(proven_on(lad, r)) for r in lad.rungs if r.is_gpu}
+    return {"proven": proven, "serves": serves}
+
+
+def _kept(gpu: Gpu) -> dict[str, Facts]:
+    """The facts of every operator. They follow from the package's files, and are kept for them: to
+    find them takes longer than all else that `list` does."""
+    files = sorted(p for p in ROOT.rglob("*") if p.suffix in (".py", ".cu", ".cuh", ".json"))
+    texts = (part for p in files for part in (str(p.relative_to(ROOT)), p.read_bytes()))
+    entry = cache.key((repr(gpu), torch.__version__, *texts))
+    try:
+        found = cache.get("list", entry)
+    except toolchain.ToolchainError:  # no folder to keep anything in; who needs one says so
+        return {}
+    if found is None:
+        facts = {x.name: _facts(x, gpu) for x in ladders() if x.package.startswith(OPERATORS)}
+        found = {"facts.json": json.dumps(facts).encode()}
+        cache.put("list", entry, found)
+    return json.loads(found["facts.json"])
 
 
 def _here(rung: Rung, device: torch.device) -> str:
