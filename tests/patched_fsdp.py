@@ -6,7 +6,7 @@ import socket
 import torch
 import torch.multiprocessing as mp
 from torch import distributed as dist
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import kernelwright as kw
 from patched_models import batch, make
@@ -40,7 +40,31 @@ def run(rank, port):
             torch.testing.assert_close(p.grad.full_tensor(), q.grad, msg=lambda m, n=name: n + m)
         kw.unpatch(model)
         assert not any("forward" in vars(m) for m in model.modules())
+    losses = [train(patch, ids[rank : rank + 1], labels[rank : rank + 1]) for patch in (0, 1)]
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-2, atol=0)
     dist.destroy_process_group()
+
+
+def train(patch, ids, labels):
+    """Losses of three steps, computed in bfloat16; patched, by our optimizer and clipping too."""
+    model = make()
+    if patch:
+        kw.patch(model)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    for layer in model.model.layers:
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    adamw = kw.optim.AdamW if patch else torch.optim.AdamW
+    clip = kw.clip_grad_norm_ if patch else torch.nn.utils.clip_grad_norm_
+    optimizer, losses = adamw(model.parameters(), lr=0.01), []
+    for _ in range(3):
+        loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        clip(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
 
 
 def free_port():

@@ -11,13 +11,19 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+)
 from transformers.models.llama import modeling_llama
 
 import kernelwright as kw
 from kernelwright.contract import Unsupported
 from kernelwright.contract.compare import FACTOR, ULPS, measure
-from kernelwright.integrations.transformers import forwards
+from kernelwright.integrations.transformers import forwards, known
 from patched_models import FAMILIES, VOCABULARY, InFloat64, batch, families_table, make, step
 
 HERE = Path(__file__).parent
@@ -261,6 +267,38 @@ def test_a_training_step_keeps_less():
     assert before - after > rows * 4 * (512 * layers + VOCABULARY)
 
 
+@pytest.mark.parametrize("more", [{}, {"num_items_in_batch": 3}], ids=["mean", "items"])
+def test_labels_of_which_none_counts(more):
+    ids, _ = batch()
+    for labels, index in ((torch.full_like(ids, -100), -100), (torch.full_like(ids, 5), 5)):
+        want = make()(input_ids=ids, labels=labels, ignore_index=index, **more).loss
+        found = patched()(input_ids=ids, labels=labels, ignore_index=index, **more).loss
+        torch.testing.assert_close(found, want, equal_nan=True)
+
+
+def test_labels_that_are_wrong():
+    model = patched()
+    ids, labels = batch()
+    with pytest.raises(IndexError, match="target: 900 is out of range for 96 classes"):
+        model(input_ids=ids, labels=labels.masked_fill(labels > 0, 900))
+    with pytest.raises(ValueError, match=r"labels: has shape \(2, 16\), should be \(2, 17\)"):
+        model(input_ids=ids, labels=labels[:, 1:])
+
+
+def test_a_part_of_the_model_that_trains():
+    def gradients(model):
+        for name, p in model.named_parameters():
+            p.requires_grad_("layers.1" in name)
+        ids, labels = batch()
+        model(input_ids=ids, labels=labels).loss.backward()
+        return {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+
+    want, found = gradients(make()), gradients(patched())
+    assert want.keys() == found.keys()
+    for name in want:
+        torch.testing.assert_close(found[name], want[name])
+
+
 # what is replaced
 
 
@@ -314,6 +352,13 @@ def test_unpatch_restores_every_bit(family):
         assert all(vars(module)[k] is v or vars(module)[k] == v for k, v in attributes.items())
     found = step(model)
     assert all(torch.equal(found[name], want[name]) for name in want)
+
+
+def test_unpatch_without_patch():
+    model = make()
+    before = {n: dict(vars(m)) for n, m in model.named_modules()}
+    kw.unpatch(model)
+    assert all(list(vars(m)) == list(before[n]) for n, m in model.named_modules())
 
 
 def test_other_models_are_untouched():
@@ -386,6 +431,23 @@ def test_a_forward_that_another_patch_replaced_stays():
     assert "1 x LlamaRMSNorm" in str(report) and "has been replaced already" in str(report)
     kw.unpatch(model)
     assert "forward" in vars(norm)
+
+
+def test_a_class_that_another_patch_put_into_transformers(monkeypatch):
+    """Liger's: what is word for word what stands there now need not compute what stood there."""
+
+    class Norm(modeling_llama.LlamaRMSNorm):
+        def forward(self, hidden_states):
+            return super().forward(hidden_states) * 2
+
+    monkeypatch.setattr(modeling_llama, "LlamaRMSNorm", Norm)
+    known._reference.cache_clear()
+    model = make()
+    want = step(model)["loss"]
+    report = kw.patch(model)
+    known._reference.cache_clear()
+    assert "5 x Norm" in str(report) and "norm" not in {x.what for x in report.replaced}
+    torch.testing.assert_close(step(model)["loss"], want)
 
 
 def test_hooks_see_every_module():
@@ -487,7 +549,7 @@ def test_fsdp2_on_two_ranks():
         timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("LlamaForCausalLM:") == 2  # printed by rank 0 alone, for each order
+    assert done.stdout.count("LlamaForCausalLM:") == 3  # printed by rank 0 alone, each time
 
 
 # what is no family of ours, and no model
@@ -522,6 +584,18 @@ def test_every_part_of_an_unknown_family_is_named_with_the_reason():
     found = step(model)
     for name in want:
         torch.testing.assert_close(found[name], want[name], msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_a_head_that_is_no_language_models_is_named():
+    sizes = make().config.to_dict()
+    model = LlamaForSequenceClassification(LlamaConfig(**sizes)).eval()
+    ids, _ = batch()
+    want = model(input_ids=ids, labels=torch.tensor([0, 1])).loss
+    (line,) = (x for x in kw.patch(model).lines if not x.by)
+    assert (line.module, line.why) == (
+        "LlamaForSequenceClassification", "its head and loss are none that are known here"
+    )  # fmt: skip
+    torch.testing.assert_close(model(input_ids=ids, labels=torch.tensor([0, 1])).loss, want)
 
 
 def test_an_unknown_head_and_loss_are_named():
@@ -566,6 +640,8 @@ def test_what_is_no_transformers_model():
         kw.patch(nn.Linear(2, 2))
     with pytest.raises(TypeError, match="model: is a Linear, not a transformers model"):
         kw.unpatch(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="model: is a NoneType, not a transformers model"):
+        kw.patch(None)
     with pytest.raises(TypeError, match=r"OptimizedModule.*patch it before torch\.compile"):
         kw.patch(torch.compile(make()))
     model = make()

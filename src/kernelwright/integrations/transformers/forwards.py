@@ -212,6 +212,10 @@ def head_and_loss(self, input, labels=None, shift_labels=None, items=None, ignor
         return F.linear(input, self.weight, self.bias)
     if shift_labels is None:
         shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    if shift_labels.numel() != input.shape[:-1].numel():
+        raise ValueError(
+            f"labels: has shape {tuple(shift_labels.shape)}, should be {tuple(input.shape[:-1])}"
+        )
     loss = kw.linear_cross_entropy(
         input,
         self.weight,

@@ -42,6 +42,10 @@ _UNKNOWN = {  # ending of a class's name to why it is left
     "ForCausalLM": "its head and loss are none that are known here",
     "LMHeadModel": "its head and loss are none that are known here",
     "ForConditionalGeneration": "its head and loss are none that are known here",
+    "ForSequenceClassification": "its head and loss are none that are known here",
+    "ForTokenClassification": "its head and loss are none that are known here",
+    "ForQuestionAnswering": "its head and loss are none that are known here",
+    "ForMaskedLM": "its head and loss are none that are known here",
 }
 
 
@@ -203,16 +207,21 @@ def same_forward(module: nn.Module, reference: str) -> bool:
 
 
 @cache
-def _reference(name: str) -> Callable[..., Any]:
-    """The forward of a class, or the function."""
+def _reference(name: str) -> Callable[..., Any] | None:
+    """The forward of a class, or the function; None where another library has put its own in the
+    module, as Liger does: what that computes is not known by where it stands."""
     path, _, attribute = name.rpartition(".")
     if "." not in path:
         path = f"transformers.models.{path}.modeling_{path}"
     found = getattr(importlib.import_module(path), attribute)
-    return found.forward if inspect.isclass(found) else found
+    found = found.forward if inspect.isclass(found) else found
+    own = path.partition(".")[0]
+    return found if inspect.unwrap(found).__module__.partition(".")[0] == own else None
 
 
-def _same_code(f: Callable[..., Any], g: Callable[..., Any]) -> bool:
+def _same_code(f: Callable[..., Any], g: Callable[..., Any] | None) -> bool:
+    if g is None:
+        return False
     f, g = (_code(inspect.unwrap(x)) for x in (f, g))
     return f is not None and g is not None and _essence(f) == _essence(g)
 
