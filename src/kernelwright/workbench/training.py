@@ -17,8 +17,8 @@ things are asked of each operator, swapped in alone for the same seeds:
 
     python -m kernelwright.workbench.training tinyshakespeare.txt --record
 
-The learning rate warms up over the first half. Without that, at a width of 256, runs that differ
-by a rounding were seen apart by more than the band is wide.
+The learning rate rises in the first half and falls to a tenth in the second, as nanoGPT's does. At
+a constant rate, runs that differ by a rounding were seen to leave a band by an eighth of its width.
 """
 
 from __future__ import annotations
@@ -238,12 +238,19 @@ def run(data: torch.Tensor, parts: Parts, seed: int, sizes: Sizes) -> Run:
     state, served, losses = _State(parts, sizes.model, data.device), Serving(), list[Any]()
     *batches, last = _batches(data, seed, sizes)
     for i, batch in enumerate(batches):
-        rate = LEARNING_RATE * min(1.0, (i + 1) / sizes.warm_up)
         with served if i == 0 else contextlib.nullcontext():
-            losses.append(state.step(batch, CLIP, rate))
+            losses.append(state.step(batch, CLIP, _rate(i, sizes)))
     curve = torch.stack(losses).view(-1, EVERY).mean(1).tolist()
     calls = {name: dict(rungs) for name, rungs in served.calls.items()}
     return Run(tuple(round(x, 5) for x in curve), calls, *_last_step(state, last))
+
+
+def _rate(i: int, sizes: Sizes) -> float:
+    """The learning rate of step i: it rises, then falls to a tenth along a cosine."""
+    if i < sizes.warm_up:
+        return LEARNING_RATE * (i + 1) / sizes.warm_up
+    part = (i - sizes.warm_up) / (sizes.steps - sizes.warm_up)
+    return LEARNING_RATE * (0.55 + 0.45 * math.cos(math.pi * part))
 
 
 def _batches(data: torch.Tensor, seed: int, sizes: Sizes) -> Iterable[torch.Tensor]:
@@ -292,7 +299,7 @@ class _State:
     def changes(self, batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """By name: gradients of a step, clipped, and how far it moves each parameter."""
         before = [p.detach().clone() for p in self.model.parameters()]
-        self.step(batch, LAST_CLIP, LEARNING_RATE)
+        self.step(batch, LAST_CLIP, LEARNING_RATE / 10)
         found: dict[str, torch.Tensor] = {}
         for old, (name, p) in zip(before, self.model.named_parameters(), strict=True):
             gradient = torch.zeros_like(p) if p.grad is None else p.grad
