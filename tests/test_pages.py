@@ -1,0 +1,36 @@
+"""Every subject's page says what moves, what each rung does and what is deterministic."""
+
+import re
+
+import pytest
+
+from kernelwright.dispatch import ladders
+
+PAGES = {ladder.folder: (ladder.folder / "README.md").read_text() for ladder in ladders()}
+
+
+def by_hand(text):
+    """The page without what is generated from records."""
+    return re.sub(r"<!-- table.*?<!-- /table -->", "", text, flags=re.S)
+
+
+@pytest.mark.parametrize("text", PAGES.values(), ids=[folder.name for folder in PAGES])
+def test_a_page_has_the_same_parts_in_the_same_words(text):
+    heads = re.findall(r"^## (.*)$", by_hand(text), re.M)
+    assert "The ladder" in heads
+    assert {"What moves", "What fusion saves"} & set(heads)
+    assert "**Determinism.**" in text
+
+
+@pytest.mark.parametrize("ladder", ladders(), ids=lambda ladder: ladder.name)
+def test_a_page_explains_every_rung(ladder):
+    text = by_hand(PAGES[ladder.folder])
+    assert not [name for name in ladder.names if f"`{name}`" not in text]
+
+
+@pytest.mark.parametrize(
+    "folder", ["bias_gelu", "glu", "dropout", "layer_norm_residual_dropout_gelu"]
+)
+def test_operators_that_fuse_others_count_what_that_saves(folder):
+    (text,) = (text for path, text in PAGES.items() if path.name == folder)
+    assert "<!-- table:fusion " in text
