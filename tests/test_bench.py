@@ -12,6 +12,7 @@ from kernelwright.dispatch import ladder
 from kernelwright.machine import clock, slug
 from kernelwright.workbench import bench as bench_module
 from kernelwright.workbench import host, material, records, standin, tune
+from kernelwright.workbench.bound import bound
 from kernelwright.workbench.trial import Expected
 
 CPU = torch.device("cpu")
@@ -116,7 +117,7 @@ def test_a_case_that_does_not_fit_memory_is_skipped():
     [(3.0, 2.0, 2.0, "launch"), (100.0, 90.0, 2.0, "bandwidth"), (100.0, 20.0, 2.0, "")],
 )
 def test_what_binds_a_launch(cold, roof, launch, limit):
-    assert bench_module.bound(cold, roof, launch, material_cost(), CPU) == limit
+    assert bound(cold, roof, launch, material_cost(), CPU) == limit
 
 
 def material_cost():

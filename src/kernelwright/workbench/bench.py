@@ -38,7 +38,7 @@ from typing import Any, Protocol
 import torch
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from kernelwright.contract import H200, Case, Cost, Ladder, Peer, Rung
+from kernelwright.contract import H200, Case, Ladder, Peer, Rung
 from kernelwright.contract.compare import Verdict
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, source_hash, specs_of, unsupported
@@ -46,7 +46,6 @@ from kernelwright.dispatch.selection import config_of
 from kernelwright.machine import (
     clock,
     facts,
-    gpu_facts,
     gpu_of,
     here,
     last_level_cache,
@@ -56,6 +55,7 @@ from kernelwright.machine import (
 from kernelwright.machine.timers import Track
 
 from . import records, roofs
+from .bound import bound, launch_us
 from .host import host_records
 from .material import chosen, peers_of, set_bytes, sets_of, too_large
 from .records import Record
@@ -153,14 +153,14 @@ def bench(
     result.environment = environment(result.run, device)
     limits = limits_of(device, quick, time_limit)
     work = chosen(list(ladders), None if cases is None else list(cases), device)
-    launch_us = _launch_us(device, limits)
+    empty_us = launch_us(device, limits)
     stand_ins: dict[tuple[str, str], str] = {}
     for ladder, case in work:
         if why := too_large(case, device):
             result.skipped.append(Skipped(ladder.name, "*", case.id, why))
             continue
         on_case(ladder, case, None)
-        one = _Bench(ladder, case, device, limits, launch_us, result, stand_ins)
+        one = _Bench(ladder, case, device, limits, empty_us, result, stand_ins)
         for record in one.run(peers, guests):
             result.records.append(record)
             on_row(record)
@@ -387,28 +387,6 @@ class _Bench:
                 yield replace(record, cold=t.cold, warm=t.warm, host=t.host, bound=limit)
 
 
-def bound(
-    cold_us: float, roof_us: float | None, launch_us: float, cost: Cost, device: torch.device
-) -> str:
-    """What limits a launch, from its time alone.
-
-    "launch": twice what an empty launch costs, or less. "bandwidth": three quarters of the roof
-    or more. "compute": half of the arithmetic peak or more. "latency": none of them, so too
-    little is in flight, or more is done than must be. "" where the machine gives no limit.
-    """
-    if cold_us <= 2 * launch_us:
-        return "launch"
-    if roof_us and roof_us >= 0.75 * cold_us:
-        return "bandwidth"
-    gpu = gpu_of(device)
-    mhz = gpu_facts(torch.cuda.current_device()).sm_mhz if gpu else None
-    if gpu is None or not mhz:
-        return ""
-    lanes = 64 if gpu.capability == (8, 0) else 128
-    peak = 2.0 * lanes * gpu.sms * mhz  # float32 operations a microsecond
-    return "compute" if cost.flops / cold_us >= 0.5 * peak else "latency"
-
-
 def _form(t: torch.Tensor) -> tuple:
     return t.shape, t.dtype
 
@@ -422,13 +400,6 @@ def _shipped(ladder: Ladder, rung: Rung, case: Case) -> Record | None:
     found = records.load(SHIPPED, ladder.name)
     mine = [r for r in found if r.rung == rung.name and r.case == case.id and r.cold]
     return min(mine, key=lambda r: stats.median(r.cold), default=None)
-
-
-def _launch_us(device: torch.device, limits: clock.Limits) -> float:
-    with clock.session(device):
-        candidate = roofs.launch_candidate(device)
-        times = clock.measure([candidate], device, replace(limits, seconds=0.2)).times["launch"]
-    return stats.median(times.cold) if times.cold else 0.0
 
 
 def _line(e: Exception) -> str:

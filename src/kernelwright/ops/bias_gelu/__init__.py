@@ -57,6 +57,8 @@ def bias_gelu(input: torch.Tensor, bias: torch.Tensor, approximate: str = "none"
     Raises:
         TypeError: input or bias is not floating point.
         ValueError: bias is not one row of the input, or approximate is neither "none" nor "tanh".
+
+    Source: gelu, Hendrycks and Gimpel, arXiv:1606.08415; its fusion, Megatron-LM, arXiv:1909.08053.
     """
     arguments.floating("input", input)
     arguments.floating("bias", bias)

@@ -135,6 +135,9 @@ def clip_grad_norm_(
 
     Returns:
         The norm before clipping; a DTensor where the gradients are.
+
+    Raises:
+        RuntimeError: the norm is infinite or NaN, and error_if_nonfinite is set.
     """
     several = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     grads = [p.grad for p in several if p.grad is not None]

@@ -154,6 +154,8 @@ def cross_entropy_with_grad(
 
     Raises:
         As `cross_entropy`.
+
+    Source: torch.nn.functional.cross_entropy; z-loss: arXiv:2204.02311; softcap: arXiv:2408.00118.
     """
     rows, target, weight = _checked(input.detach(), target, weight, reduction)
     form = options.form(ignore_index, label_smoothing, z_loss, softcap)
@@ -187,6 +189,8 @@ def cross_entropy_with_grad_(
 
     Raises:
         As `cross_entropy`; ValueError where input has more than two dimensions.
+
+    Source: as `cross_entropy_with_grad`.
     """
     arguments.tensor("scale", scale)
     rows, target, weight = _checked(input, target, weight, "none")

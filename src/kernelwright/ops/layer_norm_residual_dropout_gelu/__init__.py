@@ -88,6 +88,8 @@ def layer_norm_residual_dropout_gelu(
         TypeError: input or residual is not floating point.
         ValueError: a shape does not agree, p is not a probability, or approximate is neither
             "none" nor "tanh".
+
+    Source: the operators that it names, in turn.
     """
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input, residual = agreed(input, residual)

@@ -174,6 +174,8 @@ def add_layer_norm(
     Raises:
         TypeError: input or residual is not floating point.
         ValueError: a shape does not agree.
+
+    Source: layer_norm, Ba, Kiros and Hinton, arXiv:1607.06450, of a residual stream.
     """
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input, residual = agreed(input, residual)
@@ -207,6 +209,8 @@ def add_rms_norm(
     Raises:
         TypeError: input or residual is not floating point.
         ValueError: a shape does not agree.
+
+    Source: rms_norm, Zhang and Sennrich, arXiv:1910.07467, of a residual stream.
     """
     dims = normalized(input, normalized_shape, weight=weight)
     input, residual = agreed(input, residual)

@@ -85,6 +85,8 @@ def rope(
         TypeError: q or k is not floating point, positions are not integers.
         ValueError: shapes do not agree, angles are given twice or not at all, or cos or sin wants
             a gradient.
+
+    Source: RoFormer, Su et al., arXiv:2104.09864.
     """
     arguments.floating("q", q)
     arguments.floating("k", k)

@@ -1,0 +1,42 @@
+"""What binds a launch: an empty launch's cost, the memory's bandwidth, arithmetic, or latency."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from kernelwright.contract import Cost
+from kernelwright.machine import clock, gpu_facts, gpu_of, stats
+
+from . import roofs
+
+
+def bound(
+    cold_us: float, roof_us: float | None, launch_us: float, cost: Cost, device: torch.device
+) -> str:
+    """What limits a launch, from its time alone.
+
+    "launch": twice what an empty launch costs, or less. "bandwidth": three quarters of the roof
+    or more. "compute": half of the arithmetic peak or more. "latency": none of them, so too
+    little is in flight, or more is done than must be. "" where the machine gives no limit.
+    """
+    if cold_us <= 2 * launch_us:
+        return "launch"
+    if roof_us and roof_us >= 0.75 * cold_us:
+        return "bandwidth"
+    gpu = gpu_of(device)
+    mhz = gpu_facts(torch.cuda.current_device()).sm_mhz if gpu else None
+    if gpu is None or not mhz:
+        return ""
+    lanes = 64 if gpu.capability == (8, 0) else 128
+    peak = 2.0 * lanes * gpu.sms * mhz  # float32 operations a microsecond
+    return "compute" if cost.flops / cold_us >= 0.5 * peak else "latency"
+
+
+def launch_us(device: torch.device, limits: clock.Limits) -> float:
+    """What an empty launch costs, in microseconds; 0 where that cannot be measured."""
+    with clock.session(device):
+        candidate = roofs.launch_candidate(device)
+        times = clock.measure([candidate], device, replace(limits, seconds=0.2)).times["launch"]
+    return stats.median(times.cold) if times.cold else 0.0
