@@ -261,6 +261,17 @@ def test_the_browser_test_can_fail(page, tmp_path):
     assert any("Content Security Policy" in line for line in console)
 
 
+def test_a_page_has_a_picture_once_there_are_records():
+    assert "no record of gelu" in tables.render("picture gelu", made_up()).lower()
+    shown = tables.render("picture softmax", made_up())
+    assert re.fullmatch(
+        r"!\[softmax, `[^`]+`: [^]]+\]\(\.\./[./]*docs/ladders/softmax\.svg\)\n", shown
+    )
+    made = tables.texts()
+    assert (tables.PICTURES / "softmax.svg") in made
+    assert all(path.stem in text for path, text in made.items() if path.parent == tables.PICTURES)
+
+
 def test_names_in_a_roofline_cover_no_dot_and_no_other_name():
     rng = random.Random(0)
     points = [

@@ -12,6 +12,7 @@ A marker names its table:
     <!-- table:host -->                 what a call of a public function costs the host
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
+    <!-- table:picture softmax -->      the same as a picture, docs/ladders/softmax.svg
     <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
     <!-- table:dissect sum -->          what each CUDA C++ rung costs its warps
     <!-- table:counters sum -->         the same beside what a GPU counted
@@ -36,7 +37,8 @@ MACHINE = "nvidia-h200"  # whose records the READMEs show
 ROOT = Path(__file__).resolve().parents[3]
 OPS = Path(kernelwright.ops.__file__).parent
 MARKED = re.compile(r"(<!-- table:([^>]+?) -->\n)(.*?)(<!-- /table -->)", re.S)
-PICTURE = "sum"  # the ladder of README's picture
+README = "sum"  # the ladder of README's picture
+PICTURES = ROOT / "docs" / "ladders"
 
 
 def texts() -> dict[Path, str]:
@@ -48,7 +50,10 @@ def texts() -> dict[Path, str]:
         if path.exists():
             text = path.read_text(encoding="utf-8")
             out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], found)}{m[4]}", text)
-    out[ROOT / "docs" / "ladder.svg"] = picture(found)
+            for operator in re.findall(r"<!-- table:picture (\S+) -->", text):
+                if figures.headline(ladder(operator), MACHINE, found):
+                    out[PICTURES / f"{operator}.svg"] = picture(found, operator)
+    out[ROOT / "docs" / "ladder.svg"] = picture(found, README)
     return out
 
 
@@ -71,6 +76,8 @@ def render(name: str, found: list[Record]) -> str:
         return _ladder(found, kind)
     if kind == "ladder" and rest:
         return _ladder(found, *rest)
+    if kind == "picture" and len(rest) == 1:
+        return _picture(found, rest[0])
     if kind == "cases" and len(rest) == 1:
         return _cases(found, rest[0])
     if kind == "dissect" and len(rest) == 1:
@@ -79,7 +86,7 @@ def render(name: str, found: list[Record]) -> str:
         return _counters(rest[0])
     raise ValueError(
         f"table:{name}: there are table:operators, fusion [EXAMPLE], host, patched, "
-        "ladder OP [CASE], cases OP, dissect OP, counters OP"
+        "ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
     )
 
 
@@ -183,6 +190,14 @@ def _ladder(found: list[Record], operator: str, case: str = "") -> str:
     return f"{head}{roof}:\n\n{_markdown(rows, 'lrrrrrrl')}"
 
 
+def _picture(found: list[Record], operator: str) -> str:
+    table = figures.headline(ladder(operator), MACHINE, found)
+    if table is None:
+        return f"No record of {operator} on {MACHINE} yet.\n"
+    says = f"{operator}, `{table.case}`: each rung's share of the measured memory roof"
+    return f"![{says}](../../../../docs/ladders/{operator}.svg)\n"
+
+
 def _cases(found: list[Record], operator: str) -> str:
     lad = ladder(operator)
     tables = [
@@ -219,9 +234,9 @@ def _counters(operator: str) -> str:
     return table + "".join(f"\n{reason}\n" for reason in reasons)
 
 
-def picture(found: list[Record]) -> str:
-    """README's ladder chart, a file that stands alone in light and in dark."""
-    lad = ladder(PICTURE)
+def picture(found: list[Record], operator: str) -> str:
+    """A ladder's chart, a file that stands alone in light and in dark."""
+    lad = ladder(operator)
     table = figures.headline(lad, MACHINE, found)
     if table is None:
         case = next(c.id for c in lad.operator.cases if c.use == "bench")
