@@ -231,3 +231,21 @@ def test_forward_mode_raises(public):
     x, *rest = public.tensors()
     with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)forward.*mode|jvp"):
         torch.func.jvp(lambda t: public.kw(t, *rest), (x,), (torch.ones_like(x),))
+
+
+@pytest.mark.parametrize("name", ["softmax", "add", "linear_cross_entropy"])
+def test_a_call_that_nobody_watches_pays_for_no_python_layer_of_autograd(name, monkeypatch):
+    """Not for binding defaults in the forward, nor, of operators, for finding the backward."""
+
+    def reached(*args, **kwargs):
+        raise AssertionError("a layer for watchers")
+
+    public = PUBLIC[name]
+    tensors = public.tensors(grad=True)
+    expected = with_gradients(public.kw, tensors)
+    monkeypatch.setattr("inspect.signature", reached)
+    if name != "linear_cross_entropy":
+        monkeypatch.setattr(torch.autograd.function.BackwardCFunction, "apply", reached)
+    found = with_gradients(public.kw, tensors)
+    monkeypatch.undo()
+    torch.testing.assert_close(found, expected)
