@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
+from kernelwright.dispatch import launcher, specs_of, unsupported
 from kernelwright.ops.dropout.philox import pack, unpack
 from publics import gpu, ladders_by_name, randn, with_gradients
 
@@ -74,6 +75,22 @@ def test_a_seed_is_saved_or_an_eighth_of_a_byte(keep_mask, kind, size):
     drawn = [(t.dtype, t.numel()) for t in saved if not t.is_floating_point()]
     assert drawn == [(getattr(torch, kind), size)]
     assert all(t.numel() <= 64 for t in saved)
+
+
+@pytest.mark.parametrize("p", [0.0, 2.0**-24, 0.3, 1 - 2.0**-24, 1.0])
+def test_words_compared_as_they_are_drawn_keep_what_bits_keep(p):
+    """At p = 1 the threshold is 2^32, which no word holds: factors are 0 then, and NaN stays."""
+    ladder, x = ladders_by_name()["dropout"], randn(3, 4000)
+    x[1, 7] = float("nan")
+    args = {"x": x, "seed": torch.tensor([2**40 + 5], device=x.device), "p": p}
+    reason = unsupported(ladder.rung("cuda_octets"), specs_of(args), x.device)
+    if reason:
+        pytest.skip(reason)
+    got, want = (
+        launcher(ladder, args, rung)(*args.values()) for rung in ("cuda_octets", "cuda_vec16")
+    )
+    assert got.isnan().sum() == 1
+    assert torch.equal(got.nan_to_num(9.0), want.nan_to_num(9.0))
 
 
 @rungs

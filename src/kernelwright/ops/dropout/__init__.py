@@ -30,6 +30,7 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
             choose.CONFIGS,
         ),
         _vec16("", backward),
+        _octets(backward),
     )
 
 
@@ -42,6 +43,20 @@ def _vec16(kept: str, backward: str) -> Rung:
         choose.fits_vec16,
         choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
         heuristic=choose.choose_strips if backward else choose.choose_vec16,
+    )
+
+
+def _octets(backward: str = "") -> Rung:
+    """Where no mask is kept and no gradient of a bias summed."""
+    return Rung(
+        "cuda_octets",
+        "cuda",
+        f"cuda_octets:octets{backward}",
+        "the same vectors; words are compared as they are drawn",
+        supports=choose.fits_drawn,
+        configs=choose.VEC16_CONFIGS,
+        heuristic=choose.choose_vec16,
+        sources=("cuda_octets.cu",),
     )
 
 
@@ -64,6 +79,7 @@ def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
             choose.OCTETS_CONFIGS,
         ),
         _vec16(kept, backward),
+        *((_octets(),) if name == "bias_dropout_add" and not (kept or backward) else ()),
     )
 
 
@@ -150,6 +166,8 @@ def dropout_with_mask(
     Raises:
         TypeError: input is not floating point.
         ValueError: p is not a probability.
+
+    Source: torch.native_dropout; Philox: Salmon et al., SC 2011.
     """
     arguments.floating("input", input)
     probability(p)
@@ -187,6 +205,8 @@ def bias_dropout_add(
     Raises:
         TypeError: an argument is not floating point.
         ValueError: p is not a probability, or a shape does not agree.
+
+    Source: Megatron-LM, Shoeybi et al., arXiv:1909.08053.
     """
     arguments.floating("input", input)
     probability(p)

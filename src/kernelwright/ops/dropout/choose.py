@@ -65,6 +65,10 @@ def fits_vec16(gpu, **args):
     return off_boundary(vectors) or fits_octets(gpu, **args)
 
 
+def fits_drawn(gpu, **args):
+    return fits_vec16(gpu, **args) if Call(args).draw == 1 else "no seed: nothing is drawn"
+
+
 def choose_vec16(gpu, **args):
     """What outgrows the L2 streams, with two octets in flight; below, every SM needs work."""
     return VEC16_CONFIGS[_size(gpu, args)]
@@ -82,7 +86,7 @@ def _size(gpu, args):
 
 
 def order(gpu, **args):
-    return ("triton_philox",)
+    return ("triton_philox", "cuda_vec16")
 
 
 def order_octets(gpu, **args):
