@@ -51,6 +51,9 @@ OPTIONS = (
     {"amsgrad": True},
     {"maximize": True},
     {"lr": torch.tensor(0.01)},
+    {"betas": (torch.tensor(0.9), torch.tensor(0.99))},
+    {"foreach": True},
+    {"fused": True},
 )
 
 
@@ -165,6 +168,54 @@ def test_an_optimizer_skips_adds_and_calls():
     assert kw.optim is kernelwright.optim and "optim" in dir(kw)
 
 
+def test_a_step_in_compiled_code_breaks_its_graph_once():
+    """Nothing of it is traced, however many parameters it has and whatever the learning rate."""
+
+    def losses(kind, wrap, net):
+        optimizer = kind(net.parameters(), lr=0.1)
+        step = wrap(lambda: optimizer.step())
+        for i in range(4):
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + i)
+            loss = net(randn(32, 8, seed=i)).square().mean()
+            loss.backward()
+            step()
+            optimizer.zero_grad()
+            yield loss.item()
+
+    graphs = []
+
+    def compiled(fn):
+        torch.compiler.reset()
+        return torch.compile(fn, backend=lambda graph, inputs: graphs.append(graph) or graph)
+
+    theirs = list(losses(torch.optim.AdamW, lambda fn: fn, model()))
+    assert list(losses(kw.optim.AdamW, compiled, model())) == pytest.approx(theirs)
+    assert not graphs
+
+
+def test_an_optimizer_steps_in_the_backward():
+    """A parameter's gradient is gone once the parameter has moved: no memory for all of them."""
+    net, other = model(), model()
+    optimizers = {p: kw.optim.AdamW([p], lr=0.1) for p in net.parameters()}
+
+    def move(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(move)
+    theirs = torch.optim.AdamW(other.parameters(), lr=0.1)
+    for i in range(3):
+        x = randn(32, 8, seed=i)
+        net(x).square().mean().backward()
+        theirs.zero_grad()
+        other(x).square().mean().backward()
+        theirs.step()
+    assert all(p.grad is None for p in net.parameters())
+    for p, q in zip(net.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
 def test_an_optimizer_takes_mixed_dtypes_and_complex_parameters():
     def parameters():
         dtypes = (torch.float32, torch.bfloat16, torch.complex64, torch.float64)
@@ -209,6 +260,7 @@ def test_an_optimizer_refuses_by_name():
         ({"weight_decay": -1.0}, "weight_decay: must not be negative"),
         ({"betas": (0.9, 1.0)}, r"betas\[1\]: must be at least 0 and less than 1"),
         ({"differentiable": True}, "differentiable: "),
+        ({"foreach": True, "fused": True}, "foreach: and fused cannot both be True"),
         ({"state_dtype": torch.float16}, "state_dtype: must be float32 or bfloat16"),
     ):
         with pytest.raises((ValueError, RuntimeError), match=message):

@@ -66,6 +66,8 @@ class AdamW(torch.optim.Optimizer):
         for i, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"betas[{i}]: must be at least 0 and less than 1, is {beta}")
+        if foreach and fused:
+            raise ValueError("foreach: and fused cannot both be True")
         if differentiable:
             raise ValueError("differentiable: a step that can be differentiated is PyTorch's")
         if state_dtype not in (None, torch.float32, torch.bfloat16):
@@ -104,11 +106,20 @@ class AdamW(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if torch.compiler.is_compiling():
+            self._step_uncompiled()
+        else:
+            self._step()
+        return loss
+
+    def _step(self) -> None:
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             if params:
                 self._step_group(group, params)
-        return loss
+
+    # one launch leaves a compiler nothing to fuse; tracing what prepares it breaks the graph often
+    _step_uncompiled = torch._disable_dynamo(_step)
 
     def _step_group(self, group: dict[str, Any], params: list[torch.Tensor]) -> None:
         grads = [p.grad for p in params]
