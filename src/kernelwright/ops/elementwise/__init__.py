@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments
+from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from . import choose, spec, torch_rungs
@@ -17,15 +17,13 @@ from . import choose, spec, torch_rungs
 
 def _grid2d(f: spec.Formula) -> Rung:
     """Of the forwards: what it is for is an operand that is one row for all."""
-    return Rung(
-        "cuda_grid2d",
-        "cuda",
-        f"cuda:grid2d_{f.name}",
+    return rungs.cuda(
+        "grid2d",
+        f"_{f.name}",
         "columns by x, rows by y: one row for all needs no division",
-        supports=choose.fits_grid2d,
-        configs=choose.GRID2D_CONFIGS,
+        choose.fits_grid2d,
+        choose.GRID2D_CONFIGS,
         serves=f.binary,
-        sources=("cuda_grid2d.cu",),
     )
 
 
@@ -45,50 +43,26 @@ def _broadcast(f: spec.Formula, backward: str) -> Rung:
 
 def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
-    name = f"{f.name}{backward}"
+    side = f"_{f.name}{backward}"
     return (
-        Rung(
-            "manual",
-            "torch",
-            f"torch_rungs:manual_{name}",
-            "the formula, a kernel an operator",
-            serves=False,
-        ),
-        Rung("native", "torch", f"torch_rungs:native_{name}", "PyTorch's own operator"),
-        Rung(
-            "compiled",
-            "inductor",
-            f"torch_rungs:manual_{name}",
-            "the formula, fused by torch.compile",
-        ),
-        Rung(
-            "cuda_thread",
-            "cuda",
-            f"cuda:thread_{name}",
-            "one element a thread",
-            supports=choose.fits_flat,
-            configs=choose.THREAD_CONFIGS,
-            sources=("cuda_thread.cu",),
-        ),
+        *rungs.pytorch(side, manual="the formula, a kernel an operator"),
+        rungs.cuda("thread", side, "one element a thread", choose.fits_flat, choose.THREAD_CONFIGS),
         *(() if backward else (_grid2d(f),)),
-        Rung(
-            "triton_block",
-            "triton",
-            f"triton_block:plan_{name}",
+        rungs.triton(
+            "block",
+            side,
             "a block of elements a program, vectorised by the compiler",
-            supports=choose.fits_flat,
-            configs=choose.BLOCK_CONFIGS,
+            choose.fits_flat,
+            choose.BLOCK_CONFIGS,
             heuristic=choose.choose_block,
         ),
-        Rung(
-            "cuda_vec16",
-            "cuda",
-            f"cuda:vec16_{name}",
+        rungs.cuda(
+            "vec16",
+            side,
             "16-byte vectors, several in flight",
-            supports=choose.fits_vec16,
-            configs=choose.VEC16_CONFIGS,
+            choose.fits_vec16,
+            choose.VEC16_CONFIGS,
             heuristic=choose.choose_vec16,
-            sources=("cuda_vec16.cu",),
         ),
         *((_broadcast(f, backward),) if f.binary else ()),
     )
