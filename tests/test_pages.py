@@ -1,9 +1,11 @@
 """Every subject's page says what moves, what each rung does and what is deterministic."""
 
+import inspect
 import re
 
 import pytest
 
+import kernelwright
 from kernelwright.dispatch import ladders
 
 PAGES = {ladder.folder: (ladder.folder / "README.md").read_text() for ladder in ladders()}
@@ -34,3 +36,12 @@ def test_a_page_explains_every_rung(ladder):
 def test_operators_that_fuse_others_count_what_that_saves(folder):
     (text,) = (text for path, text in PAGES.items() if path.name == folder)
     assert "<!-- table:fusion " in text
+
+
+@pytest.mark.parametrize("name", kernelwright.__all__)
+def test_a_public_docstring_says_where_it_comes_from_and_what_it_takes(name):
+    text = inspect.getdoc(getattr(kernelwright, name))
+    assert "Raises:" in text or name in ("clip_grads_with_norm_", "warmup")
+    if name not in ("explain", "patch", "unpatch", "use", "warmup"):
+        assert "Args:" in text
+        assert re.search(r"\b[Aa]s\s+torch\.|Source: ", text)
