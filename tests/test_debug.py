@@ -95,6 +95,24 @@ def test_cuda_stops_in_the_first_thread_and_any_thread_can_be_looked_at():
     assert "no kernel runs now" in err
 
 
+def test_a_block_of_a_cluster_can_be_looked_at():
+    source = (ladder("softmax").folder / "cuda_cluster.cu").read_text().splitlines()
+    line = next(i for i, t in enumerate(source, 1) if "const kw::MaxSum row" in t)
+    code, out, err = session(
+        "softmax.cuda_cluster",
+        f"break cuda_cluster.cu:{line} if blockIdx.x == 1",
+        "continue",
+        "cuda where",
+        "print rank",
+        "cuda thread 5",
+        "delete",
+        "continue",
+    )
+    assert code == 0, err
+    for told in ("of block (1, 0, 0)", "$1 = 1", "thread (5, 0, 0) of block (1, 0, 0)", "exited"):
+        assert told in out, out
+
+
 def test_without_gdb_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(debug.shutil, "which", lambda name: None)
     lad = ladder("sum")

@@ -35,6 +35,7 @@ class Planted:
     block: int = 64
     shared: int = 0
     fresh: tuple[str, ...] = ("y",)
+    cluster: int = 1
 
     @property
     def source(self) -> Path:
@@ -54,8 +55,8 @@ class Planted:
         names = {id(t): n for n, t in tensors.items()}
         args = tuple(a if isinstance(a, Scalar) else names[id(a)] for a in self.args)
         step = Launch(
-            CudaKernel(self.source, self.kernel), (self.grid, 1, 1), args, (self.block, 1, 1),
-            self.shared,
+            CudaKernel(self.source, self.kernel, self.cluster), (self.grid, 1, 1), args,
+            (self.block, 1, 1), self.shared,
         )  # fmt: skip
         watch = Watch(checks, seed)
         with watch.mode():
@@ -76,7 +77,42 @@ def right(kernel: str, *args, grid: int = 1, block: int = 64, fresh=("y",)) -> P
     return Planted("right", kernel, args, "", (), "", grid, block, fresh=fresh)
 
 
+def pair(kernel: str, check: str, lines: tuple[str, ...], says: str) -> Planted:
+    """Two clusters of two blocks."""
+    args = f(4), f(256)
+    return Planted("clusters", kernel, args, check, lines, says, 4, cluster=2, fresh=())
+
+
+SEND = "if (i < 2) box.send(&s[rank], x[blockIdx.x], i)"
+READ = "y[blockIdx.x * blockDim.x + i] = s[0] + s[1]"
 PLANTED = (
+    pair("exchange", "", (), ""),
+    pair("exchange_in_turns", "", (), ""),
+    pair("not_ready", "bounds", (SEND,), "which may not have started: no barrier of the cluster"),
+    Planted("clusters", "opened_unseen", (f(4), ints(1), f(64)), "races",
+            ("box.send(&s, x[0], 1)", "box.open(sizeof(s))"),
+            "counts bytes at the mbarrier", 2, cluster=2, fresh=()),
+    pair("nobody_waits", "bounds", (SEND,), "ended"),
+    pair("wrong_parity", "races", (SEND, READ), "with no wait for an mbarrier in between"),
+    pair("one_box_for_all_turns", "races",
+         ("if (i < 2) box.send(&s[rank], x[blockIdx.x] + 1", READ),
+         "with no wait for an mbarrier in between"),
+    pair("not_opened_again", "divergence", ("box.wait(1)",),
+         "waits for ever:"),
+    pair("opened_twice", "divergence", ("box.expect(sizeof(s))",),
+         "arrives at an mbarrier that has all 1 of phase 0 and waits for 8 bytes"),
+    pair("beyond_the_cluster", "bounds", ("if (threadIdx.x == 0) box.send",),
+         "asks for block 2 of a cluster that has 2"),
+    Planted("clusters", "beyond_the_slots", (f(4), f(64)), "bounds",
+            ("if (threadIdx.x == 0) box.send",), "of shared memory, of which it has",
+            2, shared=8, cluster=2, fresh=()),
+    pair("waits_without_arriving", "divergence", ("kw::Mailbox::ready()",),
+         "waits at the cluster's barrier, where it has not arrived"),
+    pair("arrives_twice", "divergence", ("box.open(4);  // again",),
+         "arrives at the cluster's barrier again before it has waited there"),
+    pair("barriers_of_two_lines", "divergence", ("box.ready()", "kw::Mailbox::ready()"),
+         "waits at this barrier while"),
+    pair("written_over", "divergence", ("box.wait()",), "which was written over"),
     right("counted_with_fences", f(3), f(3), ints(1), f(1), grid=3),
     right("chain", f(3), ints(3), f(3), f(1), grid=3),
     right("warp_to_warp", f(1), f(1)),

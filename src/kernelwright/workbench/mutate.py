@@ -3,11 +3,12 @@
     python -m kernelwright.workbench.mutate [OP.RUNG ...]     the whole takes minutes
     python -m kernelwright.workbench.mutate --write docs/mutations.md
 
-A mutant is the rung's source, or a header that it includes, without one __syncthreads, __syncwarp
-or fence. It lies in the cache, not in the tree. It runs under every check, by several schedules, on
-calls that come to the barrier; and its results are compared with those of the rung as it is. A
-deletion that nothing notices is either of a redundant barrier, with its reason in `REDUNDANT`, or a
-gap in the checks.
+A mutant is the rung's source, or a header that it includes, without one __syncthreads, __syncwarp,
+fence, or step of a cluster's mailbox. It lies in the cache, not in the tree. It runs under every
+check, by several schedules, on calls that come to the barrier; and its results are compared with
+those of the rung as it is. What is found in the rung as it is does not count. A deletion that
+nothing notices is either of a redundant barrier, with its reason in `REDUNDANT`, or a gap in the
+checks.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from .watching import SEEDS, Call, call_of, emulated_runs
 
 BARRIER = re.compile(
     r"\b__syncthreads(?:_or|_and|_count)?\(|\b__syncwarp\(|\b(?:kw::)?fence\(\);|\.sync\(\);"
+    r"|\b(?:box\.|kw::Mailbox::)ready\(|\bbox\.(?:wait|expect)\("
+    r"|\bemulator::(?:cluster_arrive_relaxed|fence_mbarrier_init)\("
 )
 CALLS = 6  # of different kernels and sizes that run without a barrier
 
@@ -42,12 +45,17 @@ HEAD = """\
 
 Written by `python -m kernelwright.workbench.mutate --write docs/mutations.md`: every barrier and
 fence that the kernels of a CUDA rung come to is deleted in turn, in a copy, and the copy runs under
-all checks of [the emulator](emulator.md). Rungs of thread-block clusters are not among them: the
-emulator does not run them.
+all checks of [the emulator](emulator.md). In rungs of thread-block clusters, so is each step of a
+mailbox; in `cluster.cuh` it is the CPU body of the PTX that is deleted. What the checks find in a
+rung as it is does not count.
 """
 
 #: Why a barrier that may be deleted without harm may: by `Barrier.key`, and by source.
 ONCE = "the kernel reduces once; this barrier keeps a second reduction apart from the first"
+ALIGNED = (
+    "the barrier behind it is in no branch: a GPU's compiler brings a warp's lanes together there, "
+    "as at __syncthreads"
+)
 REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
     ("reduce.cuh", "__syncthreads();", 1): {
         "sum/cuda_atomics.cu": ONCE,
@@ -68,6 +76,12 @@ REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
     ): {
         "sum/cuda_columns.cu": "two more barriers stand between the two calls",
     },
+    ("cluster.cuh", "__syncwarp();", 1): {
+        "softmax/cuda_cluster.cu": ALIGNED,
+        "norm/cuda_cluster.cu": ALIGNED,
+        "cross_entropy/cuda_cluster.cu": ALIGNED,
+    },
+    ("cluster.cuh", "__syncwarp();", 2): {"norm/cuda_cluster.cu": ALIGNED},
 }
 
 
@@ -200,9 +214,12 @@ def _family(call: Call) -> tuple[str, ...]:
 
 def _size(call: Call, source: Path) -> tuple[int, int]:
     """Of the launches of a source, those with most to order: several warps and blocks first, then
-    by the number of blocks."""
+    by the number of blocks; of clusters, where few take many turns, few first."""
     return max(
-        ((math.prod(s.block) > 32) + (math.prod(s.grid) > 1), math.prod(s.grid))
+        (
+            (math.prod(s.block) > 32) + (math.prod(s.grid) > 1),
+            math.prod(s.grid) * (1 if s.kernel.cluster == 1 else -1),
+        )
         for s in call.plan.launches
         if isinstance(s.kernel, CudaKernel) and s.kernel.source.resolve() == source
     )
@@ -229,6 +246,7 @@ def mutate(
     for call in calls:
         for seed in seeds:
             got, found = swapped(call, source, copied).watched(tuple(CHECKS), seed)
+            found = [f for f in found if (f.check, f.lines) not in _standing(call, seed)]
             noticed = list(dict.fromkeys(f.check for f in found))
             if got is not None and not noticed and not _same(call, got, seed):
                 noticed = ["value"]
@@ -238,6 +256,19 @@ def mutate(
             break
     why = REDUNDANT.get(barrier.key, {}).get(_place(source), "")
     return Mutant(source, barrier, tuple(by), says, "" if by else why)
+
+
+#: By a call's id, and a seed; the call is kept, so that its id stays its own.
+_stood: dict[tuple[int, int], tuple[Call, set[tuple[str, tuple[str, ...]]]]] = {}
+
+
+def _standing(call: Call, seed: int) -> set[tuple[str, tuple[str, ...]]]:
+    """What the checks find in the rung as it is."""
+    key = id(call), seed
+    if key not in _stood:
+        found = call.watched(tuple(CHECKS), seed)[1]
+        _stood[key] = call, {(f.check, f.lines) for f in found}
+    return _stood[key][1]
 
 
 def mutated(source: Path, barrier: Barrier) -> Path:

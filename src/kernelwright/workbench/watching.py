@@ -11,15 +11,22 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from kernelwright import toolchain
-from kernelwright.contract import Case, Config, Ladder, Plan, Rung
+from kernelwright.contract import H200, Case, Config, CudaKernel, Ladder, Plan, Rung
 from kernelwright.contract.layout import normalise
-from kernelwright.dispatch import device_of, plan_of, source_hash, specs_of, unsupported
+from kernelwright.dispatch import (
+    device_of,
+    entry_of,
+    plan_of,
+    source_hash,
+    specs_of,
+    unsupported,
+)
 from kernelwright.toolchain import emulator, memory
 from kernelwright.toolchain.emulator.checks import CHECKS, Finding, Watch
 
@@ -29,6 +36,7 @@ from .sanitizer import Watched
 from .solo import apart, runs_of
 from .trial import all_results, map_tensors, same_bits
 from .verify import chosen, here, prepare
+from .where import LIMIT, skip
 
 #: Seeds of the schedules that each call runs under where none is asked for.
 SEEDS = (1, 2)
@@ -174,6 +182,8 @@ def emulated_runs(ladder: Ladder, rung: Rung) -> tuple[list[tuple[Config, Case]]
     kernel is compiled, and threads wait and reach in float16 as they do in bfloat16, and in further
     configs as they do in float32."""
     runs = list(runs_of(ladder, rung, "cpu"))
+    if not any(_takes(ladder, rung, case) for _, case in runs):
+        runs = [(config, case) for config in rung.configs for case in _long(ladder, rung)]
     first = rung.configs[0]
     dtypes = {case.dtype for config, case in runs if config == first}
     kept = [
@@ -183,6 +193,23 @@ def emulated_runs(ladder: Ladder, rung: Rung) -> tuple[list[tuple[Config, Case]]
         and (config == first or case.dtype == torch.float32 or torch.float32 not in dtypes)
     ]
     return kept, len(runs) - len(kept)
+
+
+def _takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
+    return unsupported(rung, kernels.specs_of_case(ladder, case), torch.device("cpu")) is None
+
+
+def _long(ladder: Ladder, rung: Rung) -> list[Case]:
+    """For a rung of rows that no watched case has: the first case of each dtype that it takes, and
+    as many of the shortest such rows as run here."""
+    found: dict[torch.dtype, Case] = {}
+    cols = LIMIT["cuda"]
+    for case in ladder.operator.cases:
+        if skip(ladder, rung, rung.configs[0], case, "cpu") is None and _takes(ladder, rung, case):
+            found.setdefault(case.dtype, case)
+            cols = min(cols, case.shape[-1])
+    more = [replace(c, shape=(LIMIT["cuda"] // cols, cols)) for c in found.values()]
+    return [*found.values(), *more]
 
 
 def kernels_of(ladder: Ladder, rung: Rung) -> set[Any]:
@@ -252,5 +279,17 @@ def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | st
     specs, copies = normalise(op.layout, specs_of(args))
     why = unsupported(rung, specs, device_of(args))
     if why is None:
-        return Call(ladder, plan_of(ladder, rung, specs, config=config), specs, copies, make)
+        return Call(ladder, _plan(ladder, rung, specs, config), specs, copies, make)
     return why
+
+
+def _plan(ladder: Ladder, rung: Rung, specs: dict[str, Any], config: Config) -> Plan:
+    """For an H200; clusters that walk over rows for one with room for a cluster or two, so that
+    each comes to many."""
+    plan = plan_of(ladder, rung, specs, config=config)
+    kernels = (step.kernel for step in plan.launches)
+    cluster = max((k.cluster for k in kernels if isinstance(k, CudaKernel)), default=1)
+    if cluster == 1:
+        return plan
+    few = replace(H200, sms=cluster if cluster < 16 else 18)  # groups of multiprocessors have 18
+    return entry_of(ladder, rung)(few, config, **specs)

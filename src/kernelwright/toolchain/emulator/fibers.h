@@ -165,7 +165,8 @@ std::string waiting(const Running &b) {
     const Thread &first = b.threads[i];
     for (next = i + 1; next < b.count; ++next) {
       const Thread &t = b.threads[next];
-      if (t.wait != first.wait || t.where != first.where) break;
+      if (t.wait != first.wait || has(b.started, i) != has(b.started, next)) break;
+      if (t.wait != kNothing && t.where != first.where) break;
       if (t.wait >= kSyncwarp && t.mask != first.mask) break;
       if (t.wait == kMbarrier && (t.in != first.in || t.source != first.source)) break;
     }

@@ -16,8 +16,6 @@
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
-#define HERE __builtin_extract_return_addr(__builtin_return_address(0))
-
 namespace kw::emulator {
 namespace {
 
@@ -303,123 +301,6 @@ std::uint64_t kw_warp_wait(Wait kind, unsigned mask, std::uint64_t value, unsign
     wait(w, t);
   w.busy = false;
   return t->out;
-}
-
-unsigned kw_cluster_rank() { return kw_current->block->rank; }
-
-unsigned kw_shared_address(const void *p) {
-  Thread *t = kw_current;
-  const auto at = static_cast<const unsigned char *>(p) - t->block->shared;
-  if (at < 0 || at >= static_cast<long long>(bytes_of(*t->block)))
-    fail_at(*t, HERE, say("takes %p for an address in shared memory", p));
-  return static_cast<unsigned>(at);
-}
-
-unsigned kw_mapa(unsigned address, unsigned rank) {
-  Thread *t = kw_current;
-  if (rank >= t->block->cluster)
-    fail_at(*t, HERE, say("asks for block %u of a cluster that has %u", rank, t->block->cluster));
-  return (address & ((1u << kRankAt) - 1)) | (rank + 1) << kRankAt;
-}
-
-void kw_cluster_arrive(bool relaxed) {
-  Thread *t = kw_current;
-  Worker &w = worker_of(t);
-  w.busy = true;
-  if (t->arrivals != t->phase)
-    fail_at(*t, HERE, "arrives at the cluster's barrier again before it has waited there");
-  tell(*t, {relaxed ? kArriveRelaxed : kArrive, HERE, t->block, 0, 0, 0, 0, false});
-  ++w.progress;
-  ++t->arrivals;
-  not_missing(w);
-  w.busy = false;
-}
-
-void kw_cluster_wait() {
-  Thread *t = kw_current;
-  Worker &w = worker_of(t);
-  w.busy = true;
-  if (t->arrivals == t->phase)
-    fail_at(*t, HERE, "waits at the cluster's barrier, where it has not arrived,");
-  ++w.progress;
-  if (w.phase == t->phase) {
-    t->wait = kClusterBarrier;
-    t->where = HERE;
-    wait(w, t);
-  }
-  ++t->phase;
-  tell(*t, {kPass, HERE, t->block, 0, 0, 0, 0, false});
-  w.busy = false;
-}
-
-void kw_mbarrier_init(unsigned address, unsigned count) {
-  Thread *t = kw_current;
-  Worker &w = worker_of(t);
-  w.busy = true;
-  const Place p = find(*t, address, 8, "initialises an mbarrier at", HERE);
-  tell(*t, {kInit, HERE, p.block, p.at, 0, 0, 0, false});
-  p.block->mbarriers[p.at] = {count, count, 0, 0};
-  const std::uint64_t mark = mark_of(p.at);
-  std::memcpy(memory_of(w, *p.block) + p.at, &mark, sizeof mark);
-  w.busy = false;
-}
-
-void kw_mbarrier_init_fence() {
-  Thread *t = kw_current;
-  tell(*t, {kInitFence, HERE, t->block, 0, 0, 0, 0, false});
-}
-
-void kw_mbarrier_expect(unsigned address, unsigned bytes) {
-  Thread *t = kw_current;
-  Worker &w = worker_of(t);
-  w.busy = true;
-  const Place p = find(*t, address, 8, "arrives at", HERE);
-  Mbarrier &m = mbarrier_of(*t, p, HERE);
-  if (!m.pending)
-    fail_at(*t, HERE,
-            say("arrives at an mbarrier that has all %u of phase %u and waits for "
-                "%lld bytes,",
-                m.count, m.phase, static_cast<long long>(m.missing)));
-  count(*t, m, bytes, HERE);
-  --m.pending;
-  tell(*t, {kExpect, HERE, p.block, p.at, 0, bytes, m.phase, ends(m)});
-  settle(p, m);
-  w.busy = false;
-}
-
-void kw_mbarrier_wait(unsigned address, unsigned parity) {
-  Thread *t = kw_current;
-  Worker &w = worker_of(t);
-  w.busy = true;
-  const Place p = find(*t, address, 8, "waits for", HERE);
-  if (p.block != t->block) fail_at(*t, HERE, "waits for another block's mbarrier");
-  Mbarrier &m = mbarrier_of(*t, p, HERE);
-  ++w.progress;
-  if ((m.phase & 1) == parity) {
-    t->wait = kMbarrier;
-    t->where = HERE;
-    t->in = p.at;
-    t->source = parity;
-    wait(w, t);
-  }
-  tell(*t, {kReceive, HERE, p.block, p.at, 0, 0, m.phase - 1, false});
-  w.busy = false;
-}
-
-void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier) {
-  Thread *t = kw_current;
-  Worker &w = worker_of(t);
-  w.busy = true;
-  const Place slot = find(*t, to, bytes, "sends to", HERE);
-  const Place p = find(*t, mbarrier, 8, "sends to", HERE);
-  if (slot.block != p.block)
-    fail_at(*t, HERE, "sends to one block and counts the bytes at another's mbarrier");
-  Mbarrier &m = mbarrier_of(*t, p, HERE);
-  count(*t, m, -static_cast<std::int64_t>(bytes), HERE);
-  tell(*t, {kSend, HERE, p.block, p.at, slot.at, bytes, m.phase, ends(m)});
-  std::memcpy(memory_of(w, *slot.block) + slot.at, &value, bytes);
-  settle(p, m);
-  w.busy = false;
 }
 
 void kw_yield() {

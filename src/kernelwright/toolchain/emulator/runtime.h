@@ -94,8 +94,8 @@ enum Crossing : unsigned {
   kArrive,         // at the cluster's barrier, releasing what it did
   kArriveRelaxed,  // releasing what it fenced
   kPass,           // the cluster's barrier, after its wait
-  kInit,           // an mbarrier
-  kInitFence,      // fence.mbarrier_init
+  kInitialise,     // an mbarrier
+  kPublish,        // fence.mbarrier_init
   kExpect,         // arrives at an mbarrier, which waits for bytes
   kSend,           // st.async
   kReceive,        // an mbarrier's phase has ended, after the wait for it

@@ -9,6 +9,9 @@
 
 #include "runtime.h"
 
+// Where the function that says so was called from.
+#define HERE __builtin_extract_return_addr(__builtin_return_address(0))
+
 namespace kw::emulator {
 namespace {
 

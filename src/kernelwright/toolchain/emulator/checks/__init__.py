@@ -6,8 +6,9 @@ divergence. The questions of compute-sanitizer's tools, asked on a CPU.
         run = toolchain.bind(plan, operator, specs, copies, device)
     _, _, found = watch.call(run, args, fresh={"y"})
 
-Files: order.h knows what happened before what, shadow.h what each 4 bytes of memory remember,
-findings.h what was found, checks.cpp looks at each access; words.py says it with the rung's lines.
+Files: order.h knows what happened before what, mail.h what blocks of a cluster know of each other,
+regions.h what a launch may touch, shadow.h what each 4 bytes of memory remember, findings.h what
+was found; checks.cpp looks at each access; words.py says it with the rung's lines.
 """
 
 from __future__ import annotations
@@ -126,9 +127,8 @@ class Watch:
         assert isinstance(step.kernel, CudaKernel)
         variables = _variables(step.kernel)
         static = _static(step.kernel)
-        self._calls.append(
-            Call(step.kernel.name, names, variables, static, step.shared, step.block)
-        )
+        its = (step.shared, step.block, step.grid, step.kernel.cluster)
+        self._calls.append(Call(step.kernel.name, names, variables, static, *its))
         shared = [
             RawRegion(at, at + size, i, False, None, None)
             for i, (at, size) in enumerate(sorted(variables))

@@ -1,25 +1,15 @@
 // The observer behind `verify --check`: races, bounds, reads of what nobody wrote, divergence.
 // Watches launches of one worker; what it is told of memory and gives back stands at the end.
-#include <link.h>
-
 #include <map>
 
 #include "findings.h"
-#include "shadow.h"
+#include "mail.h"
+#include "regions.h"
 
 namespace kw::emulator {
 namespace {
 
 enum Check : unsigned { kRaces = 1, kBounds = 2, kInit = 4, kDivergence = 8 };
-
-// An argument's memory, or a variable in shared memory (where `start` is an offset).
-struct Region {
-  std::uintptr_t start, end;
-  std::uint32_t number;
-  bool written;               // by the caller
-  const unsigned char *part;  // 0 for each byte between the tensor's elements; or null
-  Shadow *cells;
-};
 
 struct Place {
   const void *where;
@@ -30,12 +20,18 @@ unsigned wanted;
 unsigned char fill;  // of shared memory that nobody has written
 Findings findings;
 Order order;
+Mail mail;
 std::map<std::pair<std::uintptr_t, std::uintptr_t>, std::unique_ptr<Shadow>> shadows;
 std::vector<Region> regions;    // of this launch, by address
 std::vector<Region> variables;  // static __shared__ ones
-std::unique_ptr<Shadow> shared_cells;
 const unsigned char *shared_start, *shared_end;
-std::uint32_t launch_turn, block_turn;
+std::uint32_t launch_turn;
+// The shared memory of each block of a cluster.
+struct Memory {
+  std::unique_ptr<Shadow> cells;
+  std::uint32_t turn;
+} memories[kMostBlocks];
+std::uint32_t turns;
 std::vector<Place> places;  // instructions, by number
 std::vector<std::uint32_t> place_table;
 std::vector<std::uint64_t> met;  // instructions of barriers and fences that did something
@@ -72,7 +68,10 @@ Side side_of(const Thread &t, const void *where, unsigned kind) {
 }
 Side side_of(const Event &e, const Block &b) {
   return {reinterpret_cast<std::uint64_t>(places[e.code].where), unfold(e.thread, b.size),
-          unfold(e.block, b.grid), e.kind};
+          unfold(e.kind & kSent ? e.clock : e.block, b.grid), e.kind};
+}
+std::uint32_t number_of(const Block &b) {
+  return b.index.x + b.grid.x * (b.index.y + b.grid.y * b.index.z);
 }
 
 // ---- one access
@@ -83,6 +82,7 @@ struct Seen {
   unsigned bytes, kind;
   std::uint32_t region;
   std::uintptr_t start;  // of the region
+  const Block *owner;    // whose shared memory it is
 
   Finding finding(std::uint32_t what) const {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -91,7 +91,7 @@ struct Seen {
             bytes,
             0,
             launch_turn,
-            0,
+            number_of(*owner),
             at,
             static_cast<std::int64_t>(at - start),
             side_of(t, where, kind),
@@ -152,57 +152,19 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   }
 }
 
-const Region *find(std::vector<Region> &all, std::uintptr_t at) {
-  const auto after = std::upper_bound(
-      all.begin(), all.end(), at, [](std::uintptr_t x, const Region &r) { return x < r.start; });
-  if (after == all.begin()) return nullptr;
-  const Region &r = *(after - 1);
-  return at < r.end ? &r : nullptr;
-}
-
-// Constants of the library that holds the code: tables, strings.
-bool in_library(const void *address, const void *where) {
-  struct Asked {
-    std::uintptr_t address, where;
-    bool yes;
-  } asked = {reinterpret_cast<std::uintptr_t>(address), reinterpret_cast<std::uintptr_t>(where),
-             false};
-  dl_iterate_phdr(
-      [](dl_phdr_info *info, std::size_t, void *data) {
-        auto &a = *static_cast<Asked *>(data);
-        bool code = false, memory = false;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto &p = info->dlpi_phdr[i];
-          const std::uintptr_t at = info->dlpi_addr + p.p_vaddr;
-          if (p.p_type != PT_LOAD) continue;
-          code |= a.where >= at && a.where < at + p.p_memsz;
-          memory |= a.address >= at && a.address < at + p.p_memsz;
-        }
-        a.yes |= code && memory;
-        return code ? 1 : 0;
-      },
-      &asked);
-  return asked.yes;
-}
-
-bool between_elements(const Region &r, std::uintptr_t at, unsigned bytes) {
-  for (unsigned i = 0; r.part && i < bytes; ++i)
-    if (!r.part[at + i - r.start]) return true;
-  return false;
-}
-
 void outside(const Seen &s) {
   findings.add(s.finding(kOutside));
   if (s.kind & kWrite) kw_fail("stopped before it writes to memory that is not its own");
 }
 
-void in_shared(Seen &s, std::uint32_t place) {
+// A send's `sent` is the write that others see, when it is done.
+void in_shared(Seen &s, std::uint32_t place, const Event *sent = nullptr) {
   const auto at =
       static_cast<std::uintptr_t>(static_cast<const unsigned char *>(s.address) - shared_start);
   s.region = kShared;
   s.start = reinterpret_cast<std::uintptr_t>(shared_start);
   if (wanted & kBounds) {
-    const Block &b = *s.t.block;
+    const Block &b = *s.owner;
     const auto dynamic = static_cast<std::uintptr_t>(b.dynamic - b.shared);
     if (at < dynamic) {
       const Region *r = find(variables, at);
@@ -212,9 +174,10 @@ void in_shared(Seen &s, std::uint32_t place) {
     }
   }
   if (!(wanted & (kRaces | kInit))) return;
-  const Event now = order.event(s.t, s.kind, place);
-  shared_cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
-    look_at_cell(cell, bits, s, now, block_turn, false, true);
+  const Event now = sent ? *sent : order.event(s.t, s.kind, place);
+  Memory &memory = memories[s.owner->rank];
+  memory.cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
+    look_at_cell(cell, bits, s, now, memory.turn, false, true);
   });
 }
 
@@ -250,7 +213,7 @@ void in_global(Seen &s, std::uint32_t place) {
 }
 
 void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const void *where) {
-  Seen s = {t, address, where, bytes, kind & 7, kNowhere, 0};
+  Seen s = {t, address, where, bytes, kind & 7, kNowhere, 0, t.block};
   const std::uint32_t place = place_of(where);
   if (wanted & kRaces && kind & (kVolatile | kAtomic)) order.word(t, address, kind);
   const bool shared = address >= shared_start && address < shared_end;
@@ -271,12 +234,14 @@ void launch_begin(const Launch &) {
 }
 
 void block_begin(Block &b) {
-  const Index &g = b.grid;
-  order.block(b.index.x + g.x * (b.index.y + g.y * b.index.z));
-  ++block_turn;
+  order.block(b, number_of(b));
+  mail.block(b);
+  Memory &memory = memories[b.rank];
+  memory.turn = ++turns;
   const std::size_t size = b.shared ? b.shared_bytes + b.dynamic_bytes : 0;
-  if (size && (b.shared != shared_start || b.shared + size != shared_end))
-    shared_cells = std::make_unique<Shadow>(0, size);
+  if (b.shared != shared_start || b.shared + size != shared_end)
+    for (Memory &m : memories) m.cells.reset();
+  if (size && !memory.cells) memory.cells = std::make_unique<Shadow>(0, size);
   shared_start = b.shared;
   shared_end = b.shared + size;
   if (size) std::memset(b.shared, fill, size);
@@ -327,8 +292,63 @@ void fence(Thread &t, unsigned scope, const void *where) {
   meet(where);
 }
 
-const Observer observer = {launch_begin, nullptr, block_begin, nullptr, thread_begin,
-                           nullptr,      barrier, warp,        access,  fence};
+// ---- across the blocks of a cluster
+
+// Of the 8 bytes of an mbarrier, or of what is sent.
+Finding finding_of(const Thread &t, const Across &a, std::uint32_t what, unsigned at,
+                   unsigned bytes, unsigned kind) {
+  return {
+      what, kShared, bytes, 0, launch_turn, number_of(*a.block), 0, at, side_of(t, a.where, kind),
+      {},   0};
+}
+
+void send(Thread &t, const Across &a, Mailbox *box) {
+  if (wanted & kBounds && !order_starts(order, t, *a.block, number_of(*a.block)))
+    findings.add(finding_of(t, a, kNotStarted, a.to, a.bytes, kWrite | kSent));
+  if (!box) return;
+  const std::uint32_t place = place_of(a.where);
+  const Event sent = box->send(t, a, number_of(*t.block), place);
+  if (wanted & kBounds)
+    box->sent(a.phase, finding_of(t, a, kMayHaveEnded, a.to, a.bytes, kWrite | kSent));
+  Seen s = {t, shared_start + a.to, a.where, a.bytes, kWrite | kSent, kShared, 0, a.block};
+  in_shared(s, place, &sent);
+}
+
+void across(Thread &t, const Across &a) {
+  if (a.what != kSend) meet(a.where);
+  if (a.what == kArrive || a.what == kArriveRelaxed || a.what == kPass) {
+    if (a.what == kPass)
+      order.pass(t);
+    else
+      order.arrive(t, a.what == kArriveRelaxed), mail.arrive(t);
+    const Alike other = mail.alike(t, a);
+    if (wanted & kDivergence && other.where != a.where)
+      findings.add({kTwoBarriers, kNowhere, 0, 0, launch_turn, 0, 0, 0, side_of(t, a.where, 0),
+                    side_of(t.block->threads[other.thread], other.where, 0), 0});
+    return;
+  }
+  if (a.what == kPublish) return mail.fence(t);
+  if (a.what == kInitialise) return mail.init(a, order.event(t, kWrite, place_of(a.where)));
+  Mailbox *box = mail.find(*a.block, a.mbarrier);
+  if (box && wanted & kRaces && !box->ready(order, t)) {
+    Finding f =
+        finding_of(t, a, kNotReady, a.mbarrier, 8, a.what == kSend ? kWrite | kSent : kRead);
+    f.b = side_of(box->init(), *t.block);
+    findings.add(f);
+  }
+  if (a.what == kSend) send(t, a, box);
+  if (a.what == kReceive) return order.learn(t, box->come());
+  if (box) box->bring(order.release(t), a);
+}
+
+void thread_exit(Thread &t) { mail.exit(t, order.known(t)); }
+
+void block_end(Block &b) {
+  mail.each_unheard(b, [](const Finding &f) { findings.add(f); });
+}
+
+const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin, thread_exit,
+                           barrier,      warp,    access,      fence,     nullptr,      across};
 
 }  // namespace
 }  // namespace kw::emulator
@@ -342,12 +362,12 @@ const Observer *kw_checks_observer() { return &observer; }
 // A call begins: none of its memory has been touched.
 void kw_checks_begin(unsigned checks, unsigned char unwritten) {
   wanted = checks, fill = unwritten;
-  launch_turn = block_turn = 0;
+  launch_turn = turns = 0;
   findings.clear();
   met.clear();
   shadows.clear();
   regions.clear();
-  shared_cells.reset();
+  for (Memory &m : memories) m = {};
   shared_start = shared_end = nullptr;
   places.clear(), place_table.clear();
 }

@@ -14,6 +14,9 @@ enum Kind : std::uint32_t {
   kNeverWritten,
   kTwoBarriers,  // a and b meet, each in another line's barrier
   kAbsentLane,   // a reads by a shuffle from a lane that does not take part
+  kNotReady,     // a uses an mbarrier that b initialises, and nothing orders them
+  kNotStarted,   // a sends to a block that may not have started
+  kMayHaveEnded  // a sends to a block that may have ended
 };
 
 // Memory that a finding speaks of: the number of an argument, or one of these.
@@ -27,8 +30,9 @@ struct Side {
 
 struct Finding {
   std::uint32_t kind, region, bytes;
-  std::uint32_t lane;            // that a shuffle wanted
-  std::uint32_t launch, unused;  // launch: from 1
+  std::uint32_t lane;    // that a shuffle wanted
+  std::uint32_t launch;  // from 1
+  std::uint32_t owner;   // number of the block whose shared memory it is
   std::uint64_t address;
   std::int64_t offset;  // in the region
   Side a, b;
@@ -44,7 +48,7 @@ class Findings {
     seen_.clear();
   }
   void add(const Finding &f) {
-    const std::uint64_t key = (f.a.where * 0x9e3779b97f4a7c15u ^ f.b.where) * 8 + f.kind;
+    const std::uint64_t key = (f.a.where * 0x9e3779b97f4a7c15u ^ f.b.where) * 16 + f.kind;
     const auto [at, fresh] = seen_.try_emplace(key, all_.size());
     if (!fresh) {
       if (at->second < all_.size()) ++all_[at->second].count;

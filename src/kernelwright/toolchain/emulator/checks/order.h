@@ -4,7 +4,8 @@
 // barriers, by a clock that goes on at each __syncwarp and fence. A barrier orders all threads of
 // the block. __syncwarp orders the lanes of its mask: each lane has a vector of the clocks that it
 // has heard of. Between blocks, and between warps without a barrier, a fence and then an atomic or
-// volatile write hand over what a thread knows, to whoever reads that and then fences.
+// volatile write hand over what a thread knows, to whoever reads that and then fences. In a cluster
+// its barrier does, and mail.h has its mbarriers.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,11 +18,15 @@
 
 namespace kw::emulator {
 
-// An access that a cell of memory remembers.
+// An access that a cell of memory remembers. A write that was sent (`kSent`) is no part of what its
+// thread then does: it is done when an mbarrier's phase ends. Its `block` stands for the mbarrier,
+// its `epoch` is the phase, `clock` the block that sent it.
 struct Event {
   std::uint32_t block, epoch, clock;
-  std::uint32_t thread : 10, kind : 3, set : 1, code : 18;  // code: number of its instruction
+  std::uint32_t thread : 10, kind : 4, set : 1, code : 17;  // code: number of its instruction
 };
+constexpr unsigned kSent = 8;                   // in an Event's kind, beside those of Access
+constexpr std::uint32_t kMailbox = 0x80000000;  // in an Event's block: the number of an mbarrier
 
 struct Clocks {
   std::uint32_t of[32];
@@ -115,21 +120,24 @@ struct View {
 class Order {
  public:
   void launch() { words_.clear(); }
-  void block(std::uint32_t number) {
-    block_ = number;
-    news_ = false;
+  void block(const Block &b, std::uint32_t number) {
+    InBlock &own = blocks_[b.rank];
+    if (!own.views) own.views = std::make_unique<View[]>(1024);
+    own.number = number;
+    own.news = false;
+    meetings_[0] = meetings_[1] = {};
   }
-  void begin(const Thread &t) { views_[t.number].begin(t.lane()); }
+  void begin(const Thread &t) { view_of(t).begin(t.lane()); }
 
   Event event(const Thread &t, unsigned kind, unsigned code) const {
-    Event e = {block_, t.epoch, views_[t.number].clocks.of[t.lane()], {}, {}, {}, {}};
+    Event e = {of(t).number, t.epoch, view_of(t).clocks.of[t.lane()], {}, {}, {}, {}};
     e.thread = t.number, e.kind = kind, e.set = 1, e.code = code;
     return e;
   }
 
   bool before(const Event &e, const Thread &t) const {
-    const View &view = views_[t.number];
-    if (e.block == block_) {
+    const View &view = view_of(t);
+    if (e.block == of(t).number) {
       if (e.epoch < t.epoch || e.thread == t.number) return true;
       if (e.thread / 32 == t.warp() && e.clock <= view.clocks.of[e.thread % 32]) return true;
     }
@@ -137,51 +145,74 @@ class Order {
   }
 
   void barrier(const Block &b) {
-    if (!news_) return;
+    InBlock &own = blocks_[b.rank];
+    if (!own.news) return;
     Known all;
     for (unsigned i = 0; i < b.count; ++i)
-      if (b.threads[i].wait != kNothing) all = both(all, views_[i].known);
+      if (b.threads[i].wait != kNothing) all = both(all, own.views[i].known);
     for (unsigned i = 0; i < b.count; ++i)
-      if (b.threads[i].wait != kNothing) views_[i].known = all;
-    news_ = false;
+      if (b.threads[i].wait != kNothing) own.views[i].known = all;
+    own.news = false;
   }
+
+  // What a thread has done and knows; what it does from now on is no part of that.
+  Known release(const Thread &t) {
+    View &view = view_of(t);
+    auto now =
+        view.known ? std::make_shared<Knowledge>(*view.known) : std::make_shared<Knowledge>();
+    now->add({of(t).number, t.epoch, {{t.warp(), view.clocks}}});
+    ++view.clocks.of[t.lane()];
+    return now;
+  }
+  void learn(const Thread &t, const Known &news) {
+    if (!news) return;
+    View &view = view_of(t);
+    view.known = both(view.known, news);
+    of(t).news = true;
+  }
+  const Known &known(const Thread &t) const { return view_of(t).known; }
+
+  // The cluster's barrier. To arrive relaxed hands over what the thread has fenced.
+  void arrive(const Thread &t, bool relaxed) {
+    Meeting &meeting = meetings_[t.phase % 2];
+    if (meeting.phase != t.phase) meeting = {t.phase, nullptr};
+    meeting.known = both(meeting.known, relaxed ? view_of(t).released : release(t));
+  }
+  void pass(const Thread &t) { learn(t, meetings_[(t.phase - 1) % 2].known); }
 
   // Shuffles, votes and matches order nothing: "these intrinsics do not imply a memory barrier".
   void syncwarp(const Thread &first, unsigned lanes) {
-    View *const warp = views_ + first.number / 32 * 32;
+    const bool news = of(first).news;
+    View *const warp = &view_of(first) - first.lane();
     Clocks all = {};
     Known known;
     for (unsigned left = lanes; left; left &= left - 1) {
       all.merge(warp[__builtin_ctz(left)].clocks);
-      if (news_) known = both(known, warp[__builtin_ctz(left)].known);
+      if (news) known = both(known, warp[__builtin_ctz(left)].known);
     }
     for (unsigned left = lanes; left; left &= left - 1) {
       const int lane = __builtin_ctz(left);
       warp[lane].clocks = all;
       ++warp[lane].clocks.of[lane];
-      if (news_) warp[lane].known = known;
+      if (news) warp[lane].known = known;
     }
   }
 
   void fence(const Thread &t, unsigned scope) {
-    View &view = views_[t.number];
+    View &view = view_of(t);
     for (const Handover &h : view.read) {
       if (scope != kBlockScope) view.known = both(view.known, h.all);
-      if (h.block == block_) view.known = both(view.known, h.in_block);
+      if (h.block == of(t).number) view.known = both(view.known, h.in_block);
     }
-    if (view.known) news_ = true;
-    auto now =
-        view.known ? std::make_shared<Knowledge>(*view.known) : std::make_shared<Knowledge>();
-    now->add({block_, t.epoch, {{t.warp(), view.clocks}}});
-    view.narrow = now;
-    if (scope != kBlockScope) view.released = now;
-    ++view.clocks.of[t.lane()];
+    if (view.known) of(t).news = true;
+    view.narrow = release(t);
+    if (scope != kBlockScope) view.released = view.narrow;
   }
 
   // An atomic or volatile access: a read takes what the word hands over, a plain write replaces
   // it, an atomic operation adds to it.
   void word(const Thread &t, const void *address, unsigned kind) {
-    View &view = views_[t.number];
+    View &view = view_of(t);
     const bool reads = kind & kAtomic || !(kind & kWrite);
     if (words_.empty() && !view.narrow) return;
     const auto found = words_.find(address);
@@ -194,22 +225,37 @@ class Order {
     if (!(kind & kWrite)) return;
     if (!(kind & kAtomic)) {
       if (view.narrow)
-        words_[address] = {view.released, view.narrow, block_};
+        words_[address] = {view.released, view.narrow, of(t).number};
       else if (found != words_.end())
         words_.erase(found);
     } else if (view.narrow) {
       Handover &h = words_[address];
       h.all = both(h.all, view.released);
-      h.in_block = h.block == block_ ? both(h.in_block, view.narrow) : view.narrow;
-      h.block = block_;
+      h.in_block = h.block == of(t).number ? both(h.in_block, view.narrow) : view.narrow;
+      h.block = of(t).number;
     }
   }
 
  private:
-  View views_[1024];
+  struct InBlock {
+    std::unique_ptr<View[]> views;
+    std::uint32_t number = 0;
+    bool news = false;  // since the last barrier a thread heard of others by other means
+  };
+  // Who has arrived at a phase of the cluster's barrier.
+  struct Meeting {
+    std::uint32_t phase;
+    Known known;
+  };
+
+  InBlock &of(const Thread &t) { return blocks_[t.block->rank]; }
+  const InBlock &of(const Thread &t) const { return blocks_[t.block->rank]; }
+  View &view_of(const Thread &t) { return of(t).views[t.number]; }
+  const View &view_of(const Thread &t) const { return of(t).views[t.number]; }
+
+  InBlock blocks_[kMostBlocks];
+  Meeting meetings_[2] = {};
   std::unordered_map<const void *, Handover> words_;
-  std::uint32_t block_ = 0;
-  bool news_ = false;  // since the last barrier a thread heard of others by a word
 };
 
 }  // namespace kw::emulator

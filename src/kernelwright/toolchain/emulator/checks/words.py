@@ -11,9 +11,12 @@ from pathlib import Path
 from .. import messages
 
 RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
-CHECK_OF = ("races", "bounds", "bounds", "init", "divergence", "divergence")
+NOT_READY, NOT_STARTED, MAY_HAVE_ENDED = range(6, 9)
+CHECK_OF = (
+    "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds"
+)  # fmt: skip
 SHARED, NOWHERE = 2**32 - 1, 2**32 - 2
-WRITE, VOLATILE, ATOMIC = 1, 2, 4
+WRITE, VOLATILE, ATOMIC, SENT = 1, 2, 4, 8
 
 
 class RawIndex(Structure):
@@ -46,7 +49,7 @@ class RawFinding(Structure):
         ("bytes", c_uint32),
         ("lane", c_uint32),
         ("launch", c_uint32),
-        ("unused", c_uint32),
+        ("owner", c_uint32),
         ("address", c_uint64),
         ("offset", c_int64),
         ("a", RawSide),
@@ -73,6 +76,7 @@ class Call:
         memory: tensors, by the numbers that the observer has.
         variables: {(offset, bytes): name} in static shared memory.
         static, dynamic: bytes of shared memory.
+        cluster: blocks of a cluster.
     """
 
     kernel: str
@@ -81,6 +85,8 @@ class Call:
     static: int
     dynamic: int
     block: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    cluster: int
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def said(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
 def _said(f: RawFinding, call: Call) -> Finding | None:
     a, b = _thread(f.a, call), _thread(f.b, call)
     here, there = place_of(f.a.where), place_of(f.b.where)
-    both = f.kind in (RACE, TWO_BARRIERS)
+    both = f.kind in (RACE, TWO_BARRIERS, NOT_READY)
     if f.kind == RACE:
         text = (
             f"{a} {_does(f.a)} {_what(f, call)}, {_done(f.b)} by {b} at {there} "
@@ -139,6 +145,22 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         if here == there:  # one line that the compiler made two instructions of
             return None
         text = f"{a} waits at this barrier while {b} waits at that of {there}"
+    elif f.kind == NOT_READY:
+        text = (
+            f"{a} {'counts bytes at' if f.a.kind & SENT else 'uses'} the mbarrier in "
+            f"{_what(f, call)}, initialised by {b} at {there} with no fence.mbarrier_init and "
+            "barrier of the cluster in between"
+        )
+    elif f.kind == NOT_STARTED:
+        text = (
+            f"{a} sends {_what(f, call)}, which may not have started: no barrier of the cluster "
+            "stands before"
+        )
+    elif f.kind == MAY_HAVE_ENDED:
+        text = (
+            f"{a} sends {_what(f, call)}, which may have ended: none of its threads waits for "
+            "what is sent to it"
+        )
     else:
         text = f"{a} reads lane {f.lane} by a shuffle in which that lane takes no part"
     return Finding(
@@ -179,17 +201,30 @@ def _thread(side: RawSide, call: Call) -> str:
     t, b = side.thread, side.block
     flat = call.block[1:] == (1, 1)
     thread = f"{t.x}" if flat else f"({t.x}, {t.y}, {t.z})"
-    block = f"{b.x}" if not (b.y or b.z) else f"({b.x}, {b.y}, {b.z})"
-    return f"thread {thread} of block {block}"
+    return f"thread {thread} of {_block((b.x, b.y, b.z))}"
+
+
+def _block(index: tuple[int, int, int]) -> str:
+    x, y, z = index
+    return f"block {x}" if not (y or z) else f"block ({x}, {y}, {z})"
+
+
+def _index(number: int, call: Call) -> tuple[int, int, int]:
+    x, y, _ = call.grid
+    return number % x, number // x % y, number // x // y
 
 
 def _does(side: RawSide) -> str:
+    if side.kind & SENT:
+        return "sends"
     return (
         "atomically updates" if side.kind & ATOMIC else "writes" if side.kind & WRITE else "reads"
     )
 
 
 def _done(side: RawSide) -> str:
+    if side.kind & SENT:
+        return "sent"
     return "updated" if side.kind & ATOMIC else "written" if side.kind & WRITE else "read"
 
 
@@ -209,7 +244,8 @@ def _what(f: RawFinding, call: Call) -> str:
         name, offset = "dynamic shared memory", f.offset - call.static
     else:
         name, offset = _variable(f, call)
-    return f"bytes {offset} to {offset + f.bytes - 1} of {name}"
+    of_block = f" of {_block(_index(f.owner, call))}" if call.cluster > 1 else ""
+    return f"bytes {offset} to {offset + f.bytes - 1} of {name}{of_block}"
 
 
 def _variable(f: RawFinding, call: Call) -> tuple[str, int]:
@@ -221,6 +257,8 @@ def _variable(f: RawFinding, call: Call) -> tuple[str, int]:
 
 def _unordered(f: RawFinding, call: Call) -> str:
     a, b = f.a, f.b
+    if (a.kind | b.kind) & SENT:
+        return "with no wait for an mbarrier in between"
     if (a.block.x, a.block.y, a.block.z) != (b.block.x, b.block.y, b.block.z):
         return "with no fence and atomic to order the blocks"
     x, y, _ = call.block
@@ -257,7 +295,22 @@ def complaint(message: str, found: Sequence[Finding]) -> list[Finding]:
         return []
     if "touches the address" in message or "touches a misaligned" in message:
         return [] if any(f.check == "bounds" for f in found) else [Finding("bounds", message)]
-    hangs = ("waits for ever", "meets in different barriers", "its own mask", "waits for something")
-    check = "divergence" if any(h in message for h in hangs) else "error"
-    lines = tuple(dict.fromkeys(re.findall(r"[\w.]+\.cuh?:\d+", message)))
-    return [Finding(check, message, lines)]
+    ways = re.findall(r"[\w.]+\.cuh?:\d+(?:, called from [\w.]+\.cuh?:\d+)*", message)
+    lines = tuple(dict.fromkeys(_own(way.split(", called from ")) for way in ways))
+    return [Finding(_check_of(message), message, lines)]
+
+
+def _check_of(message: str) -> str:
+    outside = ("which has ended", "sends to byte", "of a cluster that has", "takes the address")
+    if any(w in message for w in outside):
+        return "bounds"
+    hangs = (
+        "waits for ever", "meets in different barriers", "its own mask", "waits for something",
+        "the cluster's barrier", "mbarrier",
+    )  # fmt: skip
+    return "divergence" if any(h in message for h in hangs) else "error"
+
+
+def _own(way: list[str]) -> str:
+    """The rung's own line of those that lead to an instruction."""
+    return next((line for line in way if ".cu:" in line), way[0])

@@ -1,0 +1,125 @@
+// What threads of a cluster's blocks may know of each other by mbarriers: which are initialised,
+// what has come, and whether a block waits for what is sent to it.
+#pragma once
+#include <map>
+
+#include "findings.h"
+
+namespace kw::emulator {
+
+// Whether a block has started, as far as a thread can know: it has passed the cluster's barrier, at
+// which every thread of every block arrives, or has heard of the block by other means.
+inline bool order_starts(const Order &order, const Thread &t, const Block &b,
+                         std::uint32_t number) {
+  if (t.phase || t.block == &b) return true;
+  const Known &known = order.known(t);
+  if (!known) return false;
+  const auto cut = known->find(number);
+  return cut != known->cuts.end() && cut->block == number;
+}
+
+// An mbarrier of one block.
+class Mailbox {
+ public:
+  Mailbox(std::uint32_t number, Event init) : number_(kMailbox | number), init_(init) {}
+
+  const Event &init() const { return init_; }
+  void fence(const Thread &t) { fenced_ |= init_.thread == t.number; }
+  // The thread that initialised and fenced it comes to the cluster's barrier.
+  void arrive(const Thread &t) {
+    if (fenced_ && !published_ && init_.thread == t.number) published_ = t.phase + 1;
+  }
+  // Whether a thread may use it.
+  bool ready(const Order &order, const Thread &t) const {
+    return (published_ && t.phase >= published_) || order.before(init_, t);
+  }
+
+  // A write that is done when the phase ends.
+  Event send(const Thread &t, const Across &a, std::uint32_t from, std::uint32_t code) const {
+    Event e = {number_, a.phase, from, {}, {}, {}, {}};
+    e.thread = t.number, e.kind = kWrite | kSent, e.set = 1, e.code = code;
+    return e;
+  }
+  // An arrival or bytes that count: what their thread knew, whoever waits for the phase knows.
+  void bring(const Known &known, const Across &a) {
+    coming_ = both(coming_, known);
+    if (!a.ends) return;
+    auto all = std::make_shared<Knowledge>(*coming_);
+    all->add({number_, a.phase + 1, {}});
+    come_ = all, coming_ = nullptr;
+  }
+  const Known &come() const { return come_; }
+
+  // One of the sends of a phase, in case that nobody waits for it.
+  void sent(std::uint32_t phase, const Finding &f) {
+    if (sends_.empty() || sends_.back().first != phase) sends_.push_back({phase, f});
+  }
+  // A thread of its block ends, and knows of the phases before some.
+  void exit(const Known &known) {
+    const auto cut = known->find(number_);
+    if (cut != known->cuts.end() && cut->block == number_) heard_ = std::max(heard_, cut->epoch);
+  }
+  template <typename Visit> void each_unheard(Visit visit) const {
+    for (const auto &[phase, f] : sends_)
+      if (phase >= heard_) visit(f);
+  }
+
+ private:
+  std::uint32_t number_;
+  Event init_;
+  bool fenced_ = false;
+  std::uint32_t published_ = 0;  // phases of the cluster's barrier after which others know of it
+  Known coming_, come_;          // by the present phase; by those that ended
+  std::uint32_t heard_ = 0;      // phases that threads waited for that then ended
+  std::vector<std::pair<std::uint32_t, Finding>> sends_;
+};
+
+// Where the first thread of a warp arrived at, or passed, the cluster's barrier.
+struct Alike {
+  const void *where;
+  unsigned thread;
+  std::uint32_t turn;
+};
+
+class Mail {
+ public:
+  void block(const Block &b) {
+    boxes_[b.rank].clear();
+    for (Alike &a : alike_[b.rank]) a = {};
+  }
+  void init(const Across &a, const Event &by) {
+    boxes_[a.block->rank].insert_or_assign(a.mbarrier, Mailbox(count_++ & ~kMailbox, by));
+  }
+  Mailbox *find(const Block &b, unsigned at) {
+    const auto found = boxes_[b.rank].find(at);
+    return found == boxes_[b.rank].end() ? nullptr : &found->second;
+  }
+  void fence(const Thread &t) {
+    for (auto &[at, box] : boxes_[t.block->rank]) box.fence(t);
+  }
+  void arrive(const Thread &t) {
+    for (auto &[at, box] : boxes_[t.block->rank]) box.arrive(t);
+  }
+  void exit(const Thread &t, const Known &known) {
+    if (known)
+      for (auto &[at, box] : boxes_[t.block->rank]) box.exit(known);
+  }
+  template <typename Visit> void each_unheard(const Block &b, Visit visit) const {
+    for (const auto &[at, box] : boxes_[b.rank]) box.each_unheard(visit);
+  }
+  // The same step of the first thread of t's warp that came to it.
+  Alike alike(const Thread &t, const Across &a) {
+    const bool passes = a.what == kPass;
+    Alike &first = alike_[t.block->rank][t.warp() * 2 + passes];
+    const std::uint32_t turn = passes ? t.phase : t.phase + 1;
+    if (first.turn != turn) first = {a.where, t.number, turn};
+    return first;
+  }
+
+ private:
+  std::map<unsigned, Mailbox> boxes_[kMostBlocks];  // by their places in shared memory
+  Alike alike_[kMostBlocks][64];
+  std::uint32_t count_ = 0;
+};
+
+}  // namespace kw::emulator
