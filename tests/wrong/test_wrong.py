@@ -36,8 +36,8 @@ def test_its_check_rejects_it(wrong):
     assert rejecting_check(wrong, CHECKS) == wrong.check
 
 
-# "fresh data" repeats "value" on other values; "repeatable" too moves tensors, but is only for rungs
-# that promise the same bits
+# "fresh data" repeats "value" on other values; "repeatable" moves tensors too, but is only for
+# rungs that promise the same bits
 REPEATED = ("value", "other addresses")
 
 
