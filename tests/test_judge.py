@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from fake_gpu import FakeBox
 from kernelwright import cli
 from kernelwright.contract import case
 from kernelwright.machine import clock, here
-from kernelwright.workbench import judge_times, scaffold, show_judge
+from kernelwright.workbench import judge_times, sandbox, scaffold, show_judge
 from kernelwright.workbench.judge import judge, judge_all
 from kernelwright.workbench.launch_file import LaunchFile, plan_of
 from kernelwright.workbench.sandbox import Arena, Box, Died, Failed, Limits, Process
@@ -41,6 +42,15 @@ def judged(name, box, what="softmax", cases=(SMALL,), **how):
     return judge(f"{USER}:{name}", what, cases=list(cases), box=box, **how)
 
 
+def only_native(*cases, of="softmax"):
+    """An operator on some cases, and no rung but PyTorch's: others would be compiled and timed."""
+    whole = subject_of(of)
+    cases = tuple(whole.operator.case(c) if isinstance(c, str) else c for c in cases)
+    operator, rungs = replace(whole.operator, cases=cases), (whole.ladder.rung("native"),)
+    ladder = replace(whole.ladder, operator=operator, rungs=rungs)
+    return replace(whole, operator=operator, ladder=ladder)
+
+
 # right or wrong
 
 
@@ -52,9 +62,7 @@ def test_right_however_it_is_called(name, box):
 
 
 def test_an_argument_that_it_does_not_take_leaves_cases_out(box):
-    softmax = subject_of("softmax")
-    few = tuple(softmax.operator.case(i) for i in (SMALL, "5x33-f32-dim=-2"))
-    subject = replace(softmax, operator=replace(softmax.operator, cases=few))
+    subject = only_native(SMALL, "5x33-f32-dim=-2")
     verdict = judge(f"{USER}:last_dim", subject, box=box, describe=False)
     assert verdict.left_out == {"it takes no dim: only cases with dim=-1": 1}
 
@@ -112,10 +120,7 @@ def test_the_smallest_failing_case_is_said(box):
     ],
 )
 def test_a_process_that_ends_is_a_verdict(name, limits, why):
-    softmax = subject_of("softmax").operator.case(SMALL)
-    subject = subject_of("softmax")
-    subject = replace(subject, operator=replace(subject.operator, cases=(softmax,)))
-    verdict = judge(f"{USER}:{name}", subject, limits=limits, describe=False)
+    verdict = judge(f"{USER}:{name}", only_native(SMALL), limits=limits, describe=False)
     assert verdict.exit_code == 1 and why in verdict.smallest.why, verdict.smallest
 
 
@@ -165,6 +170,15 @@ def test_blocks_of_the_arena_move_on_and_come_back():
     arena.close()
 
 
+def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
+    monkeypatch.setattr(sandbox, "SHARED", 1 << 16)
+    shown = case((8, 768), torch.float32, dim=-1)
+    with Box(here(), limits=QUICK, size=1 << 16) as small:
+        verdict = judge(f"{USER}:softmax", only_native(shown), box=small, describe=False)
+        assert verdict.outcome == "right", verdict.smallest
+        assert small.arena.size >= 8 * 8 * 768 * 4
+
+
 # mistakes
 
 
@@ -178,6 +192,12 @@ def test_blocks_of_the_arena_move_on_and_come_back():
         (f"{USER}:five", {}, r"it needs 5 arguments \(a, b, c, d, e\); softmax gives 2 \(x, dim\)"),
         (f"{FOLDER / 'broken.py'}:fn", {}, "ModuleNotFoundError.*\n .*broken.py:\\d: import"),
         (f"{FOLDER / 'rows.cu'}:row_sum", {"what": "sum"}, "--launch: how is rows.cu launched"),
+        (
+            f"{FOLDER / 'rows.cu'}:row_summ",
+            {"what": "sum", "launch": FOLDER / "launch.py"},
+            "rows.cu has no kernel 'row_summ'; it has row_sum, row_sum_by_four",
+        ),
+        (f"{USER}:softmax", {"launch": FOLDER / "launch.py"}, "--launch: user.py is no .cu"),
         (f"{USER}:softmax", {"cases": ["3x4"]}, "--case: softmax has no case '3x4'; it has"),
         (f"{USER}:softmax", {"what": "nowhere.py"}, "--as: there is no file nowhere.py"),
         (f"{USER}:softmax", {"what": f"{USER}"}, "has no function `reference`"),
@@ -203,6 +223,31 @@ def test_the_command_line(capfd, tmp_path):
         cli.main(["judge", "nowhere.py:fn", "--as", "softmax"])
     assert e.value.code == 2
     assert "there is no file nowhere.py" in capfd.readouterr().err
+    for more, said in (
+        (["--timeout", "0"], "--timeout: must be more than 0 seconds"),
+        (["--memory", "0"], "--memory: must be more than 0 GiB"),
+        (["--html", str(tmp_path / "no" / "page.html")], "--html: there is no folder"),
+    ):
+        with pytest.raises(SystemExit) as e:
+            cli.main([*arguments, *more])
+        assert e.value.code == 2 and said in capfd.readouterr().err
+
+
+def test_the_command_that_is_shown_gives_the_same_verdict(capfd, tmp_path):
+    """Pasted into a shell, with names that a shell would take apart."""
+    copy = tmp_path / "my kernels.py"
+    copy.write_text(USER.read_text())
+    asked = ["judge", f"{copy}:forgets_the_sum", "--as", "softmax.backward", "--nondeterministic"]
+
+    def smallest(words):
+        with pytest.raises(SystemExit) as e:
+            cli.main([*words, "--json"])
+        assert e.value.code == 1
+        return json.loads(capfd.readouterr().out)[0]["smallest"]
+
+    first = smallest([*asked, "--case", SMALL])
+    assert "--nondeterministic" in first["command"]
+    assert smallest(shlex.split(first["command"])[1:]) == first
 
 
 # what is shown
@@ -224,11 +269,13 @@ def test_the_screen_and_the_page_say_the_same(box, tmp_path):
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     assert "http://" not in page and "https://" not in page
     with pytest.raises(Mistake, match="--html: there is no folder"):
-        show_judge.write([verdict], tmp_path / "no" / "page.html")
+        show_judge.writable(tmp_path / "no" / "page.html")
+    with pytest.raises(Mistake, match=r"--html: .* is a folder"):
+        show_judge.writable(tmp_path)
 
 
 def test_a_fusion_is_worth_what_the_operators_move(box):
-    verdict = judged("several_kernels", box, describe=True)
+    verdict = judged("several_kernels", box, only_native(SMALL), describe=True, quick=True)
     n = 5 * 33 * 4
     assert verdict.costs.launches >= 5 and verdict.costs.least == 2 * n
     assert verdict.costs.moved > 4 * n
@@ -247,8 +294,8 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
 
 
 def test_a_triton_kernel_is_interpreted_and_compiled():
-    shown = subject_of("softmax").operator.case("4x1000-bf16-dim=-1")
-    verdict = judge(f"{FOLDER / 'row.py'}:softmax", only_native(shown), quick=True)
+    subject = only_native("4x1000-bf16-dim=-1")
+    verdict = judge(f"{FOLDER / 'row.py'}:softmax", subject, quick=True)
     assert verdict.outcome == "right", verdict.smallest
     assert verdict.languages == ("triton",) and verdict.costs.launches == 1
     (kernel,) = verdict.kernels
@@ -257,13 +304,14 @@ def test_a_triton_kernel_is_interpreted_and_compiled():
     assert "occupancy" in show_judge.kernel(kernel)
 
 
-def test_a_cuda_kernel_with_a_launch_file():
+def test_a_cuda_kernel_with_a_launch_file(box):
     cases = ["5x33-f32-dim=-1", "5x33-f16-dim=-1", "4x1000-f32-dim=-1"]
-    target, launch = f"{FOLDER / 'rows.cu'}:row_sum", FOLDER / "launch.py"
-    verdict = judge(target, "sum", launch=launch, cases=cases)
+    target, how = f"{FOLDER / 'rows.cu'}:row_sum", {"launch": FOLDER / "launch.py", "box": box}
+    subject = only_native(*cases, of="sum")
+    verdict = judge(target, subject, quick=True, **how)
     assert (verdict.outcome, len(verdict.refused)) == ("right", 1), verdict.smallest
     assert verdict.kernels[0]["kernel"] == "row_sum" and verdict.costs.launches == 1
-    wrong = judge(f"{target}_by_four", "sum", launch=launch, cases=cases)
+    wrong = judge(f"{target}_by_four", subject, describe=False, **how)
     assert (wrong.smallest.case, wrong.smallest.check) == (cases[0], "value")
 
 
@@ -356,14 +404,6 @@ def timed(name, box, monkeypatch, sets=4, shape=(32, 768)):
     ((table, _),) = judge_times.timed(guest, [shown], quick=True, limits=0.2)
     assert table.roof is not None
     return guest, next(r for r in table.rows if r.name == name)
-
-
-def only_native(*cases):
-    """softmax on some cases, and no rung but PyTorch's."""
-    softmax = subject_of("softmax")
-    operator, rungs = replace(softmax.operator, cases=cases), (softmax.ladder.rung("native"),)
-    ladder = replace(softmax.ladder, operator=operator, rungs=rungs)
-    return replace(softmax, operator=operator, ladder=ladder)
 
 
 @pytest.mark.parametrize(

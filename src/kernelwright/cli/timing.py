@@ -190,6 +190,8 @@ def judge(
             from kernelwright.workbench import show_judge
             from kernelwright.workbench.sandbox import Limits
 
+            if html:
+                show_judge.writable(html)
             found = module.judge_all(
                 target,
                 as_,

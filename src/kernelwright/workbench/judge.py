@@ -11,11 +11,10 @@ The kernel runs in a process of its own (`sandbox`); the checks are those that r
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +25,20 @@ from . import dossier, judge_times
 from .calling import binding, value_of
 from .checks import CHECKS, UNCAPTURED, rejection
 from .figures import Table
+from .judge_target import Target, command, launchable
 from .sandbox import ELSEWHERE, Box, Died, Failed, Limits
 from .sandbox_place import There
 from .subject import Subject, backward_of, first_results, subject_of, with_gradients
 from .terminal import Mistake
-from .trial import Candidate, Trial
+from .trial import Candidate, Trial, tensors
 from .verdict import CaseOutcome, Verdict
 from .verify import usage
 
 #: Elements of the largest case that is tried without a GPU, by what the kernel is written in.
 LARGEST = {"triton": 2**14, "numba": 200, "": 2**18}
 ASKED = tuple(c for c in CHECKS if c.name != "fake")  # a user's function has no fake to hold to
-LAUNCHED = (
-    "A launch file has `def launch(x, ...)`: it returns grid, block and args; see docs/judge.md"
-)
+SETS = 8  # of arguments and results that a check has at a time, with room to move
 REVIVALS = 3  # processes that a kernel may crash before it is no longer asked
-
-
-@dataclass(frozen=True)
-class Target:
-    """A function in a file: "my_kernel.py:fn"."""
-
-    path: Path
-    name: str
-
-    @staticmethod
-    def of(text: str) -> Target:
-        """Raises Mistake, saying how targets are written."""
-        path, colon, name = text.rpartition(":")
-        if not colon or not name:
-            raise Mistake(f"{text}: name the function too, {text.rstrip(':')}:my_function")
-        if not Path(path).is_file():
-            raise Mistake(f"{text}: there is no file {path}")
-        return Target(Path(path).resolve(), name)
 
 
 def judge(
@@ -105,10 +85,7 @@ def judge(
     subject = what if isinstance(what, Subject) else subject_of(what)
     if autograd:
         subject = with_gradients(subject)
-    if launch and not launch.is_file():
-        raise Mistake(f"--launch: there is no file {launch}")
-    if asked.path.suffix == ".cu" and launch is None:
-        raise Mistake(f"--launch: how is {asked.path.name} launched? {LAUNCHED}")
+    launchable(asked, launch)
     again = command(target, what, autograd, launch, deterministic)
     with ExitStack() as stack:
         one = _Judging(
@@ -128,17 +105,6 @@ def judge(
         one.open(box)
         verdict = one.run(cases, again)
         return one.described(verdict, cases) if describe else verdict
-
-
-def command(
-    target: str, what: Any, autograd: bool, launch: Path | None = None, deterministic: bool = True
-) -> str:
-    """What to type to judge it again."""
-    name = what.name if isinstance(what, (Ladder, Subject)) else str(what)
-    words = ["kernelwright", "judge", target, "--as", name]
-    words += ["--launch", str(launch)] if launch else []
-    words += ["--autograd"] if autograd else []
-    return shlex.join(words if deterministic else [*words, "--nondeterministic"])
 
 
 def judge_all(
@@ -257,17 +223,21 @@ class _Judging:
 
     def described(self, verdict: Verdict, ids: list[str] | None) -> Verdict:
         """The verdict with what a kernel that is right costs and compiles to."""
+        wrong = bool(verdict.failures)
+        none = "not timed: nothing that is wrong is" if wrong else "not timed: nothing could run"
         if self.dead:
             gone = "not asked: its process has ended"
-            return replace(verdict, no_kernels=gone, no_costs=gone)
+            return replace(verdict, no_kernels=gone, no_costs=gone, no_times=none)
         probe = next((c for c in self._probes() if c.id in {o.case for o in verdict.passed}), None)
         if probe is None:
-            none = "not asked: it is right on no input of some size"
-            return replace(verdict, no_kernels=none, no_costs=none)
+            some = "not asked: it is right on no input of some size"
+            if verdict.passed and not wrong:
+                none = "not timed: it is right on no input of some size"
+            return replace(verdict, no_kernels=some, no_costs=some, no_times=none)
         found = dossier.found(self.box, self._trial(probe), self.target, self.limits)
         verdict = replace(verdict, **found)
-        if any(o.outcome == "wrong" for o in verdict.outcomes):
-            return replace(verdict, no_times="not timed: nothing that is wrong is")
+        if wrong:
+            return replace(verdict, no_times=none)
         if self.autograd:
             return replace(verdict, no_times="gradients through autograd are not timed: --backward")
         if self.device.type != "cuda":
@@ -283,7 +253,7 @@ class _Judging:
         if ids:
             passed = {o.case for o in verdict.passed}
             cases = [self.subject.operator.case(i) for i in ids if i in passed]
-        if not cases:
+        if not cases or self.subject.ladder is None:
             return replace(verdict, no_times="not timed: no case of a size to time is among them")
         tables: list[Table] = []
         noise: dict[str, float] = {}
@@ -383,6 +353,7 @@ class _Judging:
         outcome, check, why, lines = "pass", "", "", ()
         capture = ""
         try:
+            self._make_room(trial)
             found = rejection(trial, thorough=thorough, checks=ASKED)
             if found and found[0] == "graph replay" and found[1].startswith(UNCAPTURED):
                 capture, found = found[1], None  # a property, and no fault
@@ -405,6 +376,14 @@ class _Judging:
         return CaseOutcome(
             case.id, outcome, check, why, lines, case.numel, worst, command, capture, thorough
         )
+
+    def _make_room(self, trial: Trial) -> None:
+        """Share enough memory for the arguments and results that checks have at a time."""
+        want = trial.expected()
+        each = sum(t.untyped_storage().nbytes() for t in tensors(want.args))
+        each += max((t.nbytes for t in want.native), default=0)
+        if SETS * each > self.box.arena.size:
+            self.box.rearm(SETS * each, largest=each)
 
     def _revive(self) -> None:
         """A new process after the old one has ended."""

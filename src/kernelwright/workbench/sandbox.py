@@ -29,6 +29,8 @@ from typing import Any
 
 import torch
 
+from .terminal import Mistake
+
 #: What of the environment a kernel's process gets; the rest, tokens among it, stays here.
 PASSED = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CC", "CXX",
@@ -57,6 +59,12 @@ class Limits:
     load_s: float = 300.0
     call_s: float = 120.0
     memory: int = 16 << 30
+
+    def __post_init__(self):
+        if not self.call_s > 0:
+            raise Mistake(f"--timeout: must be more than 0 seconds, is {self.call_s:g}")
+        if not self.memory > 0:
+            raise Mistake("--memory: must be more than 0 GiB")
 
 
 #: What an input that a kernel does not take may be refused with, in words.

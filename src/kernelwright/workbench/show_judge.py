@@ -47,7 +47,8 @@ def headline(v: Verdict) -> str:
         refused = f"; it refuses {len(v.refused)} more" if v.refused else ""
         return f"RIGHT on {_inputs(len(v.passed))}{refused}"
     if v.outcome == "wrong":
-        return f"WRONG on {len(v.failures)} of {_inputs(ran)}"
+        right = f", right on {len(v.passed)}" if v.passed else ""
+        return f"WRONG on {len(v.failures)} of {_inputs(ran)}{right}"
     return f"NOTHING could run: it took none of {_inputs(ran)}"
 
 
@@ -165,7 +166,7 @@ def _pairs(v: Verdict) -> Table:
 def html(verdicts: Sequence[Verdict]) -> str:
     """Verdicts as a self-contained page, in the report's style."""
     folder = report.TEMPLATES
-    style = "".join((folder / f"{n}.css").read_text("utf-8") for n in ("charts", "report"))
+    style = "".join((folder / f"{n}.css").read_text("utf-8") for n in ("charts", "report", "judge"))
     environment = Environment(
         loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined
     )
@@ -185,8 +186,12 @@ def html(verdicts: Sequence[Verdict]) -> str:
     )
 
 
+def writable(path: Path) -> None:
+    """Raises Mistake where a page cannot be written, before anything is judged."""
+    if path.is_dir() or not path.parent.is_dir():
+        missing = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise Mistake(f"--html: {missing}")
+
+
 def write(verdicts: Sequence[Verdict], path: Path) -> None:
-    """Raises Mistake where there is no such folder."""
-    if not path.parent.is_dir():
-        raise Mistake(f"--html: there is no folder {path.parent}")
     path.write_text(html(verdicts), encoding="utf-8")
