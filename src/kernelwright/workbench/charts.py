@@ -18,17 +18,19 @@ from .figures import Row, Table, microseconds, percent, rate, size, times
 STEP, BAR = 50, 14  # heights of a ladder's row and its bar, pixels
 
 
-def ladder(table: Table, *, width: int | None = None, title: str = "") -> str:
+def ladder(table: Table, *, width: int | None = None, title: str = "", caption: str = "") -> str:
     """A ladder chart: a bar a rung from bottom rung to top, its length the share of the roof.
 
     Args:
         table: figures of one case.
         width: pixels, for a picture that stands alone; None fills the page.
-        title: a line above, for a picture that stands alone.
+        title, caption: two lines above, for a picture that stands alone.
     """
     scale = _scale(table)
-    parts = [_text(0, 16, title, "title", unit="")] if title else []
-    y = 30 if title else 2
+    parts, y = [], 2
+    if title:
+        head = _text(0, 16, title, "title", unit=""), _text(0, 36, caption, "axis", unit="")
+        parts, y = [*head], 50
     rows = list(table.rows)
     for i, row in enumerate(rows):
         if row.rung is None and rows[i - 1].rung is not None:

@@ -241,9 +241,9 @@ def picture(found: list[Record], operator: str) -> str:
     if table is None:
         case = next(c.id for c in lad.operator.cases if c.use == "bench")
         table = figures.table(lad, MACHINE, case, found)
-    label = f" ({table.label})" if table.label else ""
-    title = f"{lad.name} {table.case}{label} on {MACHINE}: share of the measured memory roof"
-    return charts.standalone(charts.ladder(table, width=880, title=title))
+    title = f"{lad.name}, {table.label}" if table.label else lad.name
+    caption = f"{table.case} on {MACHINE}: share of the measured memory roof"
+    return charts.standalone(charts.ladder(table, width=880, title=title, caption=caption))
 
 
 def _markdown(rows: list[list[str]], align: str) -> str:
