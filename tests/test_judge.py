@@ -101,6 +101,22 @@ def test_a_backward_and_gradients_through_autograd(box):
     assert wrong.smallest.command.startswith(f"kernelwright judge {USER}:wrong_gradient --as soft")
 
 
+def test_an_argument_of_integers_has_no_gradient(box, tmp_path):
+    (tmp_path / "loss.py").write_text(
+        "import torch\nfrom kernelwright.contract import case\n"
+        "def reference(logits, target):\n"
+        "    return torch.nn.functional.cross_entropy(logits, target)\n"
+        "def inputs(c, device):\n"
+        "    g = torch.Generator(device).manual_seed(c.seed)\n"
+        "    return {'logits': torch.randn(c.shape, generator=g, device=device),\n"
+        "            'target': torch.randint(33, (5,), generator=g, device=device)}\n"
+        "cases = [case((5, 33), torch.float32)]\n"
+    )
+    loss = tmp_path / "loss.py"
+    verdict = judge(f"{loss}:reference", loss, autograd=True, box=box, describe=False)
+    assert verdict.outcome == "right", verdict.smallest
+
+
 def test_the_smallest_failing_case_is_said(box):
     cases = ("2x3x129-f32-dim=-1", "5x33-f32-dim=-1", "4x1000-f32-dim=-1")
     verdict = judged("wrong_gradient", box, autograd=True, cases=cases)

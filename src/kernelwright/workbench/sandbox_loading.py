@@ -76,7 +76,7 @@ def differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callab
         given = given[: len(given) - gradients]
         leaves = []
         for i, v in enumerate(given):
-            if arguments[i] and v is not None:
+            if arguments[i] and v is not None and v.is_floating_point():
                 given[i] = v.detach().requires_grad_()
                 leaves.append(given[i])
         with torch.enable_grad():

@@ -89,7 +89,12 @@ def with_gradients(subject: Subject) -> Subject:
     op = subject.operator
     if op.mutated:
         raise Mistake(f"--autograd: {op.name} changes its arguments and has no gradient")
-    wanted = [a.name for a in op.args if a.kind in ("Tensor", "Tensor?")]
+    shown = min(op.cases, key=lambda c: c.numel)
+    given = subject.of(op.inputs(shown, "cpu"))  # targets and indices have no gradient
+    wanted = [
+        a.name for a in op.args
+        if a.kind in ("Tensor", "Tensor?") and (given[a.name] is None or _floating(given[a.name]))
+    ]  # fmt: skip
 
     def split(args: dict[str, Any]) -> tuple[dict[str, Any], list[torch.Tensor]]:
         given = {k: v for k, v in args.items() if k[:5] != "grad_"}
