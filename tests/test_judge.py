@@ -108,8 +108,9 @@ def test_an_argument_of_integers_has_no_gradient(box, tmp_path):
         "    return torch.nn.functional.cross_entropy(logits, target)\n"
         "def inputs(c, device):\n"
         "    g = torch.Generator(device).manual_seed(c.seed)\n"
+        "    rows, columns = c.shape\n"
         "    return {'logits': torch.randn(c.shape, generator=g, device=device),\n"
-        "            'target': torch.randint(33, (5,), generator=g, device=device)}\n"
+        "            'target': torch.randint(columns, (rows,), generator=g, device=device)}\n"
         "cases = [case((5, 33), torch.float32)]\n"
     )
     loss = tmp_path / "loss.py"
