@@ -81,6 +81,13 @@ def test_the_machines_own_limits_are_kept(tmp_path, shipped):
     assert not [p for p in ledger.check(shipped) if p.startswith(f"{H200}/roofs")]
 
 
+def test_what_a_run_writes_whole_comes_as_it_is(tmp_path, shipped):
+    (tmp_path / "new" / H200).mkdir(parents=True)
+    (tmp_path / "new" / H200 / "training.json").write_text("{}")
+    assert merge.merge([tmp_path / "new"]) == merge.Merged(taken=1, stale=0, dropped=0)
+    assert (shipped / H200 / "training.json").read_text() == "{}"
+
+
 def test_a_folder_without_records_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"has no records \(no runs.jsonl in it\)"):
         merge.merge([tmp_path])

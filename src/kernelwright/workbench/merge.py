@@ -7,6 +7,7 @@ some of them are of yesterday's kernels.
 from __future__ import annotations
 
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,8 +45,12 @@ def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
     taken = stale = 0
     for folder in folders:
         found = sorted(folder.rglob("runs.jsonl"))
-        if not found:
+        whole = [p for name in records.WHOLE for p in sorted(folder.rglob(f"*/{name}"))]
+        if not found and not whole:
             raise ValueError(f"{folder}: has no records (no runs.jsonl in it)")
+        for path in whole:
+            shutil.copy(path, _made(root / path.parent.name) / path.name)
+            taken += 1
         for runs in found:
             environments.update((e["run"], e) for e in map(json.loads, _lines(runs)))
             for path in sorted(runs.parent.glob("*.jsonl")):
@@ -61,6 +66,11 @@ def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
     dropped = _drop_stale(root)
     ledger.write_proven(root)
     return Merged(taken, stale, dropped)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _drop_stale(root: Path) -> int:

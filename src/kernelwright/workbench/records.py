@@ -22,6 +22,8 @@ SAMPLES = 64
 OUTCOMES = ("pass", "wrong", "error", "unsupported")
 #: Files that are named after no operator: the machine's own limits, and what fusing saves.
 OF_NO_OPERATOR = ("roofs", "fusion")
+#: Files of a machine that one run writes whole.
+WHOLE = ("counters.json", "llama.json", "training.json")
 
 
 @dataclass(frozen=True)

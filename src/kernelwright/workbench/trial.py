@@ -64,6 +64,8 @@ class Expected:
         self.reference = _reference(operator, self.args)
         theirs = map_tensors(self.args, copy_of)
         self.native = all_results(operator, theirs, native(*theirs.values()))
+        if device == "cuda":
+            torch.cuda.synchronize()  # what goes wrong here is told of this case, not of the next
         self._make_noise = lambda: _noise(
             operator, native, self.args, 8 if case.numel < _CACHED else 2
         )
