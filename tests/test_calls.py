@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import kernelwright as kw
 from kernelwright.contract import UnknownRung, Unsupported
 from kernelwright.dispatch import UnknownOperator, binding
+from kernelwright.dispatch.override import _active
 from publics import (
     DEVICE,
     PUBLIC,
@@ -63,6 +64,18 @@ def test_use_nests_and_ends_with_an_error(served):
         kw.softmax(x[2], -1)
     kw.softmax(x[3], -1)
     assert [rung for _, rung in served] == ["manual", "native", "manual", None]
+
+
+def test_blocks_that_overlap_leave_nothing_behind():
+    """As two threads may open and close them: not the last opened first."""
+    first, second = kw.use(softmax="manual"), kw.use(softmax="native", gelu="manual")
+    first.__enter__()
+    second.__enter__()
+    assert _active == {"softmax": "native", "gelu": "manual"}
+    first.__exit__(None, None, None)
+    assert _active == {"softmax": "native", "gelu": "manual"}
+    second.__exit__(None, None, None)
+    assert _active == {}
 
 
 def test_unknown_names():

@@ -9,6 +9,7 @@ from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 import kernelwright as kw
 from kernelwright.contract.case import Case
 from kernelwright.dispatch import ladders
+from kernelwright.dispatch.override import _active
 from kernelwright.workbench.trial import copy_of, map_tensors
 from kernelwright.workbench.verify import thorough_cases
 from publics import DEVICE, PUBLIC, agree, publics, randn, with_gradients
@@ -74,6 +75,22 @@ def test_a_compiled_graph_shows_the_rung_and_follows_use():
     with kw.use(softmax="manual"):
         compiled(x)
     assert counter.frame_count == 2
+
+
+def test_use_inside_compiled_code():
+    torch.compiler.reset()
+    graphs = Graphs()
+
+    def chosen(x):
+        with kw.use(softmax="manual"):
+            y = kw.softmax(x, -1)
+        return kw.softmax(y, -1)
+
+    x = randn(4, 8)
+    compiled = torch.compile(chosen, backend=graphs, fullgraph=True)
+    agree(compiled(x), torch.softmax(torch.softmax(x, -1), -1), x.dtype)
+    assert graphs.rungs == ["manual", None]
+    assert _active == {}
 
 
 def test_the_compiler_sees_the_formula_of_gelu():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from contextlib import contextmanager
+
+import torch
 
 from .registry import ladder
 
@@ -10,11 +14,16 @@ from .registry import ladder
 # compiled function recompiles when an override changes. Autograd threads never read it: the
 # forward resolves the override and hands it to the backward.
 _active: dict[str, str] = {}
+# The blocks that are open, in the order of their beginnings. Blocks of two threads need not end in
+# the opposite order: each takes away what it brought, and nothing stays behind.
+_open: list[dict[str, str]] = []
+_lock = threading.Lock()
 
 
 @contextmanager
 def use(_rungs: dict[str, str] | None = None, /, **rungs: str):
-    """Serve the named operators by the named rungs inside the block.
+    """Serve the named operators by the named rungs inside the block, in every thread of the
+    process; of blocks that overlap, the one that began last counts.
 
     Args:
         rungs: operator name to rung name. `softmax="triton_online"` also holds in the backward,
@@ -27,13 +36,33 @@ def use(_rungs: dict[str, str] | None = None, /, **rungs: str):
     chosen = {**(_rungs or {}), **rungs}
     for name, rung in chosen.items():
         ladder(name).rung(rung)
-    before = dict(_active)
-    _active.update(chosen)
+    _change(_open.append, chosen)
     try:
         yield
     finally:
-        _active.clear()
-        _active.update(before)
+        _change(_close, chosen)
+
+
+def _change(how: Callable[[dict[str, str]], None], block: dict[str, str]) -> None:
+    if torch.compiler.is_compiling():  # which knows no locks; one thread traces
+        how(block)
+        _agree()
+        return
+    with _lock:
+        how(block)
+        _agree()
+
+
+def _close(block: dict[str, str]) -> None:
+    _open[:] = [b for b in _open if b is not block]
+
+
+def _agree() -> None:
+    """Make `_active` what the open blocks say, the last one first."""
+    now = {name: rung for block in _open for name, rung in block.items()}
+    for name in [n for n in _active if n not in now]:
+        del _active[name]
+    _active.update(now)
 
 
 def override(name: str) -> str | None:
