@@ -18,7 +18,7 @@ things are asked of each operator, swapped in alone for the same seeds:
     python -m kernelwright.workbench.training tinyshakespeare.txt --record
 
 The learning rate rises in the first half and falls to a tenth in the second, as nanoGPT's does. At
-a constant rate, runs that differ by a rounding were seen to leave a band by an eighth of its width.
+a constant rate, runs that differ by a rounding alone were seen to leave a band.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import torch
 from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
 
-#: Elements of the largest case that a backend takes without a GPU. The interpreter runs 1e6
-#: elements/s, the emulator 4e6 threads/s and the simulator 434 where they meet at barriers.
+#: Elements of the largest case that a backend takes without a GPU, so that a case takes well under
+#: a second: the simulator is the slowest by far, the interpreter is slower than the emulator.
 LIMIT = {"torch": 2**18, "inductor": 2**13, "triton": 2**14, "cuda": 2**16, "numba": 200}
 
 

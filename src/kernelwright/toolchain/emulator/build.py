@@ -1,7 +1,7 @@
 """Shared libraries of kernels for this CPU: several instantiations of one source in each.
 
-The headers are compiled once, ahead of all sources (g++ only). A unit then costs 0.1 s and a kernel
-0.03, so what is known to be needed together is built together: `ensure` takes all kernels of a
+The headers are compiled once, ahead of all sources (g++ only). A unit then costs more than a kernel
+of it, so what is known to be needed together is built together: `ensure` takes all kernels of a
 rung. A library is found by the content that it was made from; beside it lies a note for each
 kernel that says where it is.
 """
