@@ -117,7 +117,7 @@ def pytest_sessionfinish(session):
     if OPS in account.files:
         account.leave_out()
     partial = any("::" in a for a in config.args) or any(
-        config.getoption(o) for o in ("keyword", "markexpr", "lf", "maxfail")
+        config.getoption(o, None) for o in ("keyword", "markexpr", "lf", "maxfail")
     )
     if GPU or sys.platform != "linux" or partial:
         return

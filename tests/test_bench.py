@@ -154,6 +154,18 @@ def test_a_random_peer_is_held_to_shape_and_dtype():
     assert outcome == {"other values": "pass", "other shape": "wrong", "other dtype": "wrong"}
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU's memory")
+def test_workspace_is_what_a_call_holds_beyond_its_results():
+    gpu = torch.device("cuda", 0)
+    x = torch.empty(1 << 20, device=gpu)
+    one = bench_module._Bench(
+        ladder("gelu"), case((2, 3), torch.float32, approximate="none"), gpu, clock.QUICK, 0.0,
+        bench_module.BenchResult("run", {}), {},
+    )  # fmt: skip
+    assert one._workspace(lambda: torch.relu(x)) == 0
+    assert one._workspace(lambda: x.exp().sin()) == x.nbytes
+
+
 # host, tune, env
 
 

@@ -327,6 +327,27 @@ def test_an_error_in_a_capture_is_told_as_it_was_raised(gpu):
     assert gpu.capturing is None
 
 
+def test_after_a_capture_that_failed_the_others_get_fresh_memory(gpu, monkeypatch):
+    pools = iter(range(100))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
+    timer = timers.GpuTimer(CUDA)
+
+    def bad():
+        if gpu.capturing is not None:
+            raise RuntimeError("cannot be captured")
+
+    before = timer.pool
+    with pytest.raises(RuntimeError, match="cannot be captured"):
+        timer.track([bad])
+    assert timer.pool != before
+
+
+def test_what_waits_is_timed_call_by_call(gpu):
+    track = timers.launched([gpu.call(70.0), gpu.call(90.0)], CUDA)
+    assert [track.start()() for _ in range(3)] == pytest.approx([70.0, 90.0, 70.0])
+    assert gpu.replays == [] and track.launches == 1
+
+
 # facts
 
 

@@ -296,3 +296,37 @@ def test_a_ladder_without_a_record_has_no_table():
     text = report.html([])
     first = text.split("data-ladder>")[1].split("</section>")[0]
     assert "no record" in first and "<th>verified</th>" not in first
+
+
+def test_a_case_is_shown_where_what_serves_it_is_timed(monkeypatch):
+    found = made_up()
+    lad = ladder("softmax")
+    timed = figures.timed_cases(lad, MACHINE, found)
+    monkeypatch.setattr(tables, "serving", lambda *_: "triton_row")
+    assert [t.case for t in tables._shown(lad, found)] == timed
+    left = [r for r in found if (r.rung, r.case) != ("triton_row", timed[0])]
+    assert [t.case for t in tables._shown(lad, left)] == timed[1:]
+    monkeypatch.setattr(tables, "serving", lambda *_: "nobody")
+    assert "No record of softmax" in tables.render("cases softmax", found)
+
+
+def test_a_band_holds_its_curves():
+    edges = [(1.0, 3.0), (0.5, 1.5)]
+    picture = charts.band(
+        edges,
+        [("cuda", (2.5, 1.0)), ("torch", (1.0, 1.5))],
+        at=["10", "20"],
+        title="t",
+        caption="c",
+    )
+    assert picture.count("<rect") == 2 and ">20<" in picture
+    tall = [float(h) for h in re.findall(r'<rect[^>]* height="([\d.]+)"', picture)]
+    assert tall[0] == pytest.approx(2 * tall[1], rel=0.01)
+    first, second = re.findall(r'points="([^"]+)"', picture)
+    y = [[float(p.split(",")[1]) for p in line.split()] for line in (first, second)]
+    assert y[0][0] < y[0][1] < y[1][0], "above the middle, on it, at the band's lower edge"
+
+
+def test_the_training_checks_page_says_what_is_missing():
+    assert tables._training(None) == "No record of the training check on nvidia-h200 yet.\n"
+    assert "bias_gelu" in tables.render("training", [])

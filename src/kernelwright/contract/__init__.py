@@ -4,6 +4,7 @@ from . import arguments, choosing, rungs
 from .case import Case, case
 from .operator import (
     H200,
+    PYTORCHS,
     Config,
     Cost,
     Gpu,
@@ -34,6 +35,7 @@ from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
 __all__ = [
     "H200",
     "NULL",
+    "PYTORCHS",
     "Case",
     "Config",
     "Cost",

@@ -161,6 +161,9 @@ H200 = Gpu((9, 0), 132, 232_448, 62_914_560, "NVIDIA H200")
 
 Config = dict[str, Any]
 
+#: Rungs that are PyTorch's work: a formula in its operators, its own operator, its compiler's.
+PYTORCHS = ("manual", "native", "compiled")
+
 
 @dataclass(frozen=True, eq=False)
 class Rung:
@@ -198,6 +201,11 @@ class Rung:
     def is_gpu(self) -> bool:
         """Written for a GPU: needs a passing GPU record before it serves."""
         return self.backend in ("triton", "cuda", "numba")
+
+    @property
+    def is_ours(self) -> bool:
+        """Written here: what the ladder is for, in whatever language."""
+        return self.name not in PYTORCHS
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,10 +21,13 @@ class Peer:
             autograd runs its forward in `make` and returns
             `lambda: torch.autograd.grad(out, x, gy, retain_graph=True)[0]`.
             The call must be fit for capture in a CUDA graph: it launches on the current stream
-            and never synchronises. `make` imports the library itself.
+            and never synchronises, unless `waits` is set. `make` imports the library itself.
         requires: the import name of the library, "liger_kernel"; where it is not installed the
             peer is skipped and the table says so.
         random: its results are random, so only their shapes and dtypes are held to ours.
+        waits: a call waits for the GPU before its end, to read a number back. It cannot be
+            captured, and its time is from its first launch to the end of its last, the host's
+            part in between included.
     """
 
     name: str
@@ -32,3 +35,4 @@ class Peer:
     make: Callable[..., Callable[[], Any]]
     requires: str
     random: bool = False
+    waits: bool = False

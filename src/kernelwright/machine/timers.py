@@ -95,6 +95,7 @@ class GpuTimer:
         except Exception:
             with suppress(RuntimeError):  # says only that the capture has failed
                 graph.capture_end()
+            self.renew()  # the allocator thinks that the old pool is being captured
             raise
         graph.capture_end()
         graph.replay()
@@ -120,6 +121,30 @@ class GpuTimer:
             return read
 
         return start
+
+
+def launched(calls: Sequence[Callable[[], Any]], device: torch.device) -> Track:
+    """What cannot be captured, launch by launch on the current stream: GPU time from the first
+    kernel of a call to its last, with what the host does in between."""
+    stream, turn = torch.cuda.current_stream(device), 0
+    for call in calls[:2]:
+        call()
+
+    def start() -> Callable[[], float]:
+        nonlocal turn
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(stream)
+        calls[turn % len(calls)]()
+        end.record(stream)
+        turn += 1
+
+        def read() -> float:
+            end.synchronize()
+            return begin.elapsed_time(end) * 1e3
+
+        return read
+
+    return Track(start)
 
 
 class CpuTimer:

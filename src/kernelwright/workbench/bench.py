@@ -51,6 +51,7 @@ from kernelwright.machine import (
     last_level_cache,
     slug,
     stats,
+    timers,
 )
 from kernelwright.machine.timers import Track
 
@@ -211,6 +212,7 @@ class _Bench:
 
     def run(self, peers: bool, guests: Sequence[Guest] = ()) -> Iterator[Record]:
         operator = self.ladder.operator
+        self._give_back()
         with clock.session(self.device):
             native = entry_of(self.ladder, self.ladder.rung("native"))
             want = expected(operator, native, self.case, self.device.type)
@@ -232,7 +234,11 @@ class _Bench:
                 name = f"peer:{peer.name}"
                 made[name], calls = self._peer(peer, want, sets)
                 self._give_back()
-                candidates += [self._candidate(name, calls)] if calls else []
+                if calls and peer.waits:
+                    track = partial(timers.launched, calls, self.device)
+                    candidates.append(clock.Candidate(name, (), self.cost.bytes, track=track))
+                elif calls:
+                    candidates.append(self._candidate(name, calls))
             for guest in guests:
                 made[guest.name], track = self._guest(guest, want, sets)
                 if track:
@@ -292,11 +298,12 @@ class _Bench:
                 all_results(self.ladder.operator, args, call(*args.values())),
             )
         except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-            return self._record(rung.name, "error", _line(e), **rest), None
+            return self._record(rung.name, "error", one_line(e), **rest), None
         rest["error"] = asdict(verdict.error) if verdict.error else None
         rest["budget"] = asdict(verdict.budget) if verdict.budget else None
         if not verdict.ok:
             return self._record(rung.name, "wrong", verdict.why, **rest), None
+        rest["workspace"] = self._workspace(lambda: call(*args.values()))
         return self._record(rung.name, "pass", **rest), call
 
     def _private(self, want: Expected) -> dict[str, Any]:
@@ -325,25 +332,39 @@ class _Bench:
         name = f"peer:{peer.name}"
         try:
             args = self._private(want)
-            results = all_results(self.ladder.operator, args, peer.make(**args)())
+            run = peer.make(**args)
+            results = all_results(self.ladder.operator, args, run())
             if peer.random:
                 verdict = Verdict([_form(r) for r in results] == [_form(r) for r in want.native])
             else:
                 verdict = right(self.ladder.operator, want, results)
             if not verdict.ok and not _near(verdict):
                 return self._record(name, "wrong", verdict.why), []
+            del results
+            workspace = self._workspace(run)
             calls = [peer.make(**args) for args in sets]
         except Exception as e:  # noqa: BLE001 - whatever a library raises is shown
-            return self._record(name, "error", _line(e)), []
+            return self._record(name, "error", one_line(e)), []
         why = "" if verdict.ok else f"less exact than ours may be: {verdict.why}"
         error = asdict(verdict.error) if verdict.error else None
-        return self._record(name, "pass", why, error=error), calls
+        return self._record(name, "pass", why, error=error, workspace=workspace), calls
+
+    def _workspace(self, run: Callable[[], Any]) -> int:
+        """Bytes that a call which has run before holds at most, beyond what it returns."""
+        if self.device.type != "cuda":
+            return 0
+        gc.collect()  # what cycles hold would be freed while it runs
+        torch.cuda.reset_peak_memory_stats(self.device)
+        results = run()
+        most, kept = torch.cuda.max_memory_allocated(self.device), torch.cuda.memory_allocated()
+        del results
+        return most - kept
 
     def _guest(self, guest: Guest, want: Expected, sets) -> tuple[Record, Callable | None]:
         try:
             verdict, track = guest.enter(self.case, want, sets)
         except Exception as e:  # noqa: BLE001 - whatever a guest raises is shown
-            return self._record(guest.name, "error", _line(e)), None
+            return self._record(guest.name, "error", one_line(e)), None
         error = asdict(verdict.error) if verdict.error else None
         budget = asdict(verdict.budget) if verdict.budget else None
         outcome = "pass" if verdict.ok else "wrong"
@@ -402,5 +423,5 @@ def _shipped(ladder: Ladder, rung: Rung, case: Case) -> Record | None:
     return min(mine, key=lambda r: stats.median(r.cold), default=None)
 
 
-def _line(e: Exception) -> str:
+def one_line(e: Exception) -> str:
     return f"{type(e).__name__}: {next(iter(str(e).splitlines()), '')}"

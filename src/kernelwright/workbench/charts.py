@@ -110,7 +110,7 @@ def _bar(row: Row, y: int, scale: Callable[[float], float]) -> list[str]:
     if not row.timed:
         out.append(_text(100, y + 15, _short(row.status), "missing", anchor="end"))
         return [*out, f'<rect class="track none" {track}/></g>']
-    figure = f"{microseconds(row.cold)}, {rate(row.gbps)}"
+    figure = f"{microseconds(row.cold)}, {row.rate}"
     share = row.of_roof
     out.append(
         f'<text class="value" x="100%" y="{y + 15}" text-anchor="end">'
@@ -282,6 +282,54 @@ def _columns(points: list[Point], xs: _Axis, ys: _Axis, height: int) -> list[str
                 out.append(_text(x, y, group, "axis group", anchor="middle"))
                 break
     return out
+
+
+def band(
+    edges: Sequence[tuple[float, float]],
+    curves: Sequence[tuple[str, Sequence[float]]],
+    *,
+    at: Sequence[str],
+    title: str,
+    caption: str,
+) -> str:
+    """Curves inside a band, all as distances from the band's middle; a picture that stands alone.
+
+    Args:
+        edges: the band's lowest and highest value at each point.
+        curves: a colour class, and a value at each point.
+        at: the points' names.
+    """
+    width, left, top, height = 880, 64, 66, 300
+    middles = [(low + high) / 2 for low, high in edges]
+    far = max(
+        abs(v - m)
+        for ys in (*zip(*edges, strict=True), *(ys for _, ys in curves))
+        for v, m in zip(ys, middles, strict=True)
+    )
+    step = (width - left) / len(edges)
+
+    def place(i: int, away: float) -> tuple[float, float]:
+        return left + (i + 0.5) * step, top + height / 2 * (1 - away / (1.05 * far))
+
+    parts = [_text(0, 16, title, "title", unit=""), _text(0, 36, caption, "axis", unit="")]
+    for i, (low, high) in enumerate(edges):
+        x, y = place(i, high - middles[i])
+        tall = place(i, low - middles[i])[1] - y
+        shape = f'x="{x - step / 2:.1f}" y="{y:.1f}" width="{step:.1f}" height="{tall:.1f}"'
+        parts.append(f'<rect class="track" {shape}/>')
+        if i % 2:
+            parts.append(
+                _text(round(x), top + height + 17, at[i], "axis", unit="", anchor="middle")
+            )
+    for away in (-far, 0.0, far):
+        y = place(0, away)[1]
+        parts.append(_line("grid", str(left), y, str(width), y))
+        parts.append(_text(left - 6, y + 4, f"{away:+.3f}", "axis", unit="", anchor="end"))
+    for kind, ys in curves:
+        points = (place(i, v - m) for i, (v, m) in enumerate(zip(ys, middles, strict=True)))
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts.append(f'<polyline class="curve b-{kind}" points="{line}"/>')
+    return _svg(parts, top + height + 24, title, width)
 
 
 class _Axis:

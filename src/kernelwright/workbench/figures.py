@@ -58,9 +58,23 @@ class Row:
         return self.record.gbps if self.record else None
 
     @property
+    def workspace(self) -> int | None:
+        """Bytes that a call holds at most beyond arguments and results; None for none."""
+        return self.record.workspace or None if self.record else None
+
+    @property
+    def rate(self) -> str:
+        """In words: bytes a second, or operations where they bind."""
+        r = self.record
+        if r and r.cold and _is_products(r):
+            return f"{r.flops / median(r.cold) / 1e6:.0f} TFLOP/s"
+        return rate(self.gbps)
+
+    @property
     def of_roof(self) -> float | None:
-        """Share of the measured roof of the same run, 1.0 is the roof."""
-        if not (self.record and self.roof):
+        """Share of the measured memory roof of the same run, 1.0 is the roof; None for matrix
+        products, which it does not bind."""
+        if not (self.record and self.roof) or _is_products(self.record):
             return None
         mine, roof = self.record.gbps, self.roof.gbps
         return mine / roof if mine and roof else None
@@ -81,6 +95,11 @@ class Row:
         if self.record.outcome == "pass":
             return "" if self.record.cold else "verified, not timed"
         return f"{self.record.outcome}: {self.record.why}".rstrip(": ")
+
+
+def _is_products(r: Record) -> bool:
+    """Whether a GPU's matrix units bind it: an H200 does 190 operations while a byte comes."""
+    return r.flops > 190 * r.bytes > 0
 
 
 @dataclass(frozen=True)
@@ -109,7 +128,7 @@ class Table:
     @property
     def ours(self) -> Row | None:
         """The fastest rung that is written here: native, compiled and peers excluded."""
-        mine = [r for r in self.timed if r.rung and r.rung.is_gpu]
+        mine = [r for r in self.timed if r.rung and r.rung.is_ours]
         return min(mine, key=lambda r: r.cold or 0.0, default=None)
 
     @property
@@ -152,6 +171,7 @@ def _as_json(table: Table) -> dict[str, Any]:
                 "warm_us": r.warm,
                 "host_us": r.host,
                 "gbps": r.gbps,
+                "workspace_bytes": r.workspace,
                 "of_roof": r.of_roof,
                 "over_below": r.over_below,
                 "over_best_peer": r.over_best,
@@ -217,7 +237,12 @@ def headline(ladder: Ladder, machine: str, records: Iterable[Record]) -> Table |
     """The case that stands for the ladder: timed on most rungs, then the most bytes."""
     records = list(records)
     tables = [table(ladder, machine, c, records) for c in timed_cases(ladder, machine, records)]
-    return max(tables, key=lambda t: (len(t.timed), t.bytes), default=None)
+    return max(tables, key=telling, default=None)
+
+
+def telling(table: Table) -> tuple[int, int]:
+    """What makes a case stand for its ladder: rungs timed, then bytes."""
+    return len(table.timed), table.bytes
 
 
 def case_named(ladder: Ladder, case_id: str) -> Case | None:

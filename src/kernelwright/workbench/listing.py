@@ -14,7 +14,7 @@ from kernelwright import toolchain
 from kernelwright.contract import H200, Case, Gpu, Ladder, Rung
 from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.proof import ROOT
-from kernelwright.dispatch.selection import _tuned
+from kernelwright.dispatch.selection import tuned_table
 from kernelwright.machine import gpu_of, here
 from kernelwright.toolchain import cache
 
@@ -173,6 +173,6 @@ def serving(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> str:
         proven = not rung.is_gpu or bool(proven_on(ladder, rung))
         return rung.serves and proven and supports(gpu, **call) is None
 
-    tuned = _tuned(ladder, gpu).get(ladder.bucket(**call))
+    tuned = tuned_table(ladder, gpu).get(ladder.bucket(**call))
     names = ((tuned["rung"],) if tuned else ()) + tuple(ladder.order(gpu, **call))
     return next((n for n in names if fits(n)), "native")

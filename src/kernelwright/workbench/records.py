@@ -47,6 +47,7 @@ class Record:
             GPU time with operands in L2 where they fit, host time of the call.
         bytes, flops: the operator's cost for this case.
         bound: "launch", "latency", "bandwidth", "compute" or "".
+        workspace: bytes of GPU memory that a call holds at most, beyond arguments and results.
     """
 
     operator: str
@@ -66,6 +67,7 @@ class Record:
     bytes: int = 0
     flops: int = 0
     bound: str = ""
+    workspace: int = 0
 
     def __post_init__(self):
         assert self.outcome in OUTCOMES, self.outcome

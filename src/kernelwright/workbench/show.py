@@ -17,8 +17,10 @@ from .listing import Listing
 
 COLUMNS = (
     "rung", "cold", "95% interval", "warm", "host", "rate", "of roof", "over below",
-    "over best peer", "bound",
+    "over best peer", "workspace", "bound",
 )  # fmt: skip
+OPTIONAL = ("warm", "host", "workspace", "bound")  # where some row has one
+SMALL = 1 << 20  # bytes of workspace that are not worth a column
 OUTCOMES = {
     "pass": "green",
     "compiled": "cyan",
@@ -127,7 +129,7 @@ def ladder(
         title += f"  ({table.label})"
     out = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     out.padding, out.header_style = (0, 1, 0, 0), "dim"
-    names = [c for c in COLUMNS if c not in ("warm", "host", "bound") or _any(table, c)]
+    names = [c for c in COLUMNS if c not in OPTIONAL or _any(table, c)]
     for name in names:
         out.add_column(name, justify="left" if name in ("rung", "bound") else "right", no_wrap=True)
     if beside:
@@ -157,6 +159,8 @@ def ladder(
 def _any(table: figures.Table, column: str) -> bool:
     if column == "bound":
         return any(row.record and row.record.bound for row in table.rows)
+    if column == "workspace":  # of rungs that serve: the formula's temporaries are no news
+        return any(r.rung and r.rung.is_ours and (r.workspace or 0) > SMALL for r in table.rows)
     return any(getattr(row, column) is not None for row in table.rows)
 
 
@@ -167,10 +171,11 @@ def _cells(row: figures.Row, names: list[str]) -> list[Text]:
         "95% interval": Text(figures.span(row.interval), "dim"),
         "warm": Text(figures.microseconds(row.warm)),
         "host": Text(figures.microseconds(row.host)),
-        "rate": Text(figures.rate(row.gbps)),
+        "rate": Text(row.rate),
         "of roof": Text(figures.percent(row.of_roof), "bold"),
         "over below": Text(figures.times(row.over_below)),
         "over best peer": Text(figures.times(row.over_best)),
+        "workspace": Text(figures.size(row.workspace) if row.workspace else ""),
         "bound": Text(row.record.bound if row.record else ""),
     }
     return [cells[n] for n in names]

@@ -10,6 +10,7 @@ A marker names its table:
     <!-- table:fusion swiglu -->        the same for the examples that begin so
     <!-- table:patched -->              a Llama's training step with `kw.patch` and without
     <!-- table:host -->                 what a call of a public function costs the host
+    <!-- table:training -->             what training with each operator swapped in came to
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
     <!-- table:picture softmax -->      the same as a picture, docs/ladders/softmax.svg
@@ -27,10 +28,13 @@ import sys
 from pathlib import Path
 
 import kernelwright.ops
+from kernelwright.contract import H200, Ladder
 from kernelwright.dispatch import ladder, ladders, proven_on
 
-from . import charts, dissect_tables, figures, fusion, patched, records
-from .figures import Row, Table, microseconds, percent, rate, times
+from . import charts, dissect_tables, figures, fusion, patched, records, training
+from .figures import Row, Table, microseconds, percent, rate, size, times
+from .inspect import specs_of
+from .listing import serving
 from .records import Record
 
 MACHINE = "nvidia-h200"  # whose records the READMEs show
@@ -51,9 +55,11 @@ def texts() -> dict[Path, str]:
             text = path.read_text(encoding="utf-8")
             out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], found)}{m[4]}", text)
             for operator in re.findall(r"<!-- table:picture (\S+) -->", text):
-                if figures.headline(ladder(operator), MACHINE, found):
+                if _headline(ladder(operator), found):
                     out[PICTURES / f"{operator}.svg"] = picture(found, operator)
     out[ROOT / "docs" / "ladder.svg"] = picture(found, README)
+    if trained := training.load(MACHINE):
+        out[ROOT / "docs" / "training.svg"] = _curves(trained)
     return out
 
 
@@ -70,6 +76,8 @@ def render(name: str, found: list[Record]) -> str:
         return _fusion(found, " ".join(rest))
     if kind == "patched" and not rest:
         return _patched(patched.load(MACHINE))
+    if kind == "training" and not rest:
+        return _training(training.load(MACHINE))
     if kind == "host" and not rest:
         return _host(found)
     if not rest and kind in {x.name for x in ladders()}:
@@ -85,7 +93,7 @@ def render(name: str, found: list[Record]) -> str:
     if kind == "counters" and len(rest) == 1:
         return _counters(rest[0])
     raise ValueError(
-        f"table:{name}: there are table:operators, fusion [EXAMPLE], host, patched, "
+        f"table:{name}: there are table:operators, fusion [EXAMPLE], host, patched, training, "
         "ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
     )
 
@@ -96,9 +104,7 @@ def operators(found: list[Record]) -> str:
     head = ["operator", "rungs", "proven", "timed cases", "of roof", "over torch", "over best peer"]
     rows = [head]
     for lad in ladders():
-        cases = figures.timed_cases(lad, MACHINE, found)
-        timed = [figures.table(lad, MACHINE, c, found) for c in cases]
-        best = [(t.ours, t) for t in timed if t.ours]
+        best = [(t.ours, t) for t in _shown(lad, found) if t.ours]
         gpu = [r for r in lad.rungs if r.is_gpu]
         proven = sum(bool(proven_on(lad, r)) for r in gpu)
         folder = (lad.folder).relative_to(ROOT).as_posix()
@@ -114,6 +120,24 @@ def operators(found: list[Record]) -> str:
             ]
         )
     return _markdown(rows, "lrrrrrr")
+
+
+def _shown(lad: Ladder, found: list[Record]) -> list[Table]:
+    """The timed cases whose serving rung has a time: beside an older one's, others' say little."""
+
+    def known(case: str) -> bool:
+        at = figures.case_named(lad, case)
+        served = at and serving(lad, H200, specs_of(lad, at))
+        return any(r.name == served and r.timed for r in tables[case].rows)
+
+    timed = figures.timed_cases(lad, MACHINE, found)
+    tables = {case: figures.table(lad, MACHINE, case, found) for case in timed}
+    return [tables[case] for case in timed if known(case)]
+
+
+def _headline(lad: Ladder, found: list[Record]) -> Table | None:
+    """The case that stands for the ladder, of those that are shown."""
+    return max(_shown(lad, found), key=figures.telling, default=None)
 
 
 def _mean(ratios: list[float | None]) -> float | None:
@@ -168,30 +192,54 @@ def _patched(found: patched.Patched | None) -> str:
     return f"{head}\n\n{_markdown(patched.rows(found), 'l' + 'r' * 6)}"
 
 
+def _training(found: training.Training | None) -> str:
+    if found is None:
+        return f"No record of the training check on {MACHINE} yet.\n"
+    rows = training.rows(found)
+    verdict = "; ".join(found.wrong()) or "every curve inside the band, every last step right"
+    return f"On {MACHINE}: {verdict}.\n\n{_markdown(rows, 'lrrrl')}"
+
+
+def _curves(found: training.Training) -> str:
+    """The band, the curves that made it and those of every swap."""
+    band = found.band()
+    runs = [("cuda", r.curve) for runs in found.swapped.values() for r in runs]
+    runs += [("torch", r.curve) for r in found.native]
+    svg = charts.band(
+        band,
+        runs,
+        at=[str((i + 1) * training.EVERY) for i in range(len(band))],
+        title="A GPT-2's loss with each operator swapped in alone, against the band's middle",
+        caption=f"band: PyTorch's {len(found.native)} orders of the data (grey), 10% wider; green: "
+        f"{len(found.swapped)} swaps, the same orders; by steps, on {MACHINE}",
+    )
+    return charts.standalone(svg)
+
+
 def _ladder(found: list[Record], operator: str, case: str = "") -> str:
     lad = ladder(operator)
-    table = (
-        figures.table(lad, MACHINE, case, found) if case else figures.headline(lad, MACHINE, found)
-    )
+    table = figures.table(lad, MACHINE, case, found) if case else _headline(lad, found)
     if table is None:
         return f"No record of {operator} on {MACHINE} yet.\n"
-    rows = [["rung", "cold", "rate", "of roof", "over below", "over best peer", "host", "bound"]]
+    head = ["rung", "cold", "rate", "of roof", "over below", "over best peer", "host"]
+    rows = [[*head, "workspace", "bound"]]
     for r in table.rows:
         name = f"`{r.name}`" if r.rung else r.name.removeprefix("peer:")
-        if not r.timed:
-            rows.append([name, r.status, "", "", "", "", "", ""])
+        if r.record is None or not r.timed:
+            rows.append([name, r.status, *("" for _ in rows[0][2:])])
             continue
-        figure = [microseconds(r.cold), rate(r.gbps), percent(r.of_roof), times(r.over_below)]
-        bound = r.record.bound if r.record else ""
-        rows.append([name, *figure, times(r.over_best), microseconds(r.host), bound])
+        figure = [microseconds(r.cold), r.rate, percent(r.of_roof), times(r.over_below)]
+        workspace = size(r.workspace) if r.workspace else ""
+        bound = r.record.bound
+        rows.append([name, *figure, times(r.over_best), microseconds(r.host), workspace, bound])
     label = f", {table.label}" if table.label else ""
     head = f"`{table.case}`{label}, on {MACHINE}"
     roof = f"; roof {rate(table.roof.gbps)}" if table.roof else ""
-    return f"{head}{roof}:\n\n{_markdown(rows, 'lrrrrrrl')}"
+    return f"{head}{roof}:\n\n{_markdown(rows, 'lrrrrrrrl')}"
 
 
 def _picture(found: list[Record], operator: str) -> str:
-    table = figures.headline(ladder(operator), MACHINE, found)
+    table = _headline(ladder(operator), found)
     if table is None:
         return f"No record of {operator} on {MACHINE} yet.\n"
     says = f"{operator}, `{table.case}`: each rung's share of the measured memory roof"
@@ -200,9 +248,7 @@ def _picture(found: list[Record], operator: str) -> str:
 
 def _cases(found: list[Record], operator: str) -> str:
     lad = ladder(operator)
-    tables = [
-        figures.table(lad, MACHINE, c, found) for c in figures.timed_cases(lad, MACHINE, found)
-    ]
+    tables = _shown(lad, found)
     if not tables:
         return f"No record of {operator} on {MACHINE} yet.\n"
     theirs = sorted({r.name for t in tables for r in t.timed if not r.rung})
@@ -237,7 +283,7 @@ def _counters(operator: str) -> str:
 def picture(found: list[Record], operator: str) -> str:
     """A ladder's chart, a file that stands alone in light and in dark."""
     lad = ladder(operator)
-    table = figures.headline(lad, MACHINE, found)
+    table = _headline(lad, found)
     if table is None:
         case = next(c.id for c in lad.operator.cases if c.use == "bench")
         table = figures.table(lad, MACHINE, case, found)

@@ -39,6 +39,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.contract import PYTORCHS
 from kernelwright.contract.compare import FACTOR, ULPS, measure
 from kernelwright.machine import here, slug
 from kernelwright.models.gpt2 import GPT2, Config, Operators
@@ -48,7 +49,6 @@ from . import records
 EVERY, WIDER = 10, 0.10
 LEARNING_RATE, CLIP = 1e-3, 1.0
 LAST_CLIP = 1e-2  # of the last step, whose norm is always above it
-PYTORCHS = ("manual", "native", "compiled")  # rungs that PyTorch computes
 
 Curve = tuple[float, ...]
 
