@@ -147,21 +147,37 @@ def test_what_was_watched_is_not_watched_again(shipped):
     assert jobs["watch-softmax-races"][-3:] == ("--check", "races", "--record")
 
 
-def test_jobs_say_how_they_ended_and_failed_ones_are_left(tmp_path, capsys):
+@pytest.fixture
+def two_gpus(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-7f")
+
+
+def test_gpus_share_the_jobs(two_gpus):
+    gpus = renew._Gpus(2)
+    assert gpus.count == 4
+    with gpus.one() as a, gpus.one() as b, gpus.one() as c:
+        assert [x["CUDA_VISIBLE_DEVICES"] for x in (a, b, c)] == ["3", "GPU-7f", "3"]
+        assert a["PATH"]
+    with gpus.one() as d:
+        assert d["CUDA_VISIBLE_DEVICES"] == "GPU-7f"
+    assert gpus.free.qsize() == 4
+
+
+def test_jobs_say_how_they_ended_and_failed_ones_are_left(tmp_path, capsys, two_gpus):
     good, bad = Job("good", ("--help",)), Job("bad", ("ledgers",))
-    assert renew._run_all([good, bad], tmp_path, Limits(time.monotonic() + 60, 2)) == [bad]
+    assert renew._run_all([good, bad], tmp_path, Limits(time.monotonic() + 60, 1)) == [bad]
     said = capsys.readouterr().out
     assert "good: exit 0" in said and "bad: exit 2" in said and "ledgers" in said
     assert "kernelwright" in (tmp_path / "good.log").read_text()
 
 
-def test_no_job_starts_without_time(tmp_path, capsys):
+def test_no_job_starts_without_time(tmp_path, capsys, two_gpus):
     job = Job("late", ("--help",))
     assert renew._run_all([job], tmp_path, Limits(time.monotonic() + 1, 1)) == [job]
     assert not (tmp_path / "late.log").exists()
 
 
-def test_a_job_is_stopped_when_time_is_over(tmp_path, capsys):
+def test_a_job_is_stopped_when_time_is_over(tmp_path, capsys, two_gpus):
     job = Job("slow", ("verify", "softmax", "sum"))
     assert renew._run_all([job], tmp_path, Limits(time.monotonic() + 6, 1)) == [job]
     assert "slow: no time" in capsys.readouterr().out

@@ -4,24 +4,30 @@
     python -m kernelwright.workbench.renew DIR softmax --steps prove,time
     python -m kernelwright.workbench.renew DIR --list               what that would be; any machine
 
-Each job is a `kernelwright` command in a process of its own, its output and records in DIR; what is
-not timed runs in as many at once as there are cores. After each step the records are merged into
-the sources' own, so that what is proven serves when it is timed. What a limit of time leaves out
-is missing still, and the next run's.
+Each job is a `kernelwright` command in a process of its own, its output and records in DIR. The
+GPUs that CUDA sees share the jobs: what is timed has one to itself, what is not runs in as many
+processes as there are cores. After each step the records are merged into the sources' own, so that
+what is proven serves when it is timed. What a limit of time leaves out is missing still, and the
+next run's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import json
 import os
+import queue
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -39,6 +45,7 @@ from kernelwright.machine import gpu_of, here, slug
 
 from . import inspect, records
 from .listing import named
+from .material import peers_of
 from .merge import merge
 from .sanitizer import TOOLS
 from .tune import sources, table_of
@@ -58,8 +65,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Limits:
-    """`deadline` is on time.monotonic(); `jobs` how many processes run at once; `quick` times
-    with a few samples."""
+    """`deadline` is on time.monotonic(); `jobs` how many processes share a GPU; `quick` times with
+    a few samples."""
 
     deadline: float
     jobs: int
@@ -74,9 +81,9 @@ def missing(step: str, chosen: Iterable[Ladder], machine: str, quick: bool = Fal
     """The jobs of a step that the records of a machine call for; `quick` is bench's.
 
     prove: GPU rungs whose present source has no proof there. tune: operators whose table is of
-    other sources or other bench cases. time: operators with a bench case that a rung takes and on
-    which its present source was not timed there. watch: CUDA rungs whose present source
-    compute-sanitizer has not seen, an operator and a tool a job.
+    other sources or other bench cases. time: operators with a bench case that a rung written here
+    takes and on which its present source was not timed there. watch: CUDA rungs whose present
+    source compute-sanitizer has not seen, an operator and a tool a job.
     """
     chosen = list(chosen)
     if step == "prove":
@@ -136,10 +143,10 @@ def _unwatched(chosen: list[Ladder], machine: str) -> Iterator[Job]:
 
 
 def _untimed(lad: Ladder, machine: str) -> Iterator[str]:
-    """Bench cases that a GPU rung takes and for which there is no record of its present source."""
+    """Bench cases that a rung written here takes and for which its present source has none."""
     kept = {(r.rung, r.case, r.hash) for r in records.load(machine, lad.name)}
     gpu = gpu_of(here()) or H200
-    rungs = [(r, r.supports or _anything, source_hash(lad, r)) for r in lad.rungs if r.is_gpu]
+    rungs = [(r, r.supports or _anything, source_hash(lad, r)) for r in lad.rungs if r.is_ours]
     for case in lad.operator.cases:
         if case.use == "bench":
             call = inspect.specs_of(lad, case)
@@ -168,18 +175,45 @@ def renew(folder: Path, chosen: list[Ladder], steps: Iterable[str], limits: Limi
         left += undone
         if any(folder.rglob("runs.jsonl")):
             print(f"{step}: {merge([folder])}", flush=True)
-            _forget()
     return left
 
 
+class _Gpus:
+    """The GPUs that CUDA sees, as environments of processes: `jobs` of them for each."""
+
+    def __init__(self, jobs: int):
+        said = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = said.split(",") if said else map(str, range(torch.cuda.device_count()))
+        self.free: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for name in list(names) * jobs:
+            self.free.put(name)
+        self.count = self.free.qsize()
+
+    @contextlib.contextmanager
+    def one(self) -> Generator[dict[str, str]]:
+        name = self.free.get()
+        try:
+            yield {**os.environ, "CUDA_VISIBLE_DEVICES": name}
+        finally:
+            self.free.put(name)
+
+
 def _run_all(jobs: list[Job], folder: Path, limits: Limits) -> list[Job]:
-    """Run jobs, as many at once as the limits say; those that failed or found no time."""
-    with ThreadPoolExecutor(limits.jobs) as pool:
-        codes = list(pool.map(lambda job: _run(job, folder, limits), jobs))
+    """Run jobs, the longest first, as many at once as the limits say; those that failed or found
+    no time."""
+    gpus = _Gpus(limits.jobs)
+    jobs = sorted(jobs, key=lambda job: len(job.words), reverse=True)
+
+    def run(job: Job) -> int | None:
+        with gpus.one() as environment:
+            return _run(job, folder, limits, environment)
+
+    with ThreadPoolExecutor(gpus.count) as pool:
+        codes = list(pool.map(run, jobs))
     return [job for job, code in zip(jobs, codes, strict=True) if code != 0]
 
 
-def _run(job: Job, folder: Path, limits: Limits) -> int | None:
+def _run(job: Job, folder: Path, limits: Limits, environment: dict[str, str]) -> int | None:
     """The command's exit code; None where there was no time for it, or not enough."""
     if limits.left < 5:
         return None
@@ -190,7 +224,7 @@ def _run(job: Job, folder: Path, limits: Limits) -> int | None:
                 [sys.executable, "-m", "kernelwright.cli", *job.words],
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "KW_RECORDS": str(folder / job.name)},
+                env={**environment, "KW_RECORDS": str(folder / job.name)},
                 timeout=limits.left,
             ).returncode
         except subprocess.TimeoutExpired:
@@ -211,35 +245,43 @@ def _compile_all(operators: Iterable[str], limits: Limits) -> None:
     ]
     start = time.monotonic()
     words = [sys.executable, "-m", "kernelwright.workbench.renew", "--compile"]
-    with ThreadPoolExecutor(limits.jobs) as pool:
-        list(
-            pool.map(
-                lambda part: subprocess.run([*words, *part], stdout=sys.stderr, check=False), parts
-            )
-        )
+    gpus = _Gpus(limits.jobs)
+
+    def compile_part(part: tuple[str, str]) -> None:
+        with gpus.one() as environment:
+            subprocess.run([*words, *part], stdout=sys.stderr, env=environment, check=False)
+
+    with ThreadPoolExecutor(gpus.count) as pool:
+        list(pool.map(compile_part, parts))
     print(f"  compiled in {time.monotonic() - start:.0f} s", flush=True)
 
 
 def _compile(name: str, part: int) -> None:
-    """Compile every rung for each PARTS-th bench case of an operator. What cannot be made says so
-    when it is timed."""
+    """Compile rungs and peers for each PARTS-th bench case of an operator. What cannot be made
+    says so when it is timed."""
     (lad,) = (x for x in ladders() if x.name == name)
     prepare((lad, rung) for rung in lad.rungs)
     for case in [c for c in lad.operator.cases if c.use == "bench"][part::PARTS]:
         made = lad.operator.inputs(case, "cuda")
         args = {a.name: made.get(a.name, a.default) for a in lad.operator.args}
-        for rung in lad.rungs:
-            if rung.is_gpu and not unsupported(rung, specs_of(args), device_of(args)):
-                launcher(lad, args, rung.name)
+        for make in _makers(lad, args):
+            with contextlib.suppress(Exception):
+                make()
         del made, args
         torch.cuda.empty_cache()
 
 
-def _forget() -> None:
-    """Read `proven.json` again: merging has written it."""
-    from kernelwright.dispatch import proof
-
-    proof._proven.cache_clear()
+def _makers(lad: Ladder, args: dict[str, Any]) -> Iterator[Callable[[], object]]:
+    """What compiles a call's rungs and peers; torch.compile and other libraries do as they run."""
+    for rung in lad.rungs:
+        if unsupported(rung, specs_of(args), device_of(args)) is None:
+            if rung.is_gpu:
+                yield partial(launcher, lad, args, rung.name)
+            elif rung.backend == "inductor":
+                yield lambda: launcher(lad, args, "compiled")(*args.values())
+    for peer in peers_of(lad):
+        if importlib.util.find_spec(peer.requires):
+            yield lambda peer=peer: peer.make(**args)()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -250,7 +292,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("operators", nargs="*", metavar="OP", help="none: all of them")
     parser.add_argument("--steps", default=",".join(STEPS), help=f"of {','.join(STEPS)}")
     parser.add_argument("--seconds", type=float, default=3600, help="start nothing after these")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) - 1)
+    parser.add_argument("--jobs", type=int, help="processes that share a GPU")
     parser.add_argument("--quick", action="store_true", help="a few samples of each")
     parser.add_argument("--list", action="store_true", help="say what is missing on an H200")
     words = parser.parse_args(arguments)
@@ -266,7 +308,8 @@ def main(arguments: list[str] | None = None) -> int:
     if gpu_of(here()) is None:
         parser.error("there is no GPU here; --list says what is missing on an H200")
     words.folder.mkdir(parents=True, exist_ok=True)
-    limits = Limits(time.monotonic() + words.seconds, max(1, words.jobs), words.quick)
+    jobs = words.jobs or (len(os.sched_getaffinity(0)) - 1) // _Gpus(1).count
+    limits = Limits(time.monotonic() + words.seconds, max(1, jobs), words.quick)
     left = renew(words.folder, chosen, steps, limits)
     for job in left:
         print(f"not done: kernelwright {' '.join(job.words)}")
