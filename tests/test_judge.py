@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from fake_gpu import FakeBox
 from kernelwright import cli
 from kernelwright.contract import case
 from kernelwright.machine import clock, here
-from kernelwright.workbench import judge_times, sandbox, scaffold, show_judge
+from kernelwright.workbench import judge_times, sandbox, sandbox_rounds, scaffold, show_judge
 from kernelwright.workbench.judge import judge, judge_all
 from kernelwright.workbench.launch_file import LaunchFile, plan_of
 from kernelwright.workbench.sandbox import Arena, Box, Died, Failed, Limits, Process
@@ -52,6 +53,12 @@ def only_native(*cases, of="softmax"):
 
 
 # right or wrong
+
+
+def test_there_is_room_for_the_other_shape_too():
+    with Box(here(), limits=QUICK, size=256 << 10) as small:
+        verdict = judged("softmax", small)
+    assert (verdict.outcome, verdict.exit_code) == ("right", 0), verdict.smallest
 
 
 @pytest.mark.parametrize("name", ["softmax", "last_dim", "keywords", "several_kernels"])
@@ -143,6 +150,7 @@ def test_a_process_that_ends_is_a_verdict(name, limits, why):
 
 def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "of the user")
+    monkeypatch.setenv("LIBRARY_PATH", "/opt/cuda/lib")
     device = torch.device("cpu")
     with Box(device, limits=QUICK) as box:
         box.load(USER, "tells")
@@ -153,6 +161,7 @@ def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):
             place.run(place.fence(args))
         said, folder = e.value.message, box.process.folder
         assert "'SECRET_TOKEN': ''" in said and f"{folder}/home" in said
+        assert "'LIBRARY_PATH': '/opt/cuda/lib'" in said  # compilers need it
         assert f"'TRITON_CACHE_DIR': '{folder}/triton_cache_dir'" in said
         assert folder.stat().st_mode & 0o777 == 0o700
         pid = box.process.pid
@@ -305,6 +314,7 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
     assert replace(slow, host_us=5.0).saves()[1].startswith("a graph: nothing, the host is ahead")
     assert replace(slow, launches=1).saves()[0] == "a fusion: nothing, a call is one launch"
     assert "which are opaque" in replace(slow, moved=None).saves()[0]
+    assert slow.saves(captured=False)[1] == "a graph: none can hold it"
 
 
 # kernels in other languages
@@ -495,3 +505,62 @@ def test_up_to_four_cases_are_timed():
     cases = judge_times.cases_to_time(softmax, {"dim": -1}, torch.device("cpu"), quick=False)
     assert len(cases) == 4 and all(c.use == "bench" for c in cases)
     assert len(judge_times.cases_to_time(softmax, {}, torch.device("cpu"), quick=True)) == 1
+
+
+def test_what_it_refuses_is_not_timed(box):
+    """A kernel of float32 is timed on float32, not refused on the case that comes first."""
+    verdict = judged("picky", box, cases=(SMALL, "5x33-f16-dim=-1"))
+    softmax, cpu = subject_of("softmax"), torch.device("cpu")
+    refused = judge_times.refused(softmax, verdict)
+    assert refused == {(torch.float16, (("dim", -1),))}
+    held = {"dim": -1}
+    every = judge_times.cases_to_time(softmax, held, cpu, quick=False)
+    first = every[0]
+    left = judge_times.cases_to_time(softmax, held, cpu, False, {(first.dtype, first.params)})
+    assert left and all(c.dtype != first.dtype for c in left)
+
+
+def test_kernels_that_are_no_operators_move_unknown_bytes(monkeypatch):
+    """What load_inline launches: the profiler sees it, PyTorch's dispatcher does not."""
+    monkeypatch.setattr("kernelwright.workbench.fusion.kernels_seen", lambda call: 5)
+    for name in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda: 0)
+    softmax = subject_of("softmax")
+    args = softmax.of(softmax.operator.inputs(softmax.operator.case(SMALL), "cpu"))
+    with FakeBox(monkeypatch) as box:
+        place = There(box, softmax.operator, lambda args: {"listed": [*args.values()], "named": {}})
+        told = {}
+        for name in ("softmax", "several_kernels"):
+            box.load(USER, name)
+            fenced = place.fence(args)
+            told[name] = box.process.ask("costs", args=place.told(fenced.args))
+    assert [t["launches"] for t in told.values()] == [5, 5]
+    assert told["softmax"]["moved"] is None and told["several_kernels"]["moved"] > 0
+
+
+def test_a_capture_that_fails_says_what_the_kernel_raised(monkeypatch):
+    """Its end fails too, and says only that something failed before."""
+
+    @contextmanager
+    def graph(made, pool):
+        try:
+            yield
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    freed: list[tuple] = []
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    end = "_cuda_endAllocateToPool"
+    monkeypatch.setattr(torch._C, end, lambda *of: freed.append(of), raising=False)
+
+    def waits():
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+        sandbox_rounds.captured(waits)
+    with pytest.raises(RuntimeError, match="previous error"):
+        sandbox_rounds.captured(lambda: None)
+    assert freed == [(0, "pool")] * 2

@@ -1,8 +1,11 @@
 """Verification rejects what is wrong, by the check that is there for it."""
 
+import time
+
 import pytest
 import torch
 
+from kernelwright.workbench import untouched
 from kernelwright.workbench.checks import CHECKS, rejection
 from kernelwright.workbench.trial import Candidate, Trial
 
@@ -30,6 +33,14 @@ def wrong(request):
     if request.param.gpu and DEVICE == "cpu":
         pytest.skip("needs a GPU")
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_replaced():
+    """What a kernel patches, other tests would count on."""
+    watch = untouched.Watch()
+    yield
+    watch.restore()
 
 
 def test_its_check_rejects_it(wrong):
@@ -70,3 +81,12 @@ def _right(operator, shown):
 
     other = next(c for c in operator.cases if c.dtype == shown.dtype and c.shape != shown.shape)
     return Candidate(operator, call, call, sibling=lambda _: other)
+
+
+def test_what_a_kernel_patched_is_put_back():
+    before, watch = time.perf_counter, untouched.Watch()
+    wrong = next(w for w in WRONG if w.name == "timer_patched")
+    rejecting_check(wrong, tuple(c for c in CHECKS if c.name != "nothing replaced"))
+    assert time.perf_counter is not before
+    watch.restore()
+    assert time.perf_counter is before

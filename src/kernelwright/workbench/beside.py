@@ -53,7 +53,6 @@ EXPLANATIONS: dict[tuple[str, str, str], str] = {
     },
     ("softmax.backward", "cuda_cluster", "shared_load_conflicts"): f"{BUSY} {SKIPPED}",
     ("softmax.backward", "cuda_cluster", "global_async_sectors"): ASYNC,
-    ("softmax", "cuda_block", "shared_load_wavefronts"): BUSY,
     ("softmax.backward", "cuda_block", "global_async_sectors"): ASYNC,
 }
 

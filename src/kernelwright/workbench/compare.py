@@ -24,7 +24,7 @@ from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, ladder, specs_of
 from kernelwright.machine import clock, here, stats
 
-from .bench import _line, limits_of
+from .bench import limits_of, one_line
 from .material import chosen, sets_of, too_large
 from .right import right
 from .sides import Bound, Side
@@ -203,7 +203,7 @@ def _bound(side: Side, args: dict[str, Any]) -> Bound:
     try:
         return side.bind(args)
     except Exception as e:  # noqa: BLE001 - whatever a side raises is its verdict, and is shown
-        return Bound(side.name, None, _line(e), failed=True)
+        return Bound(side.name, None, one_line(e), failed=True)
 
 
 def _failed(call: Callable, operator: Operator, want: Expected) -> tuple[str, str] | None:
@@ -212,7 +212,7 @@ def _failed(call: Callable, operator: Operator, want: Expected) -> tuple[str, st
         args = map_tensors(want.args, copy_of) if operator.mutated else want.args
         verdict = right(operator, want, all_results(operator, args, call(*args.values())))
     except Exception as e:  # noqa: BLE001 - as above
-        return "error", _line(e)
+        return "error", one_line(e)
     return None if verdict.ok else ("wrong", verdict.why)
 
 

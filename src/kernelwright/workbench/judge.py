@@ -249,7 +249,8 @@ class _Judging:
         is wrong."""
         place = There(self.box, self.subject.operator, self.bind)
         guest = judge_times.Timed(verdict.target, place, self.subject, self.seed + 7)
-        cases = judge_times.cases_to_time(self.subject, self.held, self.device, self.quick)
+        refused = judge_times.refused(self.subject, verdict)
+        cases = judge_times.cases_to_time(self.subject, self.held, self.device, self.quick, refused)
         if ids:
             passed = {o.case for o in verdict.passed}
             cases = [self.subject.operator.case(i) for i in ids if i in passed]
@@ -353,7 +354,7 @@ class _Judging:
         outcome, check, why, lines = "pass", "", "", ()
         capture = ""
         try:
-            self._make_room(trial)
+            self._make_room(case, trial.candidate.sibling(case) if thorough else None)
             found = rejection(trial, thorough=thorough, checks=ASKED)
             if found and found[0] == "graph replay" and found[1].startswith(UNCAPTURED):
                 capture, found = found[1], None  # a property, and no fault
@@ -377,13 +378,15 @@ class _Judging:
             case.id, outcome, check, why, lines, case.numel, worst, command, capture, thorough
         )
 
-    def _make_room(self, trial: Trial) -> None:
+    def _make_room(self, *cases: Case | None) -> None:
         """Share enough memory for the arguments and results that checks have at a time."""
-        want = trial.expected()
-        each = sum(t.untyped_storage().nbytes() for t in tensors(want.args))
-        each += max((t.nbytes for t in want.native), default=0)
-        if SETS * each > self.box.arena.size:
-            self.box.rearm(SETS * each, largest=each)
+        most = 0
+        for case in filter(None, cases):
+            want = self._trial(case).expected()
+            each = sum(t.untyped_storage().nbytes() for t in tensors(want.args))
+            most = max(most, each + max((t.nbytes for t in want.native), default=0))
+        if SETS * most > self.box.arena.size:
+            self.box.rearm(SETS * most, largest=most)
 
     def _revive(self) -> None:
         """A new process after the old one has ended."""

@@ -15,7 +15,7 @@ import random
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -38,11 +38,14 @@ from .sandbox import Died, Failed
 from .sandbox_place import There
 from .subject import Subject
 from .trial import Expected, Fenced, expected, same_bits, tensors
+from .verdict import CaseOutcome, Verdict
 
 SPAN_S = 4e-3  # of the shorter wait: the way there and back varies by some 10 us
 AGREE, AGREE_US = 0.25, 1000.0  # two clocks of one thing differ by no more, and the way there
 ROOM = 8192  # bytes around a tensor in shared memory: its fences, and where it may begin
 CONFIRMED = 256  # calls of a round whose results are looked at
+
+Kind = tuple[torch.dtype, tuple[tuple[str, Any], ...]]  # of a case: its dtype and parameters
 
 
 class Timed:
@@ -234,12 +237,18 @@ class Timed:
         return max(0.0, statistics.median(found))
 
 
-def cases_to_time(subject: Subject, held: dict[str, Any], device: torch.device, quick: bool):
+def cases_to_time(
+    subject: Subject,
+    held: dict[str, Any],
+    device: torch.device,
+    quick: bool,
+    refused: Collection[Kind] = (),
+) -> list[Case]:
     """Up to four bench cases, spread over the sizes; one, of those that leave the cache, if
     `quick`."""
     every = [
         c for c in subject.operator.cases
-        if c.use == "bench" and too_large(c, device) is None
+        if c.use == "bench" and too_large(c, device) is None and (c.dtype, c.params) not in refused
         and all(value_of(subject, c, n) == v for n, v in held.items())
     ]  # fmt: skip
     every.sort(key=lambda c: c.numel * c.dtype.itemsize)
@@ -248,6 +257,16 @@ def cases_to_time(subject: Subject, held: dict[str, Any], device: torch.device, 
         return (large or every[-1:])[:1]
     at = sorted({round(i * (len(every) - 1) / 3) for i in range(4)}) if every else []
     return [every[i] for i in at]
+
+
+def refused(subject: Subject, verdict: Verdict) -> set[Kind]:
+    """What the kernel takes no case of: there is nothing to time."""
+
+    def kinds(outcomes: Sequence[CaseOutcome]) -> set[Kind]:
+        cases = [subject.operator.case(o.case) for o in outcomes]
+        return {(c.dtype, c.params) for c in cases}
+
+    return kinds(verdict.refused) - kinds(verdict.passed)
 
 
 def timed(

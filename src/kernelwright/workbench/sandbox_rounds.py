@@ -29,15 +29,26 @@ def synchronize_of(cuda: bool) -> Callable[[], None]:
 def captured(fn: Callable[[], Any]) -> tuple[Any, Any]:
     """(a CUDA graph of what a function launches, what it returned).
 
-    Raises whatever the function does, or the end of its capture.
+    Raises whatever the function does, or else the end of its capture.
     """
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    raised: list[Exception] = []
+
+    def told() -> Any:
+        try:
+            return fn()
+        except Exception as e:
+            raised.append(e)
+            raise
+
     try:
         with torch.cuda.graph(graph, pool=pool):
-            results = fn()
+            results = told()
     except Exception:
         # a capture that could not end leaves the allocator recording
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        if raised:  # the capture's end says only that something before it failed
+            raise raised[0] from None
         raise
     return graph, results
 

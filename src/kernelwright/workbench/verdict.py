@@ -48,9 +48,9 @@ class Costs:
     gpu_us: float | None = None
     host_us: float | None = None
 
-    def saves(self) -> list[str]:
-        """What a fusion and a graph would save, in words."""
-        return [self._fusion(), self._graph()]
+    def saves(self, captured: bool = True) -> list[str]:
+        """What a fusion and a graph would save, in words. `captured`: a graph can hold it."""
+        return [self._fusion(), self._graph() if captured else "a graph: none can hold it"]
 
     def _fusion(self) -> str:
         if self.launches <= 1:
@@ -205,9 +205,13 @@ class Verdict:
             return "no: equal inputs gave other bits"
         return self._ran("repeatable", f"yes, {REPEATS} calls gave the same bits")
 
+    @property
+    def not_captured(self) -> str:
+        """Why a graph cannot hold it, or "" for all that is known."""
+        return next((o.capture for o in self.outcomes if o.capture), "")
+
     def _capture(self) -> str:
-        refused = next((o.capture for o in self.outcomes if o.capture), "")
-        return refused or self._ran("graph replay", "yes, and replays compute anew")
+        return self.not_captured or self._ran("graph replay", "yes, and replays compute anew")
 
     def _ran(self, check: str, said: str) -> str:
         """What to say of a property that a check has looked at."""
