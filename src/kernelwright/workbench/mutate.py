@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.contract import CudaKernel, Launch
+from kernelwright.contract import CudaKernel, Launch, TensorSpec
 from kernelwright.toolchain import cache, emulator, nvrtc
 from kernelwright.toolchain.emulator.checks import CHECKS
 
@@ -82,6 +82,10 @@ REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
         "cross_entropy/cuda_cluster.cu": ALIGNED,
     },
     ("cluster.cuh", "__syncwarp();", 2): {"norm/cuda_cluster.cu": ALIGNED},
+    ("cuda_warp.cu", "if constexpr (VEC * VECS > 8) __syncwarp();", 1): {
+        "norm/cuda_warp.cu": "it is there for the compiler, which would else keep many columns in "
+        "registers from one pass to the next; a lane reads its own slots",
+    },
 }
 
 
@@ -212,13 +216,15 @@ def _family(call: Call) -> tuple[str, ...]:
     return (*names, *("".join("1+"[n > 1] for n in size) for size in sizes))
 
 
-def _size(call: Call, source: Path) -> tuple[int, int]:
+def _size(call: Call, source: Path) -> tuple[int, float]:
     """Of the launches of a source, those with most to order: several warps and blocks first, then
-    by the number of blocks; of clusters, where few take many turns, few first."""
+    by the number of blocks; of clusters, by the rows that each walks over."""
+    shapes = [t.shape for t in call.specs.values() if isinstance(t, TensorSpec) and t.shape]
+    rows = max((math.prod(shape[:-1]) for shape in shapes), default=0)
     return max(
         (
             (math.prod(s.block) > 32) + (math.prod(s.grid) > 1),
-            math.prod(s.grid) * (1 if s.kernel.cluster == 1 else -1),
+            math.prod(s.grid) if s.kernel.cluster == 1 else rows / math.prod(s.grid),
         )
         for s in call.plan.launches
         if isinstance(s.kernel, CudaKernel) and s.kernel.source.resolve() == source
