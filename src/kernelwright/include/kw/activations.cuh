@@ -19,12 +19,6 @@ template <> __device__ __forceinline__ float exp_minus_abs<float>(float x) {
   return expf(-fabsf(x));
 }
 
-// 1 / x for x in [1, 2]
-template <typename T> __device__ __forceinline__ float reciprocal(float x) {
-  if constexpr (sizeof(T) == 4) return 1.0f / x;
-  return fast_reciprocal(x);
-}
-
 template <typename T> __device__ __forceinline__ float sigmoid(float x) {
   const float e = exp_minus_abs<T>(x);
   return (x < 0.0f ? e : 1.0f) * reciprocal<T>(1.0f + e);

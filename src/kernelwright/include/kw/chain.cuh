@@ -14,12 +14,19 @@ template <typename T_, typename W_, Draw DRAW, bool TANH> struct Chain {
   static constexpr bool kTanh = TANH;
 };
 
+template <typename W>
+__device__ __forceinline__ void octet_or(const W *p, bool given, float other, float (&f)[kOctet]) {
+#pragma unroll
+  for (float &one : f) one = other;
+  if (given) Octet<W>::template read<false>(p).floats(f);
+}
+
 // Weight and bias of an octet's columns; 1 and 0 where there are none.
 template <typename W>
 __device__ __forceinline__ void octet_parameters(const W *w, const W *b, int given, int col,
                                                  float (&wf)[kOctet], float (&bf)[kOctet]) {
-  load_or(w + col, given & kWeight, 0.0f, 1.0f, wf);
-  load_or(b + col, given & kBias, 0.0f, 0.0f, bf);
+  octet_or(w + col, given & kWeight, 1.0f, wf);
+  octet_or(b + col, given & kBias, 0.0f, bf);
 }
 
 // Two sums over a block at once, to every thread. `parts` holds two floats a warp; the caller

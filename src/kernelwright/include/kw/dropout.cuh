@@ -2,6 +2,7 @@
 // 7, so that their random words are those of two Philox counters, and their mask is one byte.
 #pragma once
 #include "kw/map.cuh"
+#include "kw/math.cuh"
 #include "kw/philox.cuh"
 
 namespace kw {
@@ -10,6 +11,20 @@ namespace kw {
 enum class Draw { kNone, kSeed, kMask };
 
 constexpr int kOctet = 8;
+
+// words[4 i ... 4 i + 3] = philox(seed, 2 octet + i). `high` is octet >> 31: a caller that knows it
+// to be 0 says so.
+__device__ __forceinline__ void octet_words(unsigned long long seed, unsigned octet, unsigned high,
+                                            unsigned (&words)[kOctet]) {
+  const unsigned low = octet * 2;
+  uint4 c[2] = {{low, high, 0, 0}, {low + 1, high, 0, 0}};
+  philox_rounds(seed, c);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    words[4 * i] = c[i].x, words[4 * i + 1] = c[i].y;
+    words[4 * i + 2] = c[i].z, words[4 * i + 3] = c[i].w;
+  }
+}
 
 // What one call's dropout is: `p` in float64, since 1 - p would lose its digits near 1.
 template <Draw DRAW> struct Dropout {
@@ -33,9 +48,8 @@ template <Draw DRAW> struct Dropout {
   __device__ __forceinline__ unsigned bits(long long octet) const {
     if constexpr (DRAW == Draw::kNone) return 0xffu;
     if constexpr (DRAW == Draw::kMask) return mask[octet];
-    const uint4 a = philox(seed, 2ull * octet), b = philox(seed, 2ull * octet + 1);
-    const unsigned words[kOctet] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-    unsigned kept = 0;
+    unsigned words[kOctet], kept = 0;
+    octet_words(seed, unsigned(octet), unsigned(octet >> 31), words);
 #pragma unroll
     for (int i = 0; i < kOctet; ++i) kept |= (words[i] >> 8 >= threshold ? 1u : 0u) << i;
     return kept;
@@ -45,6 +59,67 @@ template <Draw DRAW> struct Dropout {
   __device__ __forceinline__ float factor(unsigned bits, int i) const {
     if constexpr (DRAW == Draw::kNone) return 1.0f;
     return bits >> i & 1 ? scale : 0.0f;
+  }
+};
+
+// What an octet's elements are multiplied with: `Dropout::factor` of `Dropout::bits`, without the
+// bits. Where all are dropped no word may be kept: `threshold` has 25 bits then, of which a word
+// compares 24, and every factor is 0.
+template <Draw DRAW> struct Factors {
+  unsigned long long seed;
+  unsigned threshold;
+  float scale;
+
+  __device__ __forceinline__ Factors(const Dropout<DRAW> &dropout)
+      : seed(dropout.seed),
+        threshold(dropout.threshold << 8),
+        scale(dropout.threshold >> 24 ? 0.0f : dropout.scale) {}
+
+  __device__ __forceinline__ void get(long long octet, float (&factor)[kOctet]) const {
+    if constexpr (DRAW == Draw::kNone) {
+#pragma unroll
+      for (float &f : factor) f = 1.0f;
+    } else {
+      unsigned words[kOctet];
+      octet_words(seed, unsigned(octet), unsigned(octet >> 31), words);
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i) factor[i] = words[i] >= threshold ? scale : 0.0f;
+    }
+  }
+};
+
+// Factors for a thread of many octets, fewer than 2^31 in all: the seed is in registers of the
+// warp, all of whose threads make this together. A bit says what is kept, for those who store it.
+template <Draw DRAW> struct WarpFactors {
+  unsigned long long seed = 0;
+  unsigned threshold = 0;
+  float scale = 1.0f;
+  const unsigned char *mask = nullptr;
+
+  // That every factor is 0 where all are dropped, says a product: a choice would be made again for
+  // each word.
+  __device__ __forceinline__ WarpFactors(const long long *seed_, const unsigned char *mask_,
+                                         double p) {
+    if constexpr (DRAW == Draw::kNone) return;
+    const unsigned dropped = static_cast<unsigned>(ceil(p * 16777216.0));
+    const float kept = fmaxf(static_cast<float>(1.0 - p), 0x1p-24f);
+    scale = normal_reciprocal(kept) * static_cast<float>(1 - (dropped >> 24));
+    threshold = dropped << 8, mask = mask_;
+    if constexpr (DRAW == Draw::kSeed) seed = uniform(static_cast<unsigned long long>(*seed_));
+  }
+
+  __device__ __forceinline__ unsigned get(unsigned octet, float (&factor)[kOctet]) const {
+    unsigned words[kOctet], bits = 0;
+    if constexpr (DRAW == Draw::kSeed) octet_words(seed, octet, 0, words);
+    if constexpr (DRAW == Draw::kMask) bits = mask[octet];
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i) {
+      const bool kept =
+          DRAW == Draw::kNone || (DRAW == Draw::kSeed ? words[i] >= threshold : bits >> i & 1);
+      factor[i] = kept ? scale : 0.0f;
+      bits |= unsigned(kept) << i;
+    }
+    return scale == 0.0f ? 0 : bits;
   }
 };
 

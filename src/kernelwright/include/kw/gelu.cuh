@@ -14,6 +14,17 @@
 
 namespace kw {
 
+// A table at TIMES t, plus log2(TIMES): the compiler computes other coefficients.
+template <int TIMES, int N>
+__device__ __forceinline__ float log2_of_multiple(const float (&c)[N], float t) {
+  static_assert(TIMES == 1 || TIMES == 2, "log2(TIMES) is 0 or 1");
+  float of_t[N], power = 1.0f;
+#pragma unroll
+  for (int k = 0; k < N; ++k, power *= TIMES) of_t[k] = c[k] * power;
+  if (TIMES == 2) of_t[0] += 1.0f;
+  return polynomial(of_t, t);
+}
+
 template <typename T> struct GeluTables;
 template <> struct GeluTables<float> {
   static __device__ __forceinline__ float log2_slope(float t) {
@@ -26,10 +37,10 @@ template <> struct GeluTables<float> {
 };
 template <> struct GeluTables<__half> {
   static constexpr float kTop = 5.8f;  // beyond it t Phi(-t) rounds to 0
-  static __device__ __forceinline__ float log2_tail(float t) {
+  template <int TIMES = 1> static __device__ __forceinline__ float log2_tail(float t) {
     constexpr float c[] = {-0.999995351f,  -1.15125036f,     -0.458466887f,  -0.0539566651f,
                            0.00850574393f, -0.000929848931f, 6.1495135e-05f, -1.82874328e-06f};
-    return polynomial(c, t);
+    return log2_of_multiple<TIMES>(c, t);
   }
   static __device__ __forceinline__ float log2_slope(float t) {
     constexpr float c[] = {-0.588410258f,   -0.383051217f,   -0.561219394f,   -0.0540831797f,
@@ -40,10 +51,10 @@ template <> struct GeluTables<__half> {
 };
 template <> struct GeluTables<__nv_bfloat16> {
   static constexpr float kTop = 14.5f;
-  static __device__ __forceinline__ float log2_tail(float t) {
+  template <int TIMES = 1> static __device__ __forceinline__ float log2_tail(float t) {
     constexpr float c[] = {-1.00078189f,   -1.14293253f,     -0.472946197f,  -0.0444065966f,
                            0.00545580825f, -0.000418451091f, 1.7816601e-05f, -3.19477067e-07f};
-    return polynomial(c, t);
+    return log2_of_multiple<TIMES>(c, t);
   }
   static __device__ __forceinline__ float log2_slope(float t) {
     constexpr float c[] = {-0.588557899f,   -0.380485713f,   -0.568524182f,  -0.0460639521f,
@@ -107,6 +118,18 @@ template <typename T, bool TANH> __device__ __forceinline__ float gelu(float x) 
 template <typename T, bool TANH> __device__ __forceinline__ float gelu_slope(float x) {
   if constexpr (TANH) return gelu_tanh_slope<T>(x);
   return gelu_erf_slope<T>(x);
+}
+
+// gelu(2 h): where the argument is a product anyway, one factor's half saves the formula its own.
+template <typename T, bool TANH> __device__ __forceinline__ float gelu_twice(float h) {
+  if constexpr (TANH) {
+    return gelu_tanh<T>(h + h);
+  } else if constexpr (sizeof(T) == 4) {
+    return fmaf(h, erff(1.41421356f * h), h);
+  } else {
+    const float t = fminf(fabsf(h), 0.5f * GeluTables<T>::kTop);
+    return fmaf(-t, fast_exp2(GeluTables<T>::template log2_tail<2>(t)), h + fabsf(h));
+  }
 }
 
 }  // namespace kw

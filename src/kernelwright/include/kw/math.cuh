@@ -26,6 +26,23 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
 #endif
 }
 
+// 1 / x, rounded to nearest, where both are normal numbers: what a division is compiled to, without
+// its branch for others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+#ifdef __CUDA_ARCH__
+  const float y = fast_reciprocal(x);
+  return fmaf(y, fmaf(-x, y, 1.0f), y);
+#else
+  return 1.0f / x;
+#endif
+}
+
+// 1 / x for a result stored as T: a 16-bit type's own rounding hides the error of one instruction.
+template <typename T> __device__ __forceinline__ float reciprocal(float x) {
+  if constexpr (sizeof(T) == 4) return 1.0f / x;
+  return fast_reciprocal(x);
+}
+
 // c[0] + c[1] x + ... by Horner's rule.
 template <int N> __device__ __forceinline__ float polynomial(const float (&c)[N], float x) {
   float y = c[N - 1];

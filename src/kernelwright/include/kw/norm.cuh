@@ -145,14 +145,15 @@ template <int STEP, int VEC, int VECS> __device__ __forceinline__ int held(int f
   return count;
 }
 
-// The moments of a warp's part; `lane` is its first vector's distance from lane 0's.
-template <typename N, int STEP, int VEC, int VECS>
+// The moments of a warp's part. WHOLE: all of it lies inside the row.
+template <typename N, int STEP, bool WHOLE = false, int VEC, int VECS>
 __device__ __forceinline__ Moments moments(const Vec<typename N::T, VEC> (&x)[VECS], int first,
                                            int n_cols) {
   if constexpr (!N::kCenter)
     return {0.0f, warp_reduce<Sum>(squares_about<STEP>(0.0f, x, first, n_cols))};
   const float sum = warp_reduce<Sum>(sum_of(x));
-  const int count = held<STEP, VEC, VECS>(first - threadIdx.x % 32, n_cols);
+  const int inside = held<STEP, VEC, VECS>(first - threadIdx.x % 32, n_cols);
+  const int count = WHOLE ? 32 * VEC * VECS : inside;
   const float mean = count ? sum / count : 0.0f;
   return {sum, warp_reduce<Sum>(squares_about<STEP>(mean, x, first, n_cols))};
 }
@@ -161,32 +162,50 @@ struct Statistics {
   float mean, rstd;
 };
 
+// How many elements of a row each of its N parts has, of those that this lane merges: the same for
+// every row. Part i starts at vector `start(i)`. WHOLE: all of them lie inside the row.
+template <int N, int STEP, int VEC, int VECS, bool WHOLE = false> struct Counts {
+  static constexpr int kEach = N < 32 ? 1 : N / 32;
+  float count[kEach], inverse[kEach];
+
+  template <typename Start> __device__ __forceinline__ Counts(int n_cols, Start start) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int inside = held<STEP, VEC, VECS>(start(lane % N + 32 * i), n_cols);
+      const int elements = WHOLE ? 32 * VEC * VECS : inside;
+      count[i] = elements;
+      inverse[i] = elements ? 1.0f / elements : 0.0f;
+    }
+  }
+};
+
 // Of the whole row, from the moments of its N parts, by every warp (Chan, Golub and LeVeque 1979):
 // squares about the row's mean are those about a part's mean and count (part's mean - mean)^2.
-// Part i starts at vector `start(i)`.
-template <typename Norm, int N, int STEP, int VEC, int VECS, typename Start>
-__device__ __forceinline__ Statistics merge(const Moments *parts, int n_cols, float eps,
-                                            Start start) {
+template <typename Norm, int N, int STEP, int VEC, int VECS, bool WHOLE>
+__device__ __forceinline__ Statistics merge(const Moments *parts,
+                                            const Counts<N, STEP, VEC, VECS, WHOLE> &counts,
+                                            int n_cols, float eps) {
   const int lane = threadIdx.x % 32;
-  constexpr int kEach = N < 32 ? 1 : N / 32;
+  constexpr int kEach = Counts<N, STEP, VEC, VECS, WHOLE>::kEach, kLanes = N < 32 ? N : 32;
+  Moments mine[kEach];
   float sum = 0.0f, squares = 0.0f;
-  if constexpr (Norm::kCenter) {
 #pragma unroll
-    for (int i = 0; i < kEach; i++) sum += parts[lane % N + 32 * i].sum;
-    sum = warp_reduce<Sum, (N < 32 ? N : 32)>(sum);
+  for (int i = 0; i < kEach; i++) {
+    mine[i] = parts[lane % N + 32 * i];
+    sum += mine[i].sum;
   }
+  if constexpr (Norm::kCenter) sum = warp_reduce<Sum, kLanes>(sum);
   const float mean = sum / n_cols;
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    const int part = lane % N + 32 * i;
-    squares += parts[part].squares;
+    squares += mine[i].squares;
     if constexpr (Norm::kCenter) {
-      const int count = held<STEP, VEC, VECS>(start(part), n_cols);
-      const float distance = count ? parts[part].sum / count - mean : 0.0f;
-      squares += count * (distance * distance);
+      const float distance = counts.count[i] > 0.0f ? mine[i].sum * counts.inverse[i] - mean : 0.0f;
+      squares += counts.count[i] * (distance * distance);
     }
   }
-  squares = warp_reduce<Sum, (N < 32 ? N : 32)>(squares);
+  squares = warp_reduce<Sum, kLanes>(squares);
   return {mean, rsqrtf(squares / n_cols + eps)};
 }
 

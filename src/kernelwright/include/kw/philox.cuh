@@ -4,18 +4,55 @@
 
 namespace kw {
 
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four
-// words for each 64-bit counter.
-__device__ __forceinline__ uint4 philox(unsigned long long seed, unsigned long long counter) {
+// The 64-bit product of two words: the lower half in x, the upper in y. PTX says that words are
+// multiplied: NVRTC 13.0 carries `1ull * a * b`, and what is xored to its halves, through in 64
+// bits, with an addition of cross terms that are 0.
+__device__ __forceinline__ uint2 multiply_wide(unsigned a, unsigned b) {
+  uint2 product;
+#ifdef __CUDA_ARCH__
+  asm("{ .reg .u64 t; mul.wide.u32 t, %2, %3; mov.b64 {%0, %1}, t; }"
+      : "=r"(product.x), "=r"(product.y)
+      : "r"(a), "r"(b));
+#else
+  const unsigned long long t = 1ull * a * b;
+  product = {unsigned(t), unsigned(t >> 32)};
+#endif
+  return product;
+}
+
+// A seed that is the same in all threads of a warp, in registers of the warp: the keys of every
+// round are then computed by its scalar unit. All threads of the warp take part.
+__device__ __forceinline__ unsigned long long uniform(unsigned long long seed) {
+#ifdef __CUDA_ARCH__
+  const unsigned low = __reduce_or_sync(0xffffffffu, unsigned(seed));
+  return low | static_cast<unsigned long long>(__reduce_or_sync(0xffffffffu, unsigned(seed >> 32)))
+                   << 32;
+#else
+  return seed;
+#endif
+}
+
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): counters
+// of 128 bits become four words each. All go through the rounds under one schedule of keys.
+template <int N>
+__device__ __forceinline__ void philox_rounds(unsigned long long seed, uint4 (&c)[N]) {
   unsigned key0 = unsigned(seed), key1 = unsigned(seed >> 32);
-  uint4 c = {unsigned(counter), unsigned(counter >> 32), 0, 0};
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const unsigned long long a = 0xD2511F53ull * c.x, b = 0xCD9E8D57ull * c.z;
-    c = {unsigned(b >> 32) ^ c.y ^ key0, unsigned(b), unsigned(a >> 32) ^ c.w ^ key1, unsigned(a)};
+#pragma unroll
+    for (uint4 &x : c) {
+      const uint2 a = multiply_wide(0xD2511F53u, x.x), b = multiply_wide(0xCD9E8D57u, x.z);
+      x = {b.y ^ x.y ^ key0, b.x, a.y ^ x.w ^ key1, a.x};
+    }
     key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
   }
-  return c;
+}
+
+// Four words for each 64-bit counter.
+__device__ __forceinline__ uint4 philox(unsigned long long seed, unsigned long long counter) {
+  uint4 c[1] = {{unsigned(counter), unsigned(counter >> 32), 0, 0}};
+  philox_rounds(seed, c);
+  return c[0];
 }
 
 // Up or down by 16 random bits; the mean over all of them is x. An infinity or a NaN has no

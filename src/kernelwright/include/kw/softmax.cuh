@@ -40,12 +40,6 @@ template <typename T> __device__ __forceinline__ float exp_scaled(float x) {
   return fast_exp2(fmaf(x, 1.4426950408889634f, 24.0f));
 }
 
-// 1 / x for a sum of exp_scaled.
-template <typename T> __device__ __forceinline__ float reciprocal(float sum) {
-  if constexpr (sizeof(T) == 4) return 1.0f / sum;
-  return fast_reciprocal(sum);
-}
-
 // What a row's part knows of it: sum = sum of exp_scaled(x - max).
 struct MaxSum {
   float max, sum;

@@ -17,6 +17,24 @@ struct Cell {
         inside(item / vectors < chunk && row < rows) {}
 };
 
+// 16 bytes of a table whose rows are read again: they are the last to leave L2.
+template <typename T, int N> __device__ __forceinline__ Vec<T, N> load_kept(const T *p) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Vec<T, N>) == 16) {
+    unsigned long long policy;
+    uint4 bits;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    asm("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+        : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+        : "l"(p), "l"(policy));
+    Vec<T, N> x;
+    memcpy(&x, &bits, 16);
+    return x;
+  }
+#endif
+  return load<T, N>(p);
+}
+
 // 16 bytes go to memory as what nobody reads again soon.
 template <typename T, int N> __device__ __forceinline__ void store_once(T *p, const Vec<T, N> &x) {
   if constexpr (sizeof(x) == 16)
