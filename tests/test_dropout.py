@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
-from kernelwright.ops.dropout.philox import factor, kept, philox
+from kernelwright.ops._dropout import factor, kept
+from kernelwright.ops._philox import philox
 from publics import DEVICE, fullgraph, gpu, leaf, randn
 
 DROPOUT = ("native", "triton_philox")

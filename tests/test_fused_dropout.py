@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 import kernelwright as kw
 from kernelwright.dispatch import launcher, specs_of, unsupported
-from kernelwright.ops.dropout.philox import pack, unpack
+from kernelwright.ops.dropout.mask import pack, unpack
 from publics import gpu, ladders_by_name, randn, with_gradients
 
 CHAIN = "layer_norm_residual_dropout_gelu"

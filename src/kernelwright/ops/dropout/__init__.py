@@ -10,7 +10,7 @@ from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import agreed, draw_seed, probability
 
 from . import choose, fused_spec, spec
-from .philox import pack
+from .mask import pack
 
 
 def _rungs(backward: str = "") -> tuple[Rung, ...]:
@@ -30,7 +30,7 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
             choose.CONFIGS,
         ),
         _vec16("", backward),
-        _octets(backward),
+        _octets("", backward),
     )
 
 
@@ -46,16 +46,16 @@ def _vec16(kept: str, backward: str) -> Rung:
     )
 
 
-def _octets(backward: str = "") -> Rung:
-    """Where no mask is kept and no gradient of a bias summed."""
+def _octets(kept: str, backward: str, sums: bool = False) -> Rung:
+    """`sums`: a bias may have a gradient."""
     return Rung(
         "cuda_octets",
         "cuda",
-        f"cuda_octets:octets{backward}",
-        "the same vectors; words are compared as they are drawn",
-        supports=choose.fits_drawn,
-        configs=choose.VEC16_CONFIGS,
-        heuristic=choose.choose_vec16,
+        f"cuda_octets:octets{kept}{backward}",
+        "octets one after another; words are compared as they are drawn",
+        supports=choose.fits_cuda_octets,
+        configs=choose.OCTET_STRIPS_CONFIGS if sums else choose.OCTET_CONFIGS,
+        heuristic=None if sums else choose.choose_octets,
         sources=("cuda_octets.cu",),
     )
 
@@ -79,7 +79,7 @@ def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
             choose.OCTETS_CONFIGS,
         ),
         _vec16(kept, backward),
-        *((_octets(),) if name == "bias_dropout_add" and not (kept or backward) else ()),
+        _octets(kept, backward, sums=bool(backward) and name != "with_mask"),
     )
 
 

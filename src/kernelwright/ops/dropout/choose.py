@@ -31,6 +31,25 @@ STRIPS_CONFIGS = tuple(
     for config, n in zip(VEC16_CONFIGS, (16, 8, 4), strict=True)
 )
 
+# steps: octets of a thread, one after another; resident: blocks whose registers an SM holds
+OCTET_CONFIGS = (
+    {"block": 256, "steps": 4, "resident": 8, "stream": False},
+    {"block": 256, "steps": 4, "resident": 8, "stream": True},
+    {"block": 256, "steps": 1, "resident": 6, "stream": True},
+    {"block": 256, "steps": 1, "resident": 4, "stream": False},
+)
+# waves: as many blocks as this many times fill the GPU; together: they go down side by side
+OCTET_STRIPS_CONFIGS = tuple(
+    {**OCTET_CONFIGS[k], "down": down, "resident": resident, "waves": waves, "together": together}
+    for k, down, resident, waves, together in (
+        (0, 8, 6, 1, False),
+        (0, 8, 6, 1, True),
+        (0, 16, 3, 1, True),
+        (0, 8, 4, 4, True),
+        (2, 8, 6, 2, True),
+    )
+)
+
 
 def main(tensors):
     return tensors.get("x") or tensors["gy"]
@@ -65,13 +84,24 @@ def fits_vec16(gpu, **args):
     return off_boundary(vectors) or fits_octets(gpu, **args)
 
 
-def fits_drawn(gpu, **args):
-    return fits_vec16(gpu, **args) if Call(args).draw == 1 else "no seed: nothing is drawn"
+def fits_cuda_octets(gpu, **args):
+    """What the kernels ask that count octets in 32 bits."""
+    octets = main(args).numel() // OCTET
+    if octets >= 2**31:
+        return f"{octets} octets are not under 2**31"
+    return fits_vec16(gpu, **args)
 
 
 def choose_vec16(gpu, **args):
     """What outgrows the L2 streams, with two octets in flight; below, every SM needs work."""
     return VEC16_CONFIGS[_size(gpu, args)]
+
+
+def choose_octets(gpu, residual=None, **args):
+    """A thread with a residual has enough in flight of one octet, and so it has in float32."""
+    if _size(gpu, args):
+        return OCTET_CONFIGS[3]
+    return OCTET_CONFIGS[0 if residual is None else 2]
 
 
 def choose_strips(gpu, **args):
@@ -86,11 +116,11 @@ def _size(gpu, args):
 
 
 def order(gpu, **args):
-    return ("triton_philox", "cuda_vec16")
+    return ("cuda_octets", "triton_philox", "cuda_vec16")
 
 
 def order_octets(gpu, **args):
-    return ("cuda_vec16", "triton_octets")
+    return ("cuda_octets", "cuda_vec16", "triton_octets")
 
 
 def bucket(**args):

@@ -1,52 +1,105 @@
-// The same vectors, with random words that are compared as they are drawn.
+// Octets one after another, and words that are compared as they are drawn.
 //
-// Idea: `cuda_vec16` with fewer instructions: two Philox counters go through the rounds together
-// and multiply 32 by 32 bits (kw/words.cuh), and each word selects a factor where it is, instead of
-// being packed into a byte of mask that nobody keeps. FLAT: a tensor without gaps, and no bias, is
-// one row, in which no thread divides to find its place. Traffic: x, residual read, y written once.
-// Over `cuda_vec16`: two thirds of its instructions, which in 16-bit dtypes are what binds it.
-// Limit: DRAM. No mask is written, and no bias's gradient summed: `cuda_vec16` does both.
-#include "kw/words.cuh"
+// Idea: `cuda_vec16` in fewer instructions. Each word selects a factor where it is; the seed is a
+// number of the warp, whose scalar unit adds the keys up; a thread divides once to find its row,
+// and takes STEPS octets. Few registers keep many warps at it, so that some draw while others wait.
+// Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept;
+// backward gy read, gx written once, and partial rows of about a hundredth of that.
+// Over `cuda_vec16`: three fifths of its instructions, which in 16-bit dtypes are what binds it.
+// Limit: DRAM. Rows of a whole number of octets, fewer than 2^31 of them.
+#include "kw/dropout.cuh"
+#include "kw/parts.cuh"
 
-template <typename T, bool BIAS, bool ADD, bool FLAT, int BLOCK, int UNROLL, bool STREAM>
-__global__ void __launch_bounds__(BLOCK)
-    dropout_octets(const T *x, const T *bias, const T *residual, const long long *seed, T *y,
-                   long long rows, long long cols, long long x_stride, long long residual_stride,
-                   double p) {
+// RESIDENT: blocks whose registers an SM holds. DENSE: no gaps between rows.
+template <typename T, kw::Draw DRAW, bool BIAS, bool ADD, bool KEEP, bool DENSE, int BLOCK,
+          int STEPS, bool STREAM, int RESIDENT>
+__global__ void __launch_bounds__(BLOCK, RESIDENT)
+    dropout_octets(const T *x, const T *bias, const T *residual, const long long *seed,
+                   const unsigned char *mask, T *y, unsigned char *kept, long long rows,
+                   long long cols, long long x_stride, long long residual_stride, double p) {
   using Octet = kw::Octet<T>;
-  const kw::Factors factors(kw::Dropout<kw::Draw::kSeed>(seed, nullptr, p));
-  const unsigned across = cols / kw::kOctet;  // octets of a row
-  const long long start = (long long)blockIdx.x * (BLOCK * UNROLL);
-  const long long row = FLAT ? 0 : start / across, left = rows * (cols / kw::kOctet) - start;
-  const unsigned first = start - row * across;
-  Octet in[UNROLL], more[UNROLL], row_bias[UNROLL];
-#pragma unroll
-  for (int k = 0; k < UNROLL; ++k) {
-    const unsigned v = threadIdx.x + k * BLOCK;
-    if (v >= left) continue;
-    const unsigned down = FLAT ? 0 : (first + v) / across;
-    const long long octet = FLAT ? start + v : first + v - down * across;
-    const long long col = octet * kw::kOctet;
-    in[k] = Octet::template read<STREAM>(x + (row + down) * x_stride + col);
+  constexpr long long N = kw::kOctet;
+  const unsigned across = cols / N, octets = rows * across, start = blockIdx.x * (BLOCK * STEPS);
+  const unsigned down = BLOCK / across, right = BLOCK - down * across;  // what a step moves by
+  unsigned octet = start + threadIdx.x, row = octet / across, col = octet - row * across;
+  Octet in, more, shared;
+
+  const auto load = [&] {
+    in = Octet::template read<STREAM>(x + (DENSE ? octet * N : row * x_stride + col * N));
     if constexpr (ADD)
-      more[k] = Octet::template read<STREAM>(residual + (row + down) * residual_stride + col);
-    if constexpr (BIAS) row_bias[k] = Octet::template read<false>(bias + col);
-  }
+      more = Octet::template read<STREAM>(residual +
+                                          (DENSE ? octet * N : row * residual_stride + col * N));
+    if constexpr (BIAS) shared = Octet::template read<false>(bias + col * N);
+  };
+  const auto finish = [&](const kw::WarpFactors<DRAW> &factors) {
+    float factor[N], out[N], b[N], r[N];
+    const unsigned bits = factors.get(octet, factor);
+    in.floats(out);
+    if constexpr (BIAS) shared.floats(b);
+    if constexpr (ADD) more.floats(r);
 #pragma unroll
-  for (int k = 0; k < UNROLL; ++k) {
-    const unsigned v = threadIdx.x + k * BLOCK;
-    if (v >= left) continue;
-    float factor[kw::kOctet], out[kw::kOctet], b[kw::kOctet], r[kw::kOctet];
-    factors.get(start + v, factor);
-    in[k].floats(out);
-    if constexpr (BIAS) row_bias[k].floats(b);
-    if constexpr (ADD) more[k].floats(r);
-#pragma unroll
-    for (int i = 0; i < kw::kOctet; ++i) {
+    for (int i = 0; i < N; ++i) {
       if constexpr (BIAS) out[i] += b[i];
       out[i] *= factor[i];
       if constexpr (ADD) out[i] += r[i];
     }
-    Octet::template write<STREAM>(y + (start + v) * kw::kOctet, out);
+    Octet::template write<STREAM>(y + octet * N, out);
+    if constexpr (KEEP) {
+      kept[octet] = bits;
+      if (octet + 1 == octets)  // the last word's bytes that stand for nothing
+        for (unsigned rest = octets; rest % 4; ++rest) kept[rest] = 0;
+    }
+  };
+  const auto walk = [&](bool whole) {
+    if (whole || octet < octets) load();  // before the seed is waited for
+    const kw::WarpFactors<DRAW> factors(seed, mask, p);
+#pragma unroll 1
+    for (int k = 0; k < STEPS; ++k) {
+      if (whole || octet < octets) {
+        if (k > 0) load();
+        finish(factors);
+      }
+      octet += BLOCK, row += down, col += right;
+      if (col >= across) col -= across, ++row;
+    }
+  };
+  if (octets - start >= BLOCK * STEPS)
+    walk(true);  // threads of a warp stay together, as scalar work asks
+  else
+    walk(false);
+}
+
+// Blocks begin `apart` rows from each other, take steps of `step` rows, and end after `span` rows.
+template <typename T, kw::Draw DRAW, int DOWN, bool STREAM, int RESIDENT>
+__global__ void __launch_bounds__(32 * DOWN, RESIDENT)
+    dropout_bwd_octets(const T *gy, const long long *seed, const unsigned char *mask, T *gx,
+                       float *part, int rows, int cols, long long stride, int apart, int step,
+                       int span, double p) {
+  using Octet = kw::Octet<T>;
+  constexpr int N = kw::kOctet;
+  const kw::WarpFactors<DRAW> factors(seed, mask, p);
+  const unsigned octet = blockIdx.x * 32 + threadIdx.x, across = cols / N;
+  const unsigned first = blockIdx.y * apart, end = min(unsigned(rows), first + span);
+  float sum[N] = {};
+  if (octet < across) {
+#pragma unroll 1
+    for (unsigned row = first + threadIdx.y; row < end; row += step) {
+      const Octet in = Octet::template read<STREAM>(gy + row * stride + octet * N);
+      float factor[N], g[N];
+      factors.get(row * across + octet, factor);
+      in.floats(g);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        g[i] *= factor[i];
+        sum[i] += g[i];
+      }
+      Octet::template write<STREAM>(gx + row * (long long)cols + octet * N, g);
+    }
   }
+  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + octet * N, octet < across);
+}
+
+template <typename T>
+__global__ void dropout_octets_parts(const float *part, T *gbias, int parts, int cols) {
+  kw::add_parts<32>(part, gbias, parts, cols);
 }

@@ -66,7 +66,6 @@ __global__ void __launch_bounds__(32 * DOWN)
                       double p) {
   using Octet = kw::Octet<T>;
   constexpr int WIDTH = kw::kOctet;
-  __shared__ float sums[DOWN][32 * WIDTH];
   const kw::Dropout<DRAW> dropout(seed, mask, p);
   const int octet = blockIdx.x * 32 + threadIdx.x, across = cols / WIDTH;
   const long long end = min(rows, (blockIdx.y + 1) * share);
@@ -95,15 +94,7 @@ __global__ void __launch_bounds__(32 * DOWN)
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < WIDTH; ++i) sums[threadIdx.y][i * 32 + threadIdx.x] = sum[i];
-  __syncthreads();
-  for (int i = threadIdx.y; i < WIDTH; i += DOWN) {  // a row of threads for each place of an octet
-    float total = 0.0f;
-#pragma unroll
-    for (int y = 0; y < DOWN; ++y) total += sums[y][i * 32 + threadIdx.x];
-    if (octet < across) part[blockIdx.y * (long long)cols + octet * WIDTH + i] = total;
-  }
+  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + octet * WIDTH, octet < across);
 }
 
 template <typename T>

@@ -20,9 +20,10 @@ from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.inputs import tensor
 from kernelwright.contract.rounding import U
+from kernelwright.ops._dropout import factor, kept
 
 from . import spec
-from .philox import factor, kept, pack, unpack
+from .mask import pack, unpack
 
 BENCH = {
     (8192, 4096): "Llama 3 8B residual, 8192 tokens",

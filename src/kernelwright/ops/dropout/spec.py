@@ -1,6 +1,6 @@
 """dropout: the maths. y_i = x_i / (1 - p) where a uniform number u_i >= p, else 0 * x_i.
 
-u_i is word i % 4 of Philox4x32-10 at counter i // 4 under the seed (`philox.py`), i the element's
+u_i is word i % 4 of Philox4x32-10 at counter i // 4 under the seed (`_philox.py`), i the element's
 place in row-major order whatever its strides: a gradient that arrives with other strides meets
 the same mask. So the backward is the forward over gy, and nothing but the seed is saved.
 """
@@ -11,8 +11,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import adversarial, tensor
-
-from .philox import factor, kept
+from kernelwright.ops._dropout import factor, kept
 
 CASES = (
     *adversarial(p=0.1, sweep=tuple({"p": p} for p in (0.0, 0.5, 0.999, 1.0))),

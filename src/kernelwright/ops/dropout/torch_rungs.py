@@ -2,7 +2,9 @@
 
 import torch
 
-from .philox import factor, kept, pack, unpack
+from kernelwright.ops._dropout import factor, kept
+
+from .mask import pack, unpack
 
 
 def native(x, seed, p):

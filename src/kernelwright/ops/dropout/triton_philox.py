@@ -22,7 +22,7 @@ def dropout_philox(
     quad = tl.program_id(0).to(tl.int64) * QUADS
     r0, r1, r2, r3 = tl.randint4x(tl.load(seed_ptr), quad + tl.arange(0, QUADS))
     words = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
-    # integers of 24 bits, as in philox.py; p is float64: 1 - p would lose its digits near 1
+    # integers of 24 bits, as in _dropout.py; p is float64: 1 - p would lose its digits near 1
     keep = (words >> 8).to(tl.int32) >= tl.ceil(p * 16777216.0).to(tl.int32)
     scale = tl.div_rn(1.0, (1.0 - p).to(tl.float32))
     i = quad * 4 + tl.arange(0, 4 * QUADS)

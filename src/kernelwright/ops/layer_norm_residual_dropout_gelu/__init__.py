@@ -22,6 +22,16 @@ OCTETS = Rung(
     sources=("cuda_octets.cu",),
 )
 
+WALK = Rung(
+    "cuda_walk",
+    "cuda",
+    "cuda_walk:walk",
+    "blocks walk over the rows, the next one on its way",
+    supports=choose.fits_walk,
+    configs=choose.WALK_CONFIGS,
+    sources=("cuda_walk.cu",),
+)
+
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
@@ -41,7 +51,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
             choose.fits_block,
             choose.BLOCK_CONFIGS_BACKWARD if side else choose.BLOCK_CONFIGS,
         ),
-        *(() if side else (OCTETS,)),
+        *(() if side else (OCTETS, WALK)),
     )
 
 

@@ -63,3 +63,17 @@ def shape(c: Call, config) -> tuple[int, int] | None:
     threads = min(top, max(32, next_power_of_2(cdiv(octets, config["octets"]))))
     each = cdiv(octets, threads)
     return (each, threads) if each <= most else None
+
+
+STATIC = 256  # bytes of shared memory that a block's warps exchange sums in, at most
+
+
+def rows_of(threads: int) -> int:
+    """Rows of a block that walks: several where a warp has one, and needs no barrier."""
+    return 4 if threads == 32 else 1
+
+
+def walk_bytes(c: Call, config) -> int:
+    """Shared memory of a block that walks: weight and bias as floats, rows of x and residual."""
+    octets, threads = shape(c, config)
+    return 2 * OCTET * octets * threads * (4 + rows_of(threads) * c.dtype.itemsize)

@@ -7,7 +7,7 @@ import torch
 from kernelwright.contract.choosing import kind, log2, off_boundary
 from kernelwright.contract.inputs import FLOATS
 
-from .call import OCTET, Call, shape
+from .call import OCTET, STATIC, Call, shape, walk_bytes
 
 COLS, COLS_BACKWARD = 16384, 8192  # elements of a row that a Triton program holds in registers
 # tile: elements of a program's tile, at least; items: of them, in a thread
@@ -21,10 +21,16 @@ TRITON_CONFIGS_BACKWARD = (
 BLOCK_CONFIGS = ({"octets": 1}, {"octets": 2})
 OCTETS_CONFIGS = ({"octets": 4}, {"octets": 2})
 # resident: threads of a multiprocessor; 512 have 128 registers each
+WALK_CONFIGS = (
+    {"octets": 4, "resident": 512},
+    {"octets": 4, "resident": 768},
+    {"octets": 2, "resident": 768},
+    {"octets": 2, "resident": 1024},
+)
 BLOCK_CONFIGS_BACKWARD = (
     {"octets": 1, "resident": 512},
-    {"octets": 2, "resident": 512},
     {"octets": 1, "resident": 768},
+    {"octets": 1, "resident": 1024},
 )
 
 
@@ -65,8 +71,26 @@ def fits_block(gpu, **args):
     return off_boundary({n: args[n] for n in (*c.read, *c.parameters)}) or _fits(c)
 
 
+def fits_walk(gpu, **args):
+    reason = fits_block(gpu, **args)
+    if reason:
+        return reason
+    c = Call(args)
+    need = STATIC + max(walk_bytes(c, config) for config in WALK_CONFIGS)
+    if need > gpu.shared_per_block:
+        return f"a row, weight and bias take {need} bytes of a block's shared memory"
+    if c.rows * c.cols // OCTET >= 2**31:
+        return f"{c.rows * c.cols} elements are 2**31 octets or more, which 32 bits do not count"
+    return None
+
+
 def order(gpu, **args):
-    return ("cuda_block", "triton_row")
+    """Forward: where elements are of 16 bits, instructions bind and a walk has the fewest."""
+    c = Call(args)
+    if c.backward:
+        return ("cuda_block", "triton_row")
+    first = ("cuda_walk", "cuda_octets") if c.dtype.itemsize == 2 else ("cuda_octets", "cuda_walk")
+    return (*first, "cuda_block", "triton_row")
 
 
 def bucket(x, approximate, **rest):

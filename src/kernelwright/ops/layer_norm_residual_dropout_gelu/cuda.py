@@ -19,10 +19,10 @@ def block(gpu, config, **args):
     c = Call(args)
     octets, threads = shape(c, config)
     launch = Launch(
-        CudaKernel(SOURCE, f"chain_fwd_block<{_chain(c)}, {octets}, {threads}>"),
+        CudaKernel(SOURCE, f"chain_fwd_block<{chain(c)}, {octets}, {threads}>"),
         grid=(c.rows, 1, 1),
         block=(threads, 1, 1),
-        args=(*c.pointers, *map(i64, c.sizes), f64("p"), f32("eps"), _given(c)),
+        args=(*c.pointers, *map(i64, c.sizes), f64("p"), f32("eps"), given(c)),
     )
     return Plan((launch,))
 
@@ -33,30 +33,31 @@ def block_backward(gpu, config, **args):
     blocks = max(1, config["resident"] // threads)
     parts = min(c.rows, gpu.sms * blocks)
     walk = Launch(
-        CudaKernel(SOURCE, f"chain_bwd_block<{_chain(c)}, {octets}, {threads}, {blocks}>"),
+        CudaKernel(SOURCE, f"chain_bwd_block<{chain(c)}, {octets}, {threads}, {blocks}>"),
         grid=(parts, 1, 1),
         block=(threads, 1, 1),
-        args=(*c.pointers, *map(i64, c.sizes), f64("p"), _given(c)),
+        args=(*c.pointers, *map(i64, c.sizes), f64("p"), given(c)),
     )
-    sums = (
-        Launch(
-            CudaKernel(SOURCE, f"chain_bwd_parts<{CTYPE[c.parameter_dtype]}>"),
-            grid=(cdiv(c.cols, 32), 1, 1),
-            block=(32, 8, 1),
-            args=(f"{name}_parts", f"g{name}", i32(parts), i32(c.cols)),
-        )
-        for name in c.parameters
+    if not c.parameters:
+        return Plan((walk,))
+    first, last = c.parameters[0], c.parameters[-1]
+    add = Launch(
+        CudaKernel(SOURCE, f"chain_bwd_parts<{CTYPE[c.parameter_dtype]}>"),
+        grid=(cdiv(c.cols, 32), len(c.parameters), 1),
+        block=(32, 32, 1),
+        args=(f"{first}_parts", f"{last}_parts", f"g{first}", f"g{last}", i32(parts), i32(c.cols)),
     )
     spec = TensorSpec.contiguous((parts, c.cols), torch.float32)
-    return Plan((walk, *sums), {f"{name}_parts": Scratch(spec) for name in c.parameters})
+    return Plan((walk, add), {f"{name}_parts": Scratch(spec) for name in c.parameters})
 
 
-def _chain(c) -> str:
+def chain(c) -> str:
+    """chain.cuh's `Chain` of a call."""
     draw = "kw::Draw::kSeed" if c.drop else "kw::Draw::kNone"
     types = f"{CTYPE[c.dtype]}, {CTYPE[c.parameter_dtype]}"
     return f"kw::Chain<{types}, {draw}, {'true' if c.tanh else 'false'}>"
 
 
-def _given(c):
+def given(c):
     """norm.cuh's bits of the parameters that there are."""
     return i32(c.weight + 2 * c.bias)

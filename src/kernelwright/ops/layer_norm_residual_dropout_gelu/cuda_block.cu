@@ -96,12 +96,18 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   constexpr int N = kw::kOctet;
   __shared__ float parts[2][2 * (THREADS / 32)];
   const int n_cols = static_cast<int>(n_cols_), across = n_cols / N;
-  const kw::Dropout<C::kDraw> dropout(seed, nullptr, p);
+  const kw::Factors factors(kw::Dropout<C::kDraw>(seed, nullptr, p));
+  const float share = 1.0f / n_cols;
   float gw[OCTETS][N] = {}, gb[OCTETS][N] = {};
 
   Octet next[3][OCTETS];
+  // Even lanes hold the mean, odd ones rstd: of an address that a warp shares the compiler would
+  // want the value at once, in a register of the warp.
+  const float *const statistics = threadIdx.x % 2 ? rstds : means;
+  float next_statistic = 0.0f;
   const auto fetch = [&](long long row) {
     if (row >= n_rows) return;
+    next_statistic = statistics[row];
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
       const int col = (v * THREADS + threadIdx.x) * N;
@@ -114,14 +120,15 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   fetch(blockIdx.x);
   int turn = 0;
   for (long long row = blockIdx.x; row < n_rows; row += gridDim.x, turn ^= 1) {
-    const float mean = means[row], rstd = rstds[row];
+    const float mean = __shfl_sync(0xffffffffu, next_statistic, 0);
+    const float rstd = __shfl_sync(0xffffffffu, next_statistic, 1);
     float g[OCTETS][N], xhat[OCTETS][N], dot = 0.0f, sum = 0.0f;
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
       const int octet = v * THREADS + threadIdx.x, col = octet * N;
       if (octet >= across) continue;
-      const unsigned bits = dropout.bits(row * across + octet);
-      float r[N], wf[N], bf[N];
+      float factor[N], r[N], wf[N], bf[N];
+      factors.get(row * across + octet, factor);
       next[0][v].floats(g[v]);
       next[1][v].floats(xhat[v]);
       next[2][v].floats(r);
@@ -129,7 +136,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         xhat[v][i] = (xhat[v][i] - mean) * rstd;
-        const float f = dropout.factor(bits, i), s = xhat[v][i] * wf[i] + bf[i] + r[i];
+        const float f = factor[i], s = xhat[v][i] * wf[i] + bf[i] + r[i];
         // float32's slope: the differences below would bring out a 16-bit one's error
         g[v][i] *= f * kw::gelu_slope<float, C::kTanh>(s * f);
         gw[v][i] += g[v][i] * xhat[v][i];
@@ -145,7 +152,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     fetch(row + gridDim.x);
     const float2 sums = kw::block_sums<THREADS>(dot, sum, parts[turn]);
-    dot = sums.x / n_cols, sum = sums.y / n_cols;
+    dot = sums.x * share, sum = sums.y * share;
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
       const int col = (v * THREADS + threadIdx.x) * N;
@@ -170,7 +177,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   }
 }
 
+// blockIdx.y: which parameter.
 template <typename W>
-__global__ void chain_bwd_parts(const float *part, W *sum, int parts, int cols) {
-  kw::add_parts(part, sum, parts, cols);
+__global__ void __launch_bounds__(1024)
+    chain_bwd_parts(const float *first_parts, const float *last_parts, W *first_sum, W *last_sum,
+                    int parts, int cols) {
+  kw::add_parts<32>(blockIdx.y ? last_parts : first_parts, blockIdx.y ? last_sum : first_sum, parts,
+                    cols);
 }

@@ -5,10 +5,10 @@
 // each value once and keeps its distance from the mean; both reductions, the seed and the
 // parameters of dropout are shared by all of them; a random word is compared as it is drawn, and no
 // bits are packed. Rows of up to 32 threads cross no barrier, and ROWS of them share a block.
-// Traffic: x, residual read, y written once. Over `cuda_block`: half its instructions, and more
-// bytes of a thread on their way. Limit: issue slots in 16-bit dtypes, nearly; DRAM in float32.
+// Traffic: x, residual read, y written once. Over `cuda_block`: three fifths of its instructions,
+// and more bytes of a thread on their way. Limit: issue slots in 16-bit dtypes, nearly; DRAM in
+// float32.
 #include "kw/chain.cuh"
-#include "kw/words.cuh"
 
 // The sum of x over the threads of a row, to each of them.
 template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *parts) {

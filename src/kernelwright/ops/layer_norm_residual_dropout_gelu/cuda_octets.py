@@ -8,7 +8,7 @@ from kernelwright.contract import CudaKernel, Launch, Plan, f32, f64, i64
 from kernelwright.contract.arithmetic import cdiv
 
 from .call import OCTET, Call, shape
-from .cuda import _chain, _given
+from .cuda import chain, given
 
 SOURCE = Path(__file__).parent / "cuda_octets.cu"
 
@@ -19,11 +19,11 @@ def octets(gpu, config, **args):
     rows = 4 if threads == 32 else 1  # of a block, where no barrier is needed
     whole = "true" if each * threads * OCTET == c.cols else "false"
     launch = Launch(
-        CudaKernel(SOURCE, f"chain_fwd_octets<{_chain(c)}, {each}, {threads}, {rows}, {whole}>"),
+        CudaKernel(SOURCE, f"chain_fwd_octets<{chain(c)}, {each}, {threads}, {rows}, {whole}>"),
         grid=(cdiv(c.rows, rows), 1, 1),
         block=(threads, rows, 1),
         args=(
-            *(*c.pointers, *map(i64, c.sizes), f64("p"), f32("eps"), _given(c)),
+            *(*c.pointers, *map(i64, c.sizes), f64("p"), f32("eps"), given(c)),
             f32(1.0 / c.cols),
         ),
     )

@@ -20,7 +20,7 @@ from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import tensor
 from kernelwright.contract.rounding import U, mean_noise, root_levels
 from kernelwright.ops import _activations as act
-from kernelwright.ops.dropout.philox import factor
+from kernelwright.ops._dropout import factor
 
 BENCH = {
     (8192, 4096): "Llama 3 8B hidden, 8192 tokens",

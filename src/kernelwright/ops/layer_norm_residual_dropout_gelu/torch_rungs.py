@@ -3,7 +3,7 @@
 import torch
 
 from kernelwright.ops import _activations as act
-from kernelwright.ops.dropout.philox import factor
+from kernelwright.ops._dropout import factor
 
 
 def manual(x, residual, weight, bias, seed, p, eps, approximate):
