@@ -66,13 +66,14 @@ def test_a_sort_takes_as_few_passes_as_nine_bits_allow(rows, passes):
     assert len(names) == 3 * passes + 3
 
 
-@pytest.mark.parametrize(("n", "order", "pieces"), [(32, 0, 0), (33, 1, 0), (256, 7, 2)])
+@pytest.mark.parametrize(("n", "order", "pieces"), [(15, 0, 0), (16, 1, 0), (256, 16, 3)])
 def test_what_no_run_can_be_long_enough_for_is_not_launched(n, order, pieces):
     args = {"gy": randn(n, 8), "indices": drawn("equal", n, 40), "num_weights": 40,
             "padding_idx": -1}  # fmt: skip
     plan = plan_of(LADDER_BACKWARD, LADDER_BACKWARD.rung("cuda_slots"), specs_of(args))
     launches = {step.kernel.name.split("<")[0]: step for step in plan.launches}
-    assert plan.scratch["listed"].spec.shape == (order,)
+    assert plan.scratch["listed"].spec.shape == (order, 4)
+    assert ("embedding_place" in launches) == bool(order)
     assert ("embedding_order" in launches) == bool(order)
     assert plan.scratch["pieces"].spec.shape == (pieces, 2)
     assert ("embedding_bwd_slots_pieces" in launches) == bool(pieces)
@@ -113,6 +114,16 @@ def test_sums_are_float32_in_every_dtype(rung):
     want = torch.zeros(7, 2, dtype=torch.bfloat16, device=DEVICE)
     want[3] = 300 + 1000 * 2.0**-9
     assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("rung", ["triton_rows", "cuda_atomics"])
+def test_atomics_add_what_a_tile_of_positions_holds(rung):
+    """Thousands of 2^-25 after a one: each alone would leave the one as it is, 64 together not."""
+    tiles, tile = 30, 64
+    gy = torch.full((tiles * tile, 4), 2.0**-25, device=DEVICE)
+    gy[0] = 1
+    got = by(LADDER_BACKWARD, rung, gy, drawn("equal", len(gy), 7), 7, -1)
+    assert (got[3] >= 1 + (tiles - 1) * tile * 2.0**-25 - 2.0**-23).all()
 
 
 def test_deterministic_rungs_are_those_that_serve():
@@ -255,14 +266,31 @@ def test_what_it_does_not_take_is_named(kwargs, error, message):
 
 
 def test_slices_serve_tables_that_l2_does_not_hold():
-    def order(rows, n):
-        args = {"weight": torch.empty(rows, 768, device="meta"), "num_weights": rows,
+    def chosen(rows, cols, n):
+        args = {"weight": torch.empty(rows, cols, device="meta"), "num_weights": rows,
                 "indices": torch.empty(n, dtype=torch.int64, device="meta")}  # fmt: skip
-        return LADDER.order(H200, **args)[0]
+        rung = LADDER.order(H200, **args)[0]
+        config = LADDER.rung("triton_rows").heuristic(H200, **args)
+        return rung, config["slice"], config["keep"]
 
-    assert order(65_536, 262_144) == "cuda_sliced"
-    assert order(65_536, 8192) == "cuda_vec16"
-    assert order(4096, 262_144) == "cuda_vec16"
+    assert chosen(65_536, 768, 262_144) == ("triton_rows", 256, True)
+    assert chosen(65_536, 768, 8192)[::2] == ("triton_rows", False)
+    assert chosen(4096, 768, 262_144) == ("triton_rows", 4096, True)
+    assert chosen(65_536, 4096, 262_144)[0] == "cuda_scatter"
+
+
+@pytest.mark.parametrize("ladder", [LADDER, LADDER_BACKWARD])
+def test_a_grid_counts_the_tiles_of_the_longest_rows(ladder):
+    n, rows, cols = 9, 3, 2**25
+    name, count = ("weight", rows) if ladder is LADDER else ("gy", n)
+    args = {name: torch.empty(count, cols, device="meta"), "num_weights": rows, "padding_idx": -1,
+            "indices": torch.empty(n, dtype=torch.int64, device="meta")}  # fmt: skip
+    for config in ladder.rung("triton_rows").configs:
+        plan = plan_of(ladder, ladder.rung("triton_rows"), specs_of(args), config=config)
+        assert all(step.grid[1] <= 65_535 for step in plan.launches)
+    if ladder is LADDER:
+        why = ladder.rung("cuda_sliced").supports(H200, **specs_of(args))
+        assert "more slices than a grid" in why
 
 
 def test_short_rows_are_not_sliced():

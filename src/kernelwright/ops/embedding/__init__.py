@@ -17,9 +17,10 @@ RUNGS = (
         "triton_rows",
         "triton",
         "triton_rows:plan",
-        "a tile of rows a program",
+        "a tile of rows a program, slice by slice of the table, which L2 keeps",
         supports=choose.fits,
         configs=choose.TRITON_CONFIGS,
+        heuristic=choose.choose_triton,
     ),
     Rung(
         "cuda_vec16",
@@ -74,7 +75,7 @@ RUNGS_BACKWARD = (
         "triton_rows",
         "triton",
         "triton_rows:plan_backward",
-        "a tile of rows a program, added by atomics in float32",
+        "what a tile of positions holds of a row, added by atomics in float32",
         supports=choose.fits,
         configs=choose.TRITON_ATOMICS_CONFIGS,
         serves=False,
@@ -84,7 +85,7 @@ RUNGS_BACKWARD = (
         "cuda_atomics",
         "cuda",
         "cuda:atomics",
-        "16-byte vectors, added by atomics of four floats",
+        "the same, by atomics of four floats",
         supports=choose.fits,
         configs=choose.ATOMICS_CONFIGS,
         sources=("cuda_atomics.cu",),
@@ -112,12 +113,6 @@ RUNGS_BACKWARD = (
 )
 
 
-def _until_proven(gpu, **args):
-    """choose.order_backward, once its rung is proven: the ledger holds every rung of an order to
-    a proof."""
-    return ()
-
-
 LADDER = Ladder(
     spec.FORWARD, RUNGS, __name__, choose.order, choose.bucket, "peers:PEERS", spec.public
 )
@@ -125,7 +120,7 @@ LADDER_BACKWARD = Ladder(
     spec.BACKWARD,
     RUNGS_BACKWARD,
     __name__,
-    _until_proven,
+    choose.order_backward,
     choose.bucket_backward,
     "peers:PEERS",
 )

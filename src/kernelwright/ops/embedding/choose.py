@@ -12,11 +12,16 @@ from kernelwright.contract.inputs import FLOATS
 
 INTEGERS = (torch.int32, torch.int64)
 
-# tile: elements of a program's tile
+# tile: elements of a program's tile; slice: bytes of each row that are looked up before the next
+# ones; keep: what is looked up leaves L2 last
 TRITON_CONFIGS = (
-    {"tile": 4096, "num_warps": 4},
-    {"tile": 8192, "num_warps": 8},
+    {"tile": 4096, "num_warps": 4, "slice": 4096, "keep": True},
+    {"tile": 4096, "num_warps": 4, "slice": 2048, "keep": False},
+    {"tile": 8192, "num_warps": 8, "slice": 256, "keep": True},
+    {"tile": 8192, "num_warps": 8, "slice": 512, "keep": True},
+    {"tile": 8192, "num_warps": 8, "slice": 128, "keep": True},
 )
+# tile: elements of a program's tile
 TRITON_ATOMICS_CONFIGS = ({"tile": 2048, "num_warps": 4}, {"tile": 4096, "num_warps": 8})
 VEC16_CONFIGS = (
     {"block": 256, "unroll": 4},
@@ -29,9 +34,14 @@ SLICED_CONFIGS = (
     {"block": 256, "unroll": 4, "slice": 128},
     {"block": 256, "unroll": 4, "slice": 512},
 )
-ATOMICS_CONFIGS = ({"block": 256},)
+# tile: positions that a block takes; chunk: vectors of their rows
+ATOMICS_CONFIGS = (
+    {"block": 256, "tile": 64, "chunk": 32},
+    {"block": 128, "tile": 128, "chunk": 16},
+)
 SORTED_CONFIGS = (
     {"block": 256, "unroll": 4, "piece": 256},
+    {"block": 256, "unroll": 4, "piece": 64},
     {"block": 128, "unroll": 8, "piece": 256},
 )
 
@@ -52,6 +62,8 @@ def fits_sliced(gpu, weight, indices, num_weights, padding_idx=-1):
     shortest = 2 * min(config["slice"] for config in SLICED_CONFIGS)
     if weight.shape[1] * weight.itemsize < shortest:
         return f"weight: rows of less than {shortest} bytes are too short to slice"
+    if weight.shape[1] * weight.itemsize > 65_535 * shortest // 2:
+        return "weight: a row has more slices than a grid has blocks"
     if vector(weight) * weight.itemsize < 16:
         return "weight: its rows are not aligned to 16 bytes"
     return fits(gpu, weight, indices=indices, num_weights=num_weights)
@@ -67,6 +79,13 @@ def vector(rows) -> int:
     """Elements that one instruction moves: up to 16 bytes of a row."""
     _, cols, stride = rows_view(rows.shape, rows.stride())
     return math.gcd(16 // rows.itemsize, rows.align // rows.itemsize, cols, stride)
+
+
+def choose_triton(gpu, weight, indices, **rest):
+    """Kept is what look-ups come back to; by slices, where L2 does not hold the table."""
+    if indices.numel() <= weight.shape[0]:
+        return TRITON_CONFIGS[1]
+    return TRITON_CONFIGS[0 if weight.nbytes <= gpu.l2_bytes else 2]
 
 
 def choose_vec16(gpu, weight, indices, **rest):
@@ -86,14 +105,16 @@ def choose_sliced(gpu, weight, indices, **rest):
 
 
 def order(gpu, weight, indices, **rest):
-    """Slices pay where L2 does not hold the table, and a row is looked up more than once."""
-    if weight.nbytes > gpu.l2_bytes // 2 and indices.numel() > weight.shape[0]:
-        return ("cuda_sliced", "cuda_vec16", "triton_rows")
-    return ("cuda_vec16", "triton_rows")
+    """Where L2 does not hold the table, and a row is looked up more than once, long rows repay
+    that it is found out who wants them."""
+    again = weight.nbytes > gpu.l2_bytes and indices.numel() > weight.shape[0]
+    if again and weight.shape[1] * weight.itemsize >= 8192:
+        return ("cuda_scatter", "triton_rows", "cuda_vec16")
+    return ("triton_rows", "cuda_vec16")
 
 
 def order_backward(gpu, **args):
-    return ("cuda_sorted",)
+    return ("cuda_slots", "cuda_sorted")
 
 
 def bucket(weight, indices, **rest):

@@ -57,10 +57,10 @@ def atomics(gpu, config, gy, indices, num_weights, padding_idx=-1):
     vectors = gy.shape[-1] // width
     whole = gy.dtype == torch.float32  # the gradient itself is what is added to
     sum_of = "gweight" if whole else "sums"
-    grid, chunk = _cells(indices.numel(), vectors, block)
+    chunk = max(config["chunk"], cdiv(vectors, 65535))
     add = Launch(
-        _kernel("atomics", "embedding_bwd_atomics", gy, indices, width, block),
-        grid,
+        _kernel("atomics", "embedding_bwd_atomics", gy, indices, width, config["tile"], block),
+        grid=(cdiv(indices.numel(), config["tile"]), cdiv(vectors, chunk), 1),
         args=(
             *("gy", "indices", sum_of, i64(indices.numel()), i32(vectors), i32(chunk)),
             *(i64(num_weights), i64(_stride(gy)), i64(padding_idx)),

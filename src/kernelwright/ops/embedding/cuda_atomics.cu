@@ -1,12 +1,13 @@
-// A row's gradient by atomic additions to float32.
+// A row's gradient by atomic additions to float32, of what a tile of positions holds of it.
 //
-// Idea: every vector of gy is added to its row where the row lies, in memory: L2 does the
-// additions. 16-bit gradients are summed in a float32 table and converted at the end. Traffic: the
-// table zeroed, gy read, N rows added in L2 (which reads and writes lines that it does not hold);
-// 16 bits: the float32 table read once more, and the result written. Over `triton_atomics`: four
-// additions an instruction (compute capability 9.0). Limit: L2's atomic units; rows that many
-// look-ups share wait for each other. The order of the additions, and so the last bits, differ from
-// run to run.
+// Idea: a block takes TILE positions. Of those that share a row the first adds all, in registers,
+// and what it has is added where the row lies, in memory, by L2. Without that, a row of a thousand
+// look-ups would be the end of a chain of a thousand roundings, where a tree has ten; and would
+// wait a thousand times. Traffic: the table zeroed, gy read, up to N rows added in L2 (which reads
+// and writes lines that it does not hold); 16 bits: the float32 table read once more, and the
+// result written. Over `triton_rows`: four additions an instruction (compute capability 9.0).
+// Limit: L2's atomic units. The order of the additions, and so the last bits, differ from run to
+// run.
 #include "kw/table.cuh"
 
 // Adds 4 floats to 16 aligned bytes.
@@ -27,24 +28,60 @@ template <int BLOCK> __global__ void embedding_zero(float *sum, long long n) {
   }
 }
 
-template <typename T, typename Index, int VEC, int BLOCK>
+// next[i]: the place in the tile of the next position that shares place i's row, TILE if there is
+// none; first[i]: none before shares it.
+template <int TILE>
+__device__ __forceinline__ void link(const long long (&row)[TILE], int (&next)[TILE],
+                                     bool (&first)[TILE], int place) {
+  int later = TILE;
+  bool earlier = false;
+  for (int j = TILE - 1; j >= 0; --j) {
+    if (row[j] != row[place]) continue;
+    if (j > place) later = j;
+    if (j < place) earlier = true;
+  }
+  next[place] = later;
+  first[place] = !earlier && row[place] >= 0;
+}
+
+// blockIdx.x: a tile, blockIdx.y: `chunk` vectors of its rows.
+template <typename T, typename Index, int VEC, int TILE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_atomics(const T *gy, const Index *indices, float *sum, long long n, int vectors,
                           int chunk, long long rows, long long stride, long long padding) {
-  const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, n);
-  if (!at.inside) return;
-  const long long row = indices[at.row];
-  assert(row >= 0 && row < rows && "indices: an index is out of range");
-  if (row == padding) return;
-  float v[VEC];
-  kw::to_float(kw::load<T, VEC>(gy + at.row * stride + at.vector * VEC), v);
-  float *to = sum + (row * vectors + at.vector) * VEC;
-  if constexpr (VEC % 4 == 0) {
+  static_assert(TILE <= BLOCK, "a thread a position");
+  __shared__ long long row[TILE];
+  __shared__ int next[TILE];
+  __shared__ bool first[TILE];
+  const long long start = (long long)blockIdx.x * TILE;
+  if (threadIdx.x < TILE) {
+    const bool inside = start + threadIdx.x < n;
+    const long long index = inside ? (long long)indices[start + threadIdx.x] : padding;
+    assert((!inside || (index >= 0 && index < rows)) && "indices: an index is out of range");
+    row[threadIdx.x] = inside && index != padding ? index : -1;
+  }
+  __syncthreads();
+  if (threadIdx.x < TILE) link(row, next, first, threadIdx.x);
+  __syncthreads();
+  const int column = blockIdx.y * chunk, width = min(chunk, vectors - column);
+  for (int item = threadIdx.x; item < TILE * width; item += BLOCK) {
+    const int place = item / width, vector = column + item % width;
+    if (!first[place]) continue;
+    float sums[VEC] = {};
+    for (int i = place; i < TILE; i = next[i]) {
+      float v[VEC];
+      kw::to_float(kw::load<T, VEC>(gy + (start + i) * stride + vector * VEC), v);
 #pragma unroll
-    for (int i = 0; i < VEC; i += 4) add_vector(to + i, v + i);
-  } else {
+      for (int k = 0; k < VEC; ++k) sums[k] += v[k];
+    }
+    float *to = sum + (row[place] * vectors + vector) * VEC;
+    if constexpr (VEC % 4 == 0) {
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) atomicAdd(to + i, v[i]);
+      for (int k = 0; k < VEC; k += 4) add_vector(to + k, sums + k);
+    } else {
+#pragma unroll
+      for (int k = 0; k < VEC; ++k) atomicAdd(to + k, sums[k]);
+    }
   }
 }
 

@@ -1,26 +1,51 @@
 // Runs: where the positions of each row lie, without a sort. What `cuda_slots` adds along and
 // `cuda_scatter` copies along.
 //
-// Idea: each position takes a slot of its row, by counting (embedding_count), each row a place for
-// its run, wherever one is free (embedding_starts), and positions go there (embedding_place). Runs,
-// and the positions in a run, come in another order each time; embedding_order mends the latter,
-// for who wants it, in runs of more than SHORT. Runs longer than PIECE are cut. Traffic: 24 bytes a
-// position and 20 a row, out of L2.
+// Idea: each position takes a slot of its row, by counting, and each row has a bucket for its first
+// kShort positions (embedding_count): most rows need no more. The others are listed, and the block
+// that counts last gives them room for all of their positions, cut into pieces of PIECE where there
+// are more than WHOLE; embedding_place puts positions there. Runs, and the positions in a run, come
+// in another order each time; embedding_order mends the latter in listed runs, for who wants it.
+// Traffic: 16 bytes a position and 64 a row, in L2; 20 more a position of a listed run.
+#include "kw/arrive.cuh"
+#include "kw/runs.cuh"
 
-// Cursors: positions that have a place, runs that are listed, pieces.
-enum { kPlaced, kListed, kPieces };
+// Whole buckets, so that L2 holds all of each before positions come one by one.
+template <int BLOCK>
+__global__ void embedding_clear(kw::Bucket *buckets, unsigned *cursors, int rows) {
+  const long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
+  constexpr int kParts = sizeof(kw::Bucket) / sizeof(int4);
+  if (i / kParts < rows) reinterpret_cast<int4 *>(buckets)[i] = make_int4(0, 0, 0, 0);
+  if (i <= kw::kArrived) cursors[i] = 0;
+}
 
-template <int BLOCK> __global__ void embedding_clear(int *counts, int *cursors, int rows) {
-  const int row = blockIdx.x * BLOCK + threadIdx.x;
-  if (row < rows) counts[row] = 0;
-  if (row <= kPieces) cursors[row] = 0;
+// listed: of each row with more than kShort positions its number, where it has room, how many they
+// are and which piece is its first; places: room and first piece by row, of those alone.
+template <int WHOLE, int PIECE>
+__device__ __forceinline__ void make_room(const kw::Bucket *buckets, unsigned *cursors,
+                                          int4 *listed, int2 *places, int2 *pieces) {
+  const int many = cursors[kw::kListed];
+  for (int k = threadIdx.x; k < many; k += blockDim.x) {
+    const int row = listed[k].x, count = buckets[row].count;
+    const int start = atomicAdd(&cursors[kw::kPlaced], unsigned(count));
+    int first = 0;
+    if (count > WHOLE) {
+      const int parts = (count - 1) / PIECE + 1;
+      first = atomicAdd(&cursors[kw::kPieces], unsigned(parts));
+      for (int p = 0; p < parts; ++p)
+        pieces[first + p] = make_int2(start + p * PIECE, min(count - p * PIECE, PIECE));
+    }
+    listed[k] = make_int4(row, start, count, first);
+    places[row] = make_int2(start, first);
+  }
 }
 
 // slots[i]: how many positions of the same row were counted before i. Lanes that share a row count
 // together: many wait for the counter of a frequent one.
-template <typename Index, int BLOCK>
+template <typename Index, int WHOLE, int PIECE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
-    embedding_count(const Index *indices, int *counts, int *slots, int n, long long rows,
+    embedding_count(const Index *indices, kw::Bucket *buckets, int *slots, unsigned *cursors,
+                    int4 *listed, int2 *places, int2 *pieces, int n, long long rows,
                     long long padding) {
   const unsigned i = blockIdx.x * BLOCK + threadIdx.x, lane = threadIdx.x % 32;
   const long long row = i < n ? (long long)indices[i] : padding;
@@ -29,67 +54,46 @@ __global__ void __launch_bounds__(BLOCK)
   const unsigned peers = __match_any_sync(0xffffffffu, counted ? int(row) : -1);
   const int leader = __ffs(peers) - 1;
   int first = 0;
-  if (counted && lane == leader) first = atomicAdd(&counts[row], __popc(peers));
+  if (counted && lane == leader) first = atomicAdd(&buckets[row].count, __popc(peers));
   first = __shfl_sync(0xffffffffu, first, leader);
-  if (counted) slots[i] = first + __popc(peers & ((1u << lane) - 1));
+  if (counted) {
+    const int slot = first + __popc(peers & ((1u << lane) - 1));
+    slots[i] = slot;
+    if (slot < kw::kShort) buckets[row].positions[slot] = i;
+    if (slot == kw::kShort) listed[atomicAdd(&cursors[kw::kListed], 1u)].x = int(row);
+  }
+  __syncthreads();
+  if (kw::arrive_last(&cursors[kw::kArrived], gridDim.x))
+    make_room<WHOLE, PIECE>(buckets, cursors, listed, places, pieces);
 }
 
-// runs[row]: where its positions begin, and how many there are. Runs of more than SHORT
-// are listed; of one that is cut, `counts` says from here on which piece is its first.
-template <int SHORT, int PIECE, int BLOCK>
-__global__ void __launch_bounds__(BLOCK)
-    embedding_starts(int *counts, int *cursors, int2 *runs, int *listed, int2 *pieces, int rows) {
-  __shared__ int sums[BLOCK / 32];
-  __shared__ int base;
-  const int row = blockIdx.x * BLOCK + threadIdx.x, lane = threadIdx.x % 32;
-  const int count = row < rows ? counts[row] : 0;
-  int sum = count;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int left = __shfl_up_sync(0xffffffffu, sum, step);
-    if (lane >= step) sum += left;
-  }
-  if (lane == 31) sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  for (int w = 0; w < threadIdx.x / 32; ++w) sum += sums[w];
-  if (threadIdx.x == BLOCK - 1) base = sum ? atomicAdd(&cursors[kPlaced], sum) : 0;
-  __syncthreads();
-  if (row >= rows) return;
-  const int start = base + sum - count;
-  runs[row] = make_int2(start, count);
-  if (count > SHORT) listed[atomicAdd(&cursors[kListed], 1)] = row;
-  if (count > PIECE) {
-    const int many = (count - 1) / PIECE + 1, first = atomicAdd(&cursors[kPieces], many);
-    counts[row] = first;
-    for (int k = 0; k < many; ++k)
-      pieces[first + k] = make_int2(start + k * PIECE, min(count - k * PIECE, PIECE));
-  }
-}
-
+// positions: those of the listed rows.
 template <typename Index, int BLOCK>
-__global__ void embedding_place(const Index *indices, const int *slots, const int2 *runs,
-                                int *positions, int n, long long padding) {
+__global__ void embedding_place(const Index *indices, const kw::Bucket *buckets, const int *slots,
+                                const unsigned *cursors, const int2 *places, int *positions, int n,
+                                long long padding) {
+  if (cursors[kw::kListed] == 0) return;
   const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
   if (i >= n) return;
   const long long row = indices[i];
-  if (row != padding) positions[runs[row].x + slots[i]] = i;
+  if (row != padding && buckets[row].count > kw::kShort) positions[places[row].x + slots[i]] = i;
 }
 
 constexpr int kBits = 1 << 18;  // positions that a block orders at a time
 
-// ordered: the positions of each long run, a block a run. They are a set of numbers below n: a bit
-// for each, kBits at a time, and each thread writes out the bits of its words.
+// ordered: the positions of each listed run, a block a run. They are a set of numbers below n: a
+// bit for each, kBits at a time, and each thread writes out the bits of its words.
 template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
-    embedding_order(const int *cursors, const int2 *runs, const int *listed, const int *positions,
-                    int *ordered, int n) {
+    embedding_order(const unsigned *cursors, const int4 *listed, const int *positions, int *ordered,
+                    int n) {
   constexpr int kEach = kBits / 32 / BLOCK;    // words of a thread
   __shared__ unsigned bits[BLOCK][kEach + 1];  // threads' words begin in banks of their own
   __shared__ int sums[BLOCK / 32];
   unsigned *mine = bits[threadIdx.x];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, many = cursors[kListed];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, many = cursors[kw::kListed];
   for (int k = blockIdx.x; k < many; k += gridDim.x) {
-    const int2 run = runs[listed[k]];
+    const int2 run = make_int2(listed[k].y, listed[k].z);
     int to = run.x;
     for (int low = 0; low < n; low += kBits) {
       for (int w = 0; w < kEach; ++w) mine[w] = 0;

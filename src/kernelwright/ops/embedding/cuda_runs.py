@@ -13,43 +13,64 @@ from .choose import vector
 from .cuda import CTYPE, _cells, _stride
 
 FOLDER = Path(__file__).parent
-CURSORS = 3
-SHORT = 32  # positions of a run that who adds them also puts in order
-ORDER = 256  # threads that put a longer one in order
+CURSORS = 4
+BUCKET = 16  # a row's count and its first positions, as kw::Bucket has them
+SHORT = BUCKET - 1
+COUNT = 256  # threads that count
+ORDER = 256  # threads that put a longer run in order
 
 
 def scatter(gpu, config, weight, indices, num_weights, padding_idx=-1):
-    piece, index = config["piece"], CTYPE[indices.dtype]
-    pieces = _pieces(indices, piece)
-    runs, scratch = _runs(config, indices, num_weights, -1, short=2**31 - 1)
-    by_row = _each_vector(
-        "embedding_fwd_scatter_rows", f"{piece}, ", config, weight, num_weights,
-        "weight", "runs", "positions", "y",
+    block, width, piece = config["block"], vector(weight), config["piece"]
+    vectors = weight.shape[1] // width
+    pieces = _pieces(indices, SHORT, piece)
+    runs, scratch = _runs(indices, num_weights, -1, SHORT, piece)
+
+    def copy(kernel, template, grid, *args):
+        name = f"{kernel}<{CTYPE[weight.dtype]}, {template}, {block}>"
+        return Launch(CudaKernel(FOLDER / "cuda_scatter.cu", name), grid, args, (block, 1, 1))
+
+    in_pieces = copy(
+        "embedding_fwd_scatter_pieces", f"{CTYPE[indices.dtype]}, {width}",
+        _all(gpu, pieces * vectors, block),
+        *("weight", "indices", "cursors", "pieces", "positions", "y"),
+        *(i32(vectors), i64(_stride(weight))),
     )  # fmt: skip
-    in_pieces = _each_vector(
-        "embedding_fwd_scatter_pieces", "", config, weight, pieces,
-        "weight", "indices", "cursors", "pieces", "positions", "y", index=f"{index}, ",
+    grid, chunk = _cells(num_weights, vectors, block)
+    by_row = copy(
+        "embedding_fwd_scatter_rows", width, grid, "weight", "buckets", "y",
+        *(i64(num_weights), i32(vectors), i32(chunk), i64(_stride(weight))),
     )  # fmt: skip
-    return Plan((*runs, by_row, *([in_pieces] if pieces else [])), scratch)
+    return Plan((*runs, *([in_pieces] if pieces else []), by_row), scratch)
 
 
 def slots(gpu, config, gy, indices, num_weights, padding_idx=-1):
-    n, piece = indices.numel(), config["piece"]
-    pieces, listed = _pieces(indices, piece), n // (SHORT + 1)
-    runs, scratch = _runs(config, indices, num_weights, padding_idx, SHORT)
+    block, width, piece = config["block"], vector(gy), config["piece"]
+    n, vectors = indices.numel(), gy.shape[-1] // width
+    step = cdiv(vectors, config["each"])
+    pieces, listed = _pieces(indices, piece, piece), _listed(indices)
+    runs, scratch = _runs(indices, num_weights, padding_idx, piece, piece)
+
+    def add(kernel, template, grid, *args):
+        name = f"{kernel}<{CTYPE[gy.dtype]}, {template}, {block}>"
+        return Launch(CudaKernel(FOLDER / "cuda_slots.cu", name), grid, args, (block, 1, 1))
+
     order = Launch(
         CudaKernel(FOLDER / "cuda_runs.cu", f"embedding_order<{ORDER}>"),
         (min(listed, 6 * gpu.sms), 1, 1),
-        ("cursors", "runs", "listed", "positions", "ordered", i32(n)),
+        ("cursors", "listed", "positions", "ordered", i32(n)),
         (ORDER, 1, 1),
     )
-    in_pieces = _each_vector(
-        "embedding_bwd_slots_pieces", "", config, gy, pieces,
-        "gy", "cursors", "pieces", "ordered", "partials",
+    in_pieces = add(
+        "embedding_bwd_slots_pieces", width, _all(gpu, pieces * vectors, block),
+        *("gy", "cursors", "pieces", "ordered", "partials", i32(vectors), i64(_stride(gy))),
     )  # fmt: skip
-    by_row = _each_vector(
-        "embedding_bwd_slots_rows", f"{SHORT}, {piece}, ", config, gy, num_weights,
-        "gy", "runs", "positions", "ordered", "counts", "partials", "gweight",
+    grid, chunk = _cells(num_weights, step, block)
+    by_row = add(
+        "embedding_bwd_slots_rows",
+        f"{width}, {piece}, {config['each']}, {config['resident']}", grid,
+        *("gy", "buckets", "places", "ordered", "partials", "gweight"),
+        *(i64(num_weights), i32(vectors), i32(step), i32(chunk), i64(_stride(gy))),
     )  # fmt: skip
     long = (*([order] if listed else []), *([in_pieces] if pieces else []))
     partials = TensorSpec.contiguous((pieces, gy.shape[-1]), torch.float32)
@@ -57,52 +78,49 @@ def slots(gpu, config, gy, indices, num_weights, padding_idx=-1):
     return Plan((*runs, *long, by_row), scratch)
 
 
-def _runs(config, indices, rows: int, padding: int, short: int):
-    """(launches that make runs, scratch). Runs of more than `short` positions are listed."""
-    n, block, piece = indices.numel(), config["block"], config["piece"]
-    index = CTYPE[indices.dtype]
+def _runs(indices, rows: int, padding: int, whole: int, piece: int):
+    """(launches that make runs, scratch). Runs of more than `whole` positions are cut."""
+    n, listed, index = indices.numel(), _listed(indices), CTYPE[indices.dtype]
 
     def each(kernel, template, count, *args):
-        name = CudaKernel(FOLDER / "cuda_runs.cu", f"embedding_{kernel}<{template}{block}>")
-        return Launch(name, (cdiv(count, block), 1, 1), args, (block, 1, 1))
+        name = CudaKernel(FOLDER / "cuda_runs.cu", f"embedding_{kernel}<{template}{COUNT}>")
+        return Launch(name, (cdiv(count, COUNT), 1, 1), args, (COUNT, 1, 1))
 
-    launches = (
-        each("clear", "", rows, "counts", "cursors", i32(rows)),
-        each("count", f"{index}, ", n,
-             "indices", "counts", "slots", i32(n), i64(rows), i64(padding)),
-        each("starts", f"{short}, {piece}, ", rows,
-             "counts", "cursors", "runs", "listed", "pieces", i32(rows)),
-        each("place", f"{index}, ", n,
-             "indices", "slots", "runs", "positions", i32(n), i64(padding)),
+    clear = each("clear", "", max(4 * rows, CURSORS), "buckets", "cursors", i32(rows))
+    count = each(
+        "count", f"{index}, {whole}, {piece}, ", n,
+        *("indices", "buckets", "slots", "cursors", "listed", "places", "pieces"),
+        *(i32(n), i64(rows), i64(padding)),
+    )  # fmt: skip
+    place = each(
+        "place", f"{index}, ", n,
+        *("indices", "buckets", "slots", "cursors", "places", "positions", i32(n), i64(padding)),
     )  # fmt: skip
     scratch = {
-        "counts": _ints(rows),
+        "buckets": _ints(rows, BUCKET),
         "cursors": _ints(CURSORS),
         "slots": _ints(n),
-        "runs": _ints(rows, 2),
-        "listed": _ints(n // (short + 1)),
-        "pieces": _ints(_pieces(indices, piece), 2),
+        "listed": _ints(listed, 4),
+        "places": _ints(rows, 2),
+        "pieces": _ints(_pieces(indices, whole, piece), 2),
         "positions": _ints(n),
     }
-    return launches, scratch
+    return (clear, count, *([place] if listed else [])), scratch
 
 
-def _pieces(indices, piece: int) -> int:
-    """The most there can be: a run that is cut is longer than a piece, and its last one shorter."""
-    return 2 * (indices.numel() // piece)
+def _listed(indices) -> int:
+    """The most rows that can have more positions than a bucket holds."""
+    return indices.numel() // (SHORT + 1)
 
 
-def _each_vector(kernel, template, config, x, rows: int, *args, index=""):
-    """A launch with a thread for each vector of so many rows of x's length."""
-    block, width = config["block"], vector(x)
-    vectors = x.shape[-1] // width
-    grid, chunk = _cells(rows, vectors, block)
-    trick = kernel.split("_")[2]
-    name = f"{kernel}<{CTYPE[x.dtype]}, {index}{width}, {template}{block}>"
-    sizes = i64(rows), i32(vectors), i32(chunk), i64(_stride(x))
-    return Launch(
-        CudaKernel(FOLDER / f"cuda_{trick}.cu", name), grid, (*args, *sizes), (block, 1, 1)
-    )
+def _pieces(indices, whole: int, piece: int) -> int:
+    """The most there can be: whole ones, and the last of each run that is cut."""
+    return indices.numel() // piece + indices.numel() // (whole + 1)
+
+
+def _all(gpu, items: int, block: int):
+    """A grid whose threads, as many as the GPU holds, take up to so many items in turn."""
+    return max(1, min(cdiv(items, block), 2048 // block * gpu.sms)), 1, 1
 
 
 def _ints(*shape: int) -> Scratch:

@@ -2,8 +2,8 @@
 //
 // Idea: a row that is looked up k times is read from DRAM about k times when the look-ups lie a
 // table apart. Here blockIdx.y is a slice of `slice` vectors of every row, and blocks start slice
-// after slice: what they read at one time is a part of the table that stays in L2, so all look-ups
-// but the first find it there.
+// after slice: what they read at one time is a part of the table that stays in L2 (and is read as
+// what leaves it last), so all look-ups but the first find it there.
 // Traffic: N rows written, each row that is looked up read once, the indices once a slice (from
 // L2). Over `cuda_vec16`: N - V rows less to read, of N + N. Limit: DRAM; a slice shorter than 128
 // bytes would waste lines.
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
   for (int k = 0; k < UNROLL; ++k)
     if (inside && row + k * step < n)
-      v[k] = kw::load<T, VEC>(weight + index[k] * stride + column * VEC);
+      v[k] = kw::load_kept<T, VEC>(weight + index[k] * stride + column * VEC);
 #pragma unroll
   for (int k = 0; k < UNROLL; ++k)
     if (inside && row + k * step < n)

@@ -1,18 +1,18 @@
 // A row's gradient by adding its run of positions, which are put in order where they are added.
 //
 // Idea: a sort is more than a sum needs. Runs are made as `cuda_runs.cu` does, their positions in
-// any order. The order of the additions is then made: up to SHORT positions by who adds them, in
-// registers; longer runs in shared memory, as the bits of a set (embedding_order). Of runs longer
-// than PIECE a kernel adds the pieces, and the row adds those. Traffic: gy read once, the gradient
-// written once; some 40 bytes a position and 20 a row beside. Over `cuda_sorted`: however many rows
-// there are, each position is moved once, and no launch waits for more than a few reads out of L2.
-// Deterministic: sums go by position, wherever runs lie. Limit: DRAM, and six launches ahead of the
-// sums; a run that holds most positions is one block's.
+// any order. The order of the additions is then made: of a bucket's positions by who adds them, in
+// registers; of longer runs in shared memory, as the bits of a set (embedding_order). Of runs
+// longer than PIECE a kernel adds the pieces, and the row adds those. Traffic: gy read once, the
+// gradient written once; some 16 bytes a position and 130 a row beside. Over `cuda_sorted`: however
+// many rows there are, no position is moved but those of long runs. Deterministic: sums go by
+// position, wherever runs lie. Limit: DRAM, and five launches ahead of the sums; a run that holds
+// most positions is one block's.
+#include "kw/runs.cuh"
 #include "kw/table.cuh"
 
-constexpr int kBatch = 8;            // positions that a thread adds at a time
-constexpr int kNone = 0x7fffffff;    // no position
-enum { kPlaced, kListed, kPieces };  // cursors, as in cuda_runs.cu
+constexpr int kBatch = 4;          // positions that a thread has in flight
+constexpr int kNone = 0x7fffffff;  // no position
 
 // acc += the vectors of gy at these positions, all of them in flight.
 template <typename T, int VEC>
@@ -76,51 +76,55 @@ template <int VEC> constexpr int kFloats = VEC < 4 ? VEC : 4;
 
 template <typename T, int VEC, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
-    embedding_bwd_slots_pieces(const T *gy, const int *cursors, const int2 *pieces,
-                               const int *ordered, float *partials, long long most, int vectors,
-                               int chunk, long long stride) {
+    embedding_bwd_slots_pieces(const T *gy, const unsigned *cursors, const int2 *pieces,
+                               const int *ordered, float *partials, int vectors, long long stride) {
   constexpr int W = kFloats<VEC>;
-  const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, most);
-  if (!at.inside || at.row >= cursors[kPieces]) return;
-  const int2 piece = pieces[at.row];
-  float acc[VEC] = {};
-  add_ordered<T, VEC>(gy + at.vector * VEC, stride, ordered + piece.x, piece.y, acc);
-  float *to = partials + (at.row * vectors + at.vector) * VEC;
+  const long long items = (long long)cursors[kw::kPieces] * vectors;
+  for (long long item = blockIdx.x * BLOCK + threadIdx.x; item < items; item += gridDim.x * BLOCK) {
+    const int2 piece = pieces[item / vectors];
+    float acc[VEC] = {};
+    add_ordered<T, VEC>(gy + item % vectors * VEC, stride, ordered + piece.x, piece.y, acc);
 #pragma unroll
-  for (int j = 0; j < VEC; j += W) {
-    kw::Vec<float, W> v;
+    for (int j = 0; j < VEC; j += W) {
+      kw::Vec<float, W> v;
 #pragma unroll
-    for (int i = 0; i < W; ++i) v[i] = acc[j + i];
-    kw::store(to + j, v);
+      for (int i = 0; i < W; ++i) v[i] = acc[j + i];
+      kw::store(partials + item * VEC + j, v);
+    }
   }
 }
 
-template <typename T, int VEC, int SHORT, int PIECE, int BLOCK>
-__global__ void __launch_bounds__(BLOCK)
-    embedding_bwd_slots_rows(const T *gy, const int2 *runs, const int *positions,
-                             const int *ordered, const int *firsts, const float *partials,
-                             T *gweight, long long rows, int vectors, int chunk, long long stride) {
+template <typename T, int VEC, int PIECE, int EACH, int RESIDENT, int BLOCK>
+__global__ void __launch_bounds__(BLOCK, RESIDENT / BLOCK)
+    embedding_bwd_slots_rows(const T *gy, const kw::Bucket *buckets, const int2 *places,
+                             const int *ordered, const float *partials, T *gweight, long long rows,
+                             int vectors, int step, int chunk, long long stride) {
   constexpr int W = kFloats<VEC>;
-  const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, rows);
+  const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, step, chunk, rows);
   if (!at.inside) return;
-  const int2 run = runs[at.row];
-  float acc[VEC] = {};
-  if (run.y <= SHORT) {
-    add_short<T, VEC>(gy + at.vector * VEC, stride, positions + run.x, run.y, acc);
-  } else if (run.y <= PIECE) {
-    add_ordered<T, VEC>(gy + at.vector * VEC, stride, ordered + run.x, run.y, acc);
-  } else {
-    const int first = firsts[at.row], many = (run.y - 1) / PIECE + 1;
+  const int count = buckets[at.row].count;
+#pragma unroll 1
+  for (int k = 0; k < EACH; ++k) {
+    const int vector = at.vector + k * step;
+    if (EACH > 1 && vector >= vectors) return;
+    float acc[VEC] = {};
+    if (count <= kw::kShort) {
+      add_short<T, VEC>(gy + vector * VEC, stride, buckets[at.row].positions, count, acc);
+    } else if (count <= PIECE) {
+      add_ordered<T, VEC>(gy + vector * VEC, stride, ordered + places[at.row].x, count, acc);
+    } else {
+      const int first = places[at.row].y, many = (count - 1) / PIECE + 1;
 #pragma unroll 8
-    for (int k = 0; k < many; ++k) {
-      const float *from = partials + ((first + (long long)k) * vectors + at.vector) * VEC;
+      for (int p = 0; p < many; ++p) {
+        const float *from = partials + ((first + (long long)p) * vectors + vector) * VEC;
 #pragma unroll
-      for (int j = 0; j < VEC; j += W) {
-        const kw::Vec<float, W> v = kw::load<float, W>(from + j);
+        for (int j = 0; j < VEC; j += W) {
+          const kw::Vec<float, W> v = kw::load<float, W>(from + j);
 #pragma unroll
-        for (int i = 0; i < W; ++i) acc[j + i] += v[i];
+          for (int i = 0; i < W; ++i) acc[j + i] += v[i];
+        }
       }
     }
+    kw::store_once(gweight + (at.row * vectors + vector) * VEC, kw::from_float<T, VEC>(acc));
   }
-  kw::store_once(gweight + (at.row * vectors + at.vector) * VEC, kw::from_float<T, VEC>(acc));
 }

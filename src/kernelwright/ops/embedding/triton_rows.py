@@ -1,11 +1,13 @@
 """Some rows a program, a tile of them at a time.
 
-Idea: forward, a program loads a few indices, then the tile of rows that they name, and stores it.
-Backward, it loads a tile of gy and adds it to the gradient by atomics, in float32; what is added to
-is zeroed before, and converted after where the gradient has 16 bits.
-Traffic: forward N rows read (out of L2 where it holds them) and written; backward gy read, and its
-rows added in L2.
-Over `compiled`: one kernel, and in the backward float32 sums whatever the dtype.
+Idea: forward, a program loads a few indices, then a slice of the rows that they name, and stores
+it; programs go slice after slice of the table, so that L2 holds what is looked up again. The result
+leaves L2 first, the table (if it is to be kept) last. Backward, of the positions of a tile that
+share a row the first adds all, and its sum goes to the gradient by atomics, in float32; what is
+added to is zeroed before, and converted after where the gradient has 16 bits.
+Traffic: forward N rows read (out of L2 where it holds them) and written; backward gy read, and up
+to N rows added in L2.
+Over `compiled`: slices and policies; in the backward float32 sums whatever the dtype.
 Limit: rows are padded to powers of two; atomics give other last bits each time.
 """
 
@@ -25,6 +27,8 @@ from kernelwright.contract import (
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.ops._triton.target import require
 
+TILE = 64  # positions of a program that adds
+GRID_Y = 65_535
 ZEROS = 4096  # elements of a program that zeroes or converts
 
 
@@ -39,14 +43,14 @@ def _indices(index_ptr, row, n, num_weights):
 @triton.jit
 def embedding_fwd_rows(
     w_ptr, index_ptr, y_ptr, n, n_cols, num_weights, w_stride,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, POLICY: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.program_id(1) * COLS + tl.arange(0, COLS)[None, :]
     index = _indices(index_ptr, row, n, num_weights)
     inside = (row < n) & (col < n_cols)
-    x = tl.load(w_ptr + index * w_stride + col, mask=inside)
-    tl.store(y_ptr + row * n_cols + col, x, mask=inside)
+    x = tl.load(w_ptr + index * w_stride + col, mask=inside, eviction_policy=POLICY)
+    tl.store(y_ptr + row * n_cols + col, x, mask=inside, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -54,12 +58,23 @@ def embedding_bwd_rows(
     gy_ptr, index_ptr, sum_ptr, n, n_cols, num_weights, gy_stride, padding,
     ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    start = tl.program_id(0).to(tl.int64) * ROWS
+    place, other = tl.arange(0, ROWS), tl.arange(0, ROWS)[None, :]
+    row = start + place[:, None]
     col = tl.program_id(1) * COLS + tl.arange(0, COLS)[None, :]
     index = _indices(index_ptr, row, n, num_weights)
-    inside = (row < n) & (col < n_cols) & (index != padding)
-    g = tl.load(gy_ptr + row * gy_stride + col, mask=inside, other=0.0).to(tl.float32)
-    tl.atomic_add(sum_ptr + index * n_cols + col, g, mask=inside, sem="relaxed")
+    index_of_other = tl.load(index_ptr + start + other, mask=start + other < n, other=-1)
+    same = index == index_of_other.to(tl.int64)
+    first = tl.min(tl.where(same, other, ROWS), axis=1) == place
+    added = (row < n) & (index != padding) & first[:, None]
+    at = tl.where(tl.min(added.to(tl.int32), axis=1) > 0, place, ROWS)
+    sums = tl.zeros((ROWS, COLS), tl.float32)
+    while tl.min(at, axis=0) < ROWS:
+        inside = (at[:, None] < ROWS) & (col < n_cols)
+        g = tl.load(gy_ptr + (start + at[:, None]) * gy_stride + col, mask=inside, other=0.0)
+        sums += g.to(tl.float32)
+        at = tl.min(tl.where(same & (other > at[:, None]), other, ROWS), axis=1)
+    tl.atomic_add(sum_ptr + index * n_cols + col, sums, mask=added & (col < n_cols), sem="relaxed")
 
 
 @triton.jit
@@ -76,8 +91,11 @@ def embedding_narrow(sum_ptr, gw_ptr, n, BLOCK: tl.constexpr):
 
 
 def plan(gpu, config, weight, indices, num_weights, padding_idx=-1):
+    cols = _cols(weight, config["slice"] // weight.itemsize)
     args = ("weight", "indices", "y", *_sizes(weight, indices, num_weights))
-    return Plan((_tiles(embedding_fwd_rows, config, weight, indices, args),))
+    policy = {"POLICY": "evict_last" if config["keep"] else ""}
+    shape = (max(1, config["tile"] // cols), cols)
+    return Plan((_tiles(embedding_fwd_rows, shape, policy, config, weight, indices, args),))
 
 
 def plan_backward(gpu, config, gy, indices, num_weights, padding_idx=-1):
@@ -86,7 +104,8 @@ def plan_backward(gpu, config, gy, indices, num_weights, padding_idx=-1):
     sum_of = "gweight" if whole else "sums"
     args = ("gy", "indices", sum_of, *_sizes(gy, indices, num_weights), i64(padding_idx))
     zero = _flat(embedding_zero, (sum_of,), count)
-    add = _tiles(embedding_bwd_rows, config, gy, indices, args)
+    shape = (TILE, _cols(gy, config["tile"] // TILE))
+    add = _tiles(embedding_bwd_rows, shape, {}, config, gy, indices, args)
     if whole:
         return Plan((zero, add))
     sums = TensorSpec.contiguous((num_weights, gy.shape[-1]), torch.float32)
@@ -99,10 +118,16 @@ def _sizes(x, indices, num_weights):
     return tuple(map(i64, (indices.numel(), x.shape[-1], num_weights, stride)))
 
 
-def _tiles(fn, config, x, indices, args):
-    cols = min(next_power_of_2(x.shape[-1]), 1024)
-    rows = max(1, config["tile"] // cols)
-    kernel = TritonKernel(fn, {"ROWS": rows, "COLS": cols}, num_warps=config["num_warps"])
+def _cols(x, most: int) -> int:
+    """Columns of a tile: more where a grid could not count the tiles of a row."""
+    wanted = max(most, next_power_of_2(cdiv(x.shape[-1], GRID_Y)))
+    return min(next_power_of_2(x.shape[-1]), wanted)
+
+
+def _tiles(fn, shape, policy, config, x, indices, args):
+    rows, cols = shape
+    constexprs = {"ROWS": rows, "COLS": cols, **policy}
+    kernel = TritonKernel(fn, constexprs, num_warps=config["num_warps"])
     grid = (cdiv(indices.numel(), rows), cdiv(x.shape[-1], cols), 1)
     return Launch(kernel, grid, args)
 
