@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
-from kernelwright.dispatch import binding, ladder, plan_of
-from kernelwright.ops.norm import choose, shape
+from kernelwright.dispatch import binding, ladder, launcher, plan_of
+from kernelwright.ops.norm import choose, cuda, shape
 from publics import DEVICE, fullgraph, gpu, leaf, randn, torch_add
 
 RUNGS = ("native", "triton_row", "cuda_warp", "cuda_block")
@@ -325,6 +325,17 @@ def test_short_rows_are_no_clusters_and_long_ones_have_few_columns_a_block():
         walk = shape.cluster_walk(H200, shape.BackwardCall(given(cols)), config)
         assert config["blocks"] == walk.shape.blocks == blocks
         assert walk.rows == (6 if cols < 262144 else 2)
+
+
+@pytest.mark.parametrize("cols", [2048, 2052])
+def test_a_forwards_clusters_walk_over_many_rows(cols, monkeypatch):
+    """Each mailbox is filled again and again, and each slot of shared memory."""
+    monkeypatch.setattr(cuda, "clusters_of", lambda gpu, blocks: 1)
+    lad, config = ladder("layer_norm"), next(c for c in choose.CLUSTER_CONFIGS if "items" in c)
+    args = {"x": randn(100, cols), "weight": randn(cols, seed=1), "bias": randn(cols, seed=2)}
+    args["eps"] = 1e-5
+    found = launcher(lad, args, "cuda_cluster", config)(*args.values())
+    agree(found, launcher(lad, args, "native")(*args.values()))
 
 
 def test_clusters_that_run_at_once():

@@ -18,6 +18,7 @@ from .shape import (
     block_forward,
     block_walk,
     cluster_forward,
+    cluster_forward_walk,
     cluster_walk,
     warp_forward,
     warp_walk,
@@ -43,10 +44,19 @@ CLUSTER_CONFIGS = (
     {"vectors": 8, "blocks": 2, "rows": 1},
     {"vectors": 8, "blocks": 8, "rows": 1},
     {"vectors": 8, "blocks": 8, "rows": 2},
-    {"vectors": 8, "blocks": 16, "rows": 2},
-    {"vectors": 4, "blocks": 16, "rows": 4},
+    # clusters walk over the rows: those in shared memory
+    {"items": 32, "blocks": 2, "rows": 3},
+    {"items": 32, "blocks": 2, "rows": 6},
+    {"items": 64, "blocks": 2, "rows": 3},
+    {"items": 16, "blocks": 2, "rows": 6},
 )
-WARP_CONFIGS_BACKWARD = ({"rows": 2}, {"rows": 4})
+WARP_CONFIGS_BACKWARD = (  # threads: of a block; resident: of a multiprocessor, for short rows
+    {"rows": 2, "threads": 256, "resident": 768},
+    {"rows": 4, "threads": 256, "resident": 768},
+    {"rows": 1, "threads": 512, "resident": 1024},
+    {"rows": 4, "threads": 512, "resident": 1024},
+    {"rows": 2, "threads": 1024, "resident": 1024},
+)
 BLOCK_CONFIGS_BACKWARD = (  # the first has the most bytes in flight
     {"items": 16, "rows": 4},
     {"items": 16, "rows": 1},
@@ -118,7 +128,10 @@ fits_block_backward = _fits_cuda(
     lambda gpu, c: block_walk(gpu, c, BLOCK_CONFIGS_BACKWARD[0]), "a block's shared memory"
 )
 _fits_cluster = _fits_cuda(
-    lambda gpu, c: cluster_forward(c, CLUSTER_CONFIGS[0]), "a cluster's registers"
+    lambda gpu, c: (
+        cluster_forward(c, CLUSTER_CONFIGS[0]) and cluster_forward_walk(gpu, c, CLUSTER_CONFIGS[3])
+    ),
+    "a cluster's registers and shared memory",
 )
 _fits_cluster_backward = _fits_cuda(
     lambda gpu, c: cluster_walk(gpu, c, CLUSTER_CONFIGS_BACKWARD[0]), "a cluster's shared memory"
@@ -154,9 +167,12 @@ def choose_block(gpu, **args):
 
 
 def choose_cluster(gpu, **args):
-    """Two blocks of 512 threads; for longer rows, two at once in blocks of up to 256."""
-    vectors = Call(args).vectors
-    return CLUSTER_CONFIGS[0 if vectors <= 4096 else 2 if vectors <= 16384 else 3]
+    """Two blocks of 512 threads; for longer rows more. Weight and bias of those are twice what L2
+    hands out for the row itself: a walk where both are there."""
+    c = Call(args)
+    if c.vectors <= 4096:
+        return CLUSTER_CONFIGS[0]
+    return CLUSTER_CONFIGS[3 if c.weight and c.bias and not c.add else 2]
 
 
 def choose_warp_backward(gpu, **args):

@@ -15,6 +15,7 @@ from .shape import (
     block_forward,
     block_walk,
     cluster_forward,
+    cluster_forward_walk,
     cluster_walk,
     clusters_of,
     warp_forward,
@@ -45,9 +46,21 @@ def block(gpu, config, **args):
 
 def cluster(gpu, config, **args):
     c = Call(args)
+    if "items" in config:
+        return _cluster_walk(gpu, c, config)
     shape, rows = cluster_forward(c, config)
     kernel = _kernel("fwd_cluster", c, *shape, rows, cluster=shape.blocks)
     return _forward(c, kernel, cdiv(c.rows, rows) * shape.blocks, shape.threads)
+
+
+def _cluster_walk(gpu, c, config):
+    walk = cluster_forward_walk(gpu, c, config)
+    shape = walk.shape
+    whole = c.vectors == shape.vectors * shape.threads * shape.blocks
+    constants = (*shape, walk.rows, walk.blocks, str(whole).lower())
+    kernel = _kernel("fwd_walk_cluster", c, *constants, cluster=shape.blocks)
+    clusters = min(c.rows, clusters_of(gpu, shape.blocks) * walk.blocks)
+    return _forward(c, kernel, clusters * shape.blocks, shape.threads, walk.shared)
 
 
 def warp_backward(gpu, config, **args):
@@ -87,9 +100,9 @@ def _kernel(name, c, *constants, cluster=1):
     return CudaKernel(source, f"norm_{name}<kw::Norm<{norm}>, {values}>", cluster)
 
 
-def _forward(c, kernel, blocks, threads):
+def _forward(c, kernel, blocks, threads, shared=0):
     args = (*c.pointers, *c.numbers, f32("eps"), c.offset, c.given)
-    return Plan((Launch(kernel, (blocks, 1, 1), args, (threads, 1, 1)),))
+    return Plan((Launch(kernel, (blocks, 1, 1), args, (threads, 1, 1), shared),))
 
 
 def _backward(c, kernel, walk, parts, blocks):
@@ -109,7 +122,7 @@ def _backward(c, kernel, walk, parts, blocks):
     second = Launch(
         CudaKernel(
             Path(__file__).parent / "cuda_parts.cu",
-            f"norm_bwd_parts<{CTYPE[c.parameter_dtype]}, {width}>",
+            f"norm_bwd_parts<{CTYPE[c.parameter_dtype]}, {width}, {16 // width}>",
         ),
         (cdiv(c.cols, 32 * width), len(c.parameters), 1),
         (*c.parts_and_sums, i64(parts), i64(c.cols)),

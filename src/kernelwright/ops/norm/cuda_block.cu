@@ -29,8 +29,9 @@ __global__ void __launch_bounds__(THREADS)
   const kw::Moments part = kw::moments<N, THREADS>(kept, first, n_cols);
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
   __syncthreads();
-  const kw::Statistics s = kw::merge<N, THREADS / 32, THREADS, VEC, VECS>(
-      parts, n_cols, eps, [](int warp) { return 32 * warp; });
+  const kw::Counts<THREADS / 32, THREADS, VEC, VECS> counts(n_cols,
+                                                            [](int warp) { return 32 * warp; });
+  const kw::Statistics s = kw::merge<N>(parts, counts, n_cols, eps);
   if (threadIdx.x == 0) {
     if (N::kCenter) means[row] = s.mean;
     rstds[row] = s.rstd;
@@ -63,12 +64,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                                   gy_stride, gh_stride, x_stride, n_rows, n_cols};
   kw::Flight<N, VEC, VECS, THREADS, THREADS, ROWS> flight(dynamic_shared, first, n_cols);
   kw::Gradients<N, VEC, VECS> g;
-  flight.keep_weights(w, given, offset);
+  const float share = 1.0f / n_cols;
 
   const long long step = static_cast<long long>(gridDim.x) * ROWS;
   long long row = static_cast<long long>(blockIdx.x) * ROWS;
   kw::Statistics s[ROWS];
   flight.fetch(streams, row, s);
+  flight.keep_weights(w, given, offset);  // while the first rows are on their way
   for (int turn = 0; row < n_rows; row += step, turn ^= 1) {
     kw::Sums sums[ROWS];
     flight.sums(g, streams, row, s, sums);
@@ -81,8 +83,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      sums[i].dot = kw::reduce_parts<kWarps>(parts[turn][i][0]) / n_cols;
-      if (N::kCenter) sums[i].sum = kw::reduce_parts<kWarps>(parts[turn][i][1]) / n_cols;
+      sums[i].dot = kw::reduce_parts<kWarps>(parts[turn][i][0]) * share;
+      if (N::kCenter) sums[i].sum = kw::reduce_parts<kWarps>(parts[turn][i][1]) * share;
     }
     flight.gradients(gx, streams, row, step, s, sums);
   }

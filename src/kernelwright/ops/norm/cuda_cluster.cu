@@ -1,16 +1,17 @@
-// A row in the registers, backward the shared memories, of a cluster's blocks.
+// A row in the registers, or the shared memories, of a cluster's blocks.
 //
 // Idea: as `cuda_block`, with CLUSTER blocks on as many multiprocessors sharing a row. Each warp
 // sends its sums to the shared memory of every block of the cluster, which reduces all parts by
-// itself as soon as they have come. Backward: clusters walk over the rows; a row's sums travel
-// while the next row is in its first pass, and further rows arrive. That takes four mailboxes in
-// turn: a block may be two turns ahead of another, a box of which is still open for each.
+// itself as soon as they have come. Walking: clusters walk over the rows; a row's sums travel while
+// the next row is in its first pass, and further rows arrive. That takes four mailboxes in turn: a
+// block may be two turns ahead of another, a box of which is still open for each.
 // Traffic: as `cuda_block`, for rows that no multiprocessor holds. Their parameters outgrow L1, and
-// come from L2 once for ROWS rows of a forward, once for all rows of a backward.
+// come from L2 once for ROWS rows, or once for all rows of a walk.
 // Limit: the shared memory of sixteen multiprocessors, and compute capability 9.0.
 #include "kw/cluster.cuh"
 #include "kw/norm.cuh"
 #include "kw/norm_backward.cuh"
+#include "kw/norm_forward.cuh"
 
 template <typename N, int VEC, int VECS, int THREADS, int CLUSTER, int ROWS>
 __global__ void __launch_bounds__(THREADS, kw::resident<N, VEC, VECS * ROWS>() / THREADS)
@@ -42,12 +43,12 @@ __global__ void __launch_bounds__(THREADS, kw::resident<N, VEC, VECS * ROWS>() /
   for (int i = 0; i < ROWS; i++)
     if (lane < CLUSTER) box.send(&parts[i][rank * kWarps + warp], part[i], lane);
   box.wait();
+  const kw::Counts<kParts, THREADS, VEC, VECS> counts(
+      n_cols, [](int part) { return part / kWarps * VECS * THREADS + part % kWarps * 32; });
   kw::Statistics s[ROWS];
 #pragma unroll
   for (int i = 0; i < ROWS; i++) {
-    s[i] = kw::merge<N, kParts, THREADS, VEC, VECS>(parts[i], n_cols, eps, [](int part) {
-      return part / kWarps * VECS * THREADS + part % kWarps * 32;
-    });
+    s[i] = kw::merge<N>(parts[i], counts, n_cols, eps);
     if (first == 0 && row + i < n_rows) {
       if (N::kCenter) means[row + i] = s[i].mean;
       rstds[row + i] = s[i].rstd;
@@ -63,6 +64,82 @@ __global__ void __launch_bounds__(THREADS, kw::resident<N, VEC, VECS * ROWS>() /
     for (int i = 0; i < ROWS; i++)
       kw::store_if(y + (row + i) * n_cols + col, row + i < n_rows && col < n_cols,
                    kw::normalise<N>(kw::again(kept[i][v]), s[i], wf, bf));
+  }
+}
+
+// WHOLE: no vector is past the end of a row.
+template <typename N, int VEC, int VECS, int THREADS, int CLUSTER, int ROWS, int BLOCKS, bool WHOLE>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    norm_fwd_walk_cluster(const typename N::T *__restrict__ x, const typename N::T *__restrict__ r,
+                          const typename N::W *__restrict__ w, const typename N::W *__restrict__ b,
+                          typename N::T *__restrict__ y, typename N::T *__restrict__ h,
+                          float *__restrict__ means, float *__restrict__ rstds, long long n_rows,
+                          long long n_cols_, long long x_stride, long long r_stride, float eps,
+                          float offset, int given) {
+  constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER, kBoxes = 4;
+  constexpr int kAhead = ROWS > 1 ? 1 : 0;  // rows whose first pass is done early
+  extern __shared__ uint4 dynamic_shared[];
+  __shared__ kw::Moments parts[kBoxes][kParts];
+  __shared__ kw::Mailbox boxes[kBoxes];
+  // % shows the compiler in which range they are, so that it drops what WHOLE makes needless
+  const int rank = kw::cluster_rank() % CLUSTER, thread = threadIdx.x % THREADS;
+  const int warp = thread / 32, lane = thread % 32, first = rank * VECS * THREADS + thread;
+  const int n_cols = WHOLE ? VEC * VECS * THREADS * CLUSTER : static_cast<int>(n_cols_);
+  kw::Mailbox::open_all(boxes, sizeof(parts[0]));
+  const kw::Rows<N> rows = {x, r, h, x_stride, r_stride, n_rows, n_cols};
+  const kw::Arrivals<N, VEC, VECS, THREADS, ROWS> arrivals(dynamic_shared, first, n_cols);
+
+  const long long step = gridDim.x / CLUSTER;
+  long long row = blockIdx.x / CLUSTER;
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) arrivals.start(rows, i, row + i * step);
+  kw::Parameters<N, VEC, VECS> parameters = {w, b, given, n_cols, offset};
+#pragma unroll
+  for (int v = 0; v < VECS; v++) parameters.hold(v, arrivals.column(v));
+  const kw::Counts<kParts, THREADS, VEC, VECS, WHOLE> counts(
+      n_cols, [](int part) { return part / kWarps * VECS * THREADS + part % kWarps * 32; });
+
+  const auto send = [&](unsigned turn, int i, long long row) {
+    kw::Vec<typename N::T, VEC> part[VECS];
+    arrivals.take(part, rows, i, row);
+    const kw::Moments moments = kw::moments<N, THREADS, WHOLE>(part, first, n_cols);
+    __syncwarp();  // all lanes have read the last turn, to which a send opens the way
+    if (lane < CLUSTER)
+      boxes[turn % kBoxes].send(&parts[turn % kBoxes][rank * kWarps + warp], moments, lane);
+  };
+  kw::Mailbox::ready();
+  if constexpr (kAhead) {
+    kw::copy_async_wait_all_but<ROWS - 1>();
+    if (row < n_rows) send(0, 0, row);
+  }
+
+  // a turn a row: the moments of the next are on their way before those of this one are waited for
+  int i = 0;
+  for (unsigned turn = 0; row < n_rows; row += step, turn++) {
+    const int i_next = i + 1 < ROWS ? i + 1 : 0;
+    kw::copy_async_wait_all_but<ROWS - 1 - kAhead>();
+    if constexpr (kAhead) {
+      if (row + step < n_rows) send(turn + 1, i_next, row + step);
+    } else {
+      send(turn, 0, row);
+    }
+    kw::Mailbox &box = boxes[turn % kBoxes];
+    box.wait(turn / kBoxes % 2);
+    box.expect(sizeof(parts[0]));
+    const kw::Statistics s = kw::merge<N>(parts[turn % kBoxes], counts, n_cols, eps);
+    if (first == 0) {
+      if (N::kCenter) means[row] = s.mean;
+      rstds[row] = s.rstd;
+    }
+    typename N::T *const to = y + row * n_cols + arrivals.column(0);
+#pragma unroll
+    for (int v = 0; v < VECS; v++) {
+      const int col = arrivals.column(v);
+      kw::store_if(to + v * THREADS * VEC, col < n_cols,
+                   parameters.normalise(arrivals.slot(i, v), s, v, col));
+    }
+    arrivals.start(rows, i, row + ROWS * step);
+    i = i_next;
   }
 }
 
@@ -95,6 +172,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
   for (int i = 0; i < ROWS; i++) flight.start(streams, i, row + i * step);
   const auto send = [&](unsigned turn, kw::Sums sums) {
+    __syncwarp();  // all lanes have read the last turn, to which a send opens the way
     const float dot = kw::warp_reduce<kw::Sum>(sums.dot);
     const float sum = N::kCenter ? kw::warp_reduce<kw::Sum>(sums.sum) : 0.0f;
     kw::Mailbox &box = boxes[turn % kBoxes];

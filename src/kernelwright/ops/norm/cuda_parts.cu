@@ -1,11 +1,11 @@
 // The second step of a parameter's gradient: the parts that blocks have left are added in an order
 // that never changes, so that the result has the same bits every time.
 //
-// A warp adds a part in turn with the block's other warps, for 32 vectors of columns; the warps
-// meet in shared memory. blockIdx.y: which parameter.
+// A warp adds a part in turn with the block's other warps, for 32 vectors of columns; BATCH parts
+// are on their way at a time. The warps meet in shared memory. blockIdx.y: which parameter.
 #include "kw/vec.cuh"
 
-template <typename W, int VEC>
+template <typename W, int VEC, int BATCH>
 __global__ void __launch_bounds__(1024)
     norm_bwd_parts(const float *__restrict__ first_parts, const float *__restrict__ last_parts,
                    W *__restrict__ first_sum, W *__restrict__ last_sum, long long n_parts,
@@ -17,16 +17,22 @@ __global__ void __launch_bounds__(1024)
 
   kw::Vec<float, VEC> total{};
   if (col < n_cols) {
-#pragma unroll 4
-    for (long long part = warp; part < n_parts; part += warps) {
-      const auto more = kw::load<float, VEC>(parts + part * n_cols + col);
+    for (long long part = warp; part < n_parts; part += warps * BATCH) {
+      kw::Vec<float, VEC> more[BATCH]{};
 #pragma unroll
-      for (int i = 0; i < VEC; i++) total[i] += more[i];
+      for (int j = 0; j < BATCH; j++)
+        if (part + j * warps < n_parts)
+          more[j] = kw::load<float, VEC>(parts + (part + j * warps) * n_cols + col);
+#pragma unroll
+      for (int j = 0; j < BATCH; j++)
+#pragma unroll
+        for (int i = 0; i < VEC; i++) total[i] += more[j][i];
     }
   }
   sums[warp][lane] = total;
   __syncthreads();
   if (warp > 0 || col >= n_cols) return;
+#pragma unroll 8
   for (int other = 1; other < warps; other++)
 #pragma unroll
     for (int i = 0; i < VEC; i++) total[i] += sums[other][lane][i];

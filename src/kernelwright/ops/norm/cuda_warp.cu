@@ -97,23 +97,25 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                                   gy_stride, gh_stride, x_stride, n_rows, n_cols};
   kw::Flight<N, VEC, VECS, WIDTH, THREADS, ROWS> flight(dynamic_shared, lane, n_cols);
   kw::Gradients<N, VEC, VECS> g;
-  if (team == 0) flight.keep_weights(w, given, offset);
-  __syncthreads();
-
   // rows of a warp's teams follow each other, so that all its lanes make the same turns
   const long long step = static_cast<long long>(gridDim.x) * kTeams * ROWS;
   long long row = (static_cast<long long>(blockIdx.x) * kTeams + team) * ROWS;
   const int ahead = team % (32 / WIDTH) * ROWS;
+  const float share = 1.0f / n_cols;
   kw::Statistics s[ROWS];
   flight.fetch(streams, row, s);
+  if (team == 0) flight.keep_weights(w, given, offset);  // while the first rows are on their way
+  __syncthreads();
   for (; row - ahead < n_rows; row += step) {
     kw::Sums sums[ROWS];
     flight.sums(g, streams, row, s, sums);
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      sums[i].dot = kw::warp_reduce<kw::Sum, WIDTH>(sums[i].dot) / n_cols;
-      if (N::kCenter) sums[i].sum = kw::warp_reduce<kw::Sum, WIDTH>(sums[i].sum) / n_cols;
+      sums[i].dot = kw::warp_reduce<kw::Sum, WIDTH>(sums[i].dot) * share;
+      if (N::kCenter) sums[i].sum = kw::warp_reduce<kw::Sum, WIDTH>(sums[i].sum) * share;
     }
+    // many columns are read again: no lane has the registers to keep them from the first pass
+    if constexpr (VEC * VECS > 8) __syncwarp();
     flight.gradients(gx, streams, row, step, s, sums);
   }
 

@@ -185,6 +185,31 @@ def cluster_forward(c: Call, config) -> tuple[Shape, int] | None:
     return shape, max(1, min(config["rows"], REGISTERS // (shape.vectors * _words(c))))
 
 
+def cluster_forward_walk(gpu, c: Call, config) -> Walk | None:
+    """Of the config's blocks or, if the row needs it, more. With the config's rows in shared
+    memory, or as many as fit."""
+    most = REGISTERS // _words(c)
+    aim = min(most, max(1, config["items"] // c.width))
+    blocks = config["blocks"]
+    while blocks < CLUSTER and _block(c.vectors, aim, aim, blocks) is None:
+        blocks *= 2
+    shape = _block(c.vectors, aim, most, blocks)
+    if shape is None:
+        return None
+    at_once = min(8, THREADS // shape.threads)
+    row = shape.threads * shape.vectors * c.width * c.itemsize * (2 if c.add else 1)
+    while True:
+        # moments of four rows from each warp
+        room = (
+            (gpu.shared_per_block + SYSTEM) // at_once - SYSTEM - 256 - shape.blocks * shape.threads
+        )
+        rows = min(config["rows"], room // row)
+        if rows or at_once == 1:
+            break
+        at_once //= 2
+    return Walk(shape, rows, shape.threads, at_once, rows * row) if rows else None
+
+
 def _lanes(c: Call) -> Shape:
     lanes = min(32, max(8, next_power_of_2(c.vectors)))
     return Shape(cdiv(c.vectors, lanes), lanes)
@@ -213,8 +238,8 @@ def clusters_of(gpu, blocks: int) -> int:
 
 
 class Walk(NamedTuple):
-    """How a backward walks over the rows: `rows` in shared memory by teams of `shape`, in blocks
-    of `threads`, of which `blocks` stand on a multiprocessor with `shared` bytes each."""
+    """How blocks walk over the rows: `rows` in shared memory by teams of `shape`, in blocks of
+    `threads`, of which `blocks` stand on a multiprocessor with `shared` bytes each."""
 
     shape: Shape
     rows: int
@@ -227,8 +252,10 @@ def warp_walk(gpu, c: BackwardCall, config) -> Walk | None:
     shape = _lanes(c)
     if shape.vectors * c.width > ITEMS:
         return None
-    # 80 registers a thread, or 128 for more columns
-    return _walk(gpu, c, config, shape, 256, 3 if shape.vectors * c.width <= 8 else 2)
+    # of more columns a thread needs 128 registers
+    resident = config["resident"] if shape.vectors * c.width <= 8 else THREADS
+    threads = min(resident, config["threads"])
+    return _walk(gpu, c, config, shape, threads, resident // threads)
 
 
 def block_walk(gpu, c: BackwardCall, config, blocks: int = 1) -> Walk | None:
