@@ -13,24 +13,15 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract import is_dense
-from kernelwright.ops.dropout.philox import CHUNK, philox
+from kernelwright.ops._philox import words
 
 
 def round_pair(
     m: torch.Tensor, v: torch.Tensor, seed: torch.Tensor, k: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """float32 moments of the k-th parameter, rounded to bfloat16; strides are kept."""
-    words = _words(m.numel(), seed, k)
-    return _rounded(m, words & 0xFFFF), _rounded(v, words >> 16)
-
-
-def _words(n: int, seed: torch.Tensor, k: int) -> torch.Tensor:
-    quads = -(-n // 4)
-    parts = [
-        philox(seed, (k << 40) + torch.arange(first, min(first + CHUNK, quads), device=seed.device))
-        for first in range(0, max(quads, 1), CHUNK)
-    ]
-    return torch.cat(parts).flatten()[:n]
+    random = torch.cat(tuple(words(m.numel(), seed, k << 40)))
+    return _rounded(m, random & 0xFFFF), _rounded(v, random >> 16)
 
 
 def _rounded(x: torch.Tensor, random: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@
 // Over `triton_rows`: a thread's loads are in flight together, and gx is summed unrounded.
 // Limit: DRAM; rows of a whole number of vectors.
 #include "kw/bias_gelu.cuh"
+#include "kw/parts.cuh"
 
 template <typename T, bool TANH, int BLOCK, int UNROLL, bool STREAM>
 __global__ void __launch_bounds__(BLOCK)
@@ -24,7 +25,6 @@ __global__ void __launch_bounds__(32 * DOWN)
   constexpr int WIDTH = kw::kVecWidth<T>;
   using Vec = kw::Vec<T, WIDTH>;
   using F = kw::BiasGeluBackward<TANH>;
-  __shared__ float sums[DOWN][32 * WIDTH];
   const int col = (blockIdx.x * 32 + threadIdx.x) * WIDTH;
   const long long end = min(rows, (blockIdx.y + 1) * share);
   float sum[WIDTH] = {};
@@ -53,30 +53,10 @@ __global__ void __launch_bounds__(32 * DOWN)
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < WIDTH; ++i) sums[threadIdx.y][i * 32 + threadIdx.x] = sum[i];
-  __syncthreads();
-  for (int i = threadIdx.y; i < WIDTH; i += DOWN) {  // a row of threads for each place of a vector
-    float total = 0.0f;
-#pragma unroll
-    for (int y = 0; y < DOWN; ++y) total += sums[y][i * 32 + threadIdx.x];
-    if (col < cols) part[blockIdx.y * (long long)cols + col + i] = total;
-  }
+  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + col, col < cols);
 }
 
-// 32 columns a block; its 8 rows of threads share the partial rows.
 template <typename T>
 __global__ void bias_gelu_bwd_parts(const float *part, T *gbias, int parts, int cols) {
-  __shared__ float sums[8][32];
-  const int col = blockIdx.x * 32 + threadIdx.x;
-  float sum = 0.0f;
-  if (col < cols)
-    for (int p = threadIdx.y; p < parts; p += 8) sum += part[p * (long long)cols + col];
-  sums[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y > 0 || col >= cols) return;
-  float total = 0.0f;
-#pragma unroll
-  for (int y = 0; y < 8; ++y) total += sums[y][threadIdx.x];
-  gbias[col] = kw::from_float<T>(total);
+  kw::add_parts(part, gbias, parts, cols);
 }

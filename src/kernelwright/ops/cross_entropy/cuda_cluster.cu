@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(THREADS)
   kw::RowPart part = {{kw::cap<F>(kw::warp_reduce<kw::Max>(kw::max_of(kept)), o), 0.0f}, {}};
   kw::add_up<F>(part, kept, first, kStep, n_cols, weight, o);
   part = kw::warp_reduce<F>(part);
+  __syncwarp();  // in place: x[hit] is read before any lane sends
   box.ready();
   if (lane < CLUSTER) {
     box.send(&parts[rank * kWarps + warp], part.all, lane);

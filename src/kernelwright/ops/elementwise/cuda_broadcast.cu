@@ -81,7 +81,6 @@ template <typename F, typename T, int WIDTH, int DOWN, int UNROLL, bool STREAM>
 __global__ void __launch_bounds__(32 * DOWN)
     elementwise_broadcast_backward(const T *gy, const T *x, const T *other, T *gx, float *part,
                                    long long rows, int cols, long long share) {
-  __shared__ float sums[DOWN][32 * WIDTH];
   const int col = (blockIdx.x * 32 + threadIdx.x) * WIDTH;
   const long long end = min(rows, (blockIdx.y + 1) * share);
   float sum[WIDTH] = {};
@@ -109,15 +108,7 @@ __global__ void __launch_bounds__(32 * DOWN)
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < WIDTH; ++i) sums[threadIdx.y][i * 32 + threadIdx.x] = sum[i];
-  __syncthreads();
-  for (int i = threadIdx.y; i < WIDTH; i += DOWN) {  // a row of threads for each place of a vector
-    float total = 0.0f;
-#pragma unroll
-    for (int y = 0; y < DOWN; ++y) total += sums[y][i * 32 + threadIdx.x];
-    if (col < cols) part[blockIdx.y * (long long)cols + col + i] = total;
-  }
+  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + col, col < cols);
 }
 
 template <typename T>

@@ -12,7 +12,6 @@ from . import choose, spec, torch_rungs
 
 def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
-    vectors = choose.VEC16_BACKWARD_CONFIGS if side else choose.VEC16_CONFIGS
     return (
         *rungs.pytorch(
             f"_{name}{side}",
@@ -31,7 +30,7 @@ def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
             side,
             "16-byte vectors, several in flight, tensors without gaps",
             choose.fits_vec16,
-            vectors,
+            choose.VEC16_CONFIGS,
             heuristic=choose.choose_vec16,
         ),
         rungs.cuda(
@@ -39,7 +38,7 @@ def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
             side,
             "the same through rows with a stride: halves of one tensor",
             choose.fits_rows16,
-            vectors,
+            choose.VEC16_CONFIGS,
             heuristic=choose.choose_vec16,
         ),
     )
