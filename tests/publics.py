@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.dispatch import ladders
-from kernelwright.ops.dropout.philox import factor
+from kernelwright.ops._dropout import factor
 from kernelwright.workbench.trial import copy_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

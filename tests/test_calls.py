@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import kernelwright as kw
 from kernelwright.contract import UnknownRung, Unsupported
 from kernelwright.dispatch import UnknownOperator, binding
-from kernelwright.dispatch.override import _active
+from kernelwright.dispatch.override import active
 from publics import (
     DEVICE,
     PUBLIC,
@@ -71,11 +71,11 @@ def test_blocks_that_overlap_leave_nothing_behind():
     first, second = kw.use(softmax="manual"), kw.use(softmax="native", gelu="manual")
     first.__enter__()
     second.__enter__()
-    assert _active == {"softmax": "native", "gelu": "manual"}
+    assert active == {"softmax": "native", "gelu": "manual"}
     first.__exit__(None, None, None)
-    assert _active == {"softmax": "native", "gelu": "manual"}
+    assert active == {"softmax": "native", "gelu": "manual"}
     second.__exit__(None, None, None)
-    assert _active == {}
+    assert active == {}
 
 
 def test_unknown_names():

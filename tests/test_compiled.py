@@ -9,7 +9,7 @@ from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 import kernelwright as kw
 from kernelwright.contract.case import Case
 from kernelwright.dispatch import ladders
-from kernelwright.dispatch.override import _active
+from kernelwright.dispatch.override import active
 from kernelwright.workbench.trial import copy_of, map_tensors
 from kernelwright.workbench.verify import thorough_cases
 from publics import DEVICE, PUBLIC, agree, publics, randn, with_gradients
@@ -90,7 +90,7 @@ def test_use_inside_compiled_code():
     compiled = torch.compile(chosen, backend=graphs, fullgraph=True)
     agree(compiled(x), torch.softmax(torch.softmax(x, -1), -1), x.dtype)
     assert graphs.rungs == ["manual", None]
-    assert _active == {}
+    assert active == {}
 
 
 def test_the_compiler_sees_the_formula_of_gelu():

@@ -29,7 +29,7 @@ def test_a_rung_asked_for_by_name_has_its_tuned_config(rung, monkeypatch):
     )
     other = next(c for c in SOFTMAX.rung(rung).configs if c != TABLE[bucket]["configs"][rung])
     table = {bucket: {"rung": rung, "configs": {rung: other}}}
-    monkeypatch.setattr(selection, "_tuned", lambda lad, gpu: table)
+    monkeypatch.setattr(selection, "tuned_table", lambda lad, gpu: table)
     assert selection.config_of(SOFTMAX, SOFTMAX.rung(rung), H200, call) == other
 
 

@@ -22,7 +22,7 @@ import torch
 from kernelwright.contract import Ladder, Operator, TensorSpec
 
 from .generated import WATCHERS, compiled, listed, spec_of, special
-from .override import _active
+from .override import active
 
 if TYPE_CHECKING:
     from .binding import Run
@@ -145,7 +145,7 @@ def backward(ctx, {names.grads}):
     return {names.returned}, None
 """
     made = compiled(back, "backward", **WATCHERS, call=call, zeros=_zeros)
-    used = {"active": _active, "rungs": frozenset(backward.names)}
+    used = {"active": active, "rungs": frozenset(backward.names)}
     return Derivative(names.keep(backward.name), run.used_by(made), used)
 
 
@@ -168,7 +168,7 @@ def backward(ctx, {incoming}):
     return {gradients}, None
 """
     made = compiled(back, "backward", **WATCHERS, call=apply)
-    used = {"active": _active, "rungs": frozenset(backward.names)}
+    used = {"active": active, "rungs": frozenset(backward.names)}
     return Derivative(keep, run.used_by(made), used)
 
 

@@ -23,7 +23,7 @@ from kernelwright.contract.layout import normalise
 from . import autograd
 from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import device_of, launcher
-from .override import _active
+from .override import active
 from .registry import register
 
 _library = torch.library.Library("kernelwright", "DEF")
@@ -275,7 +275,7 @@ def call({given}, rung=False):
             apply=function.apply,
             watched_apply=autograd.applied(function),
             **eager,
-            active=_active,
+            active=active,
             overload=overload,
             refuse=refuse,
             formula=formula,

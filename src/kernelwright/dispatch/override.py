@@ -13,7 +13,7 @@ from .registry import ladder
 # Process-wide, like torch.backends' flags: a plain dict is what torch.compile can guard on, so a
 # compiled function recompiles when an override changes. Autograd threads never read it: the
 # forward resolves the override and hands it to the backward.
-_active: dict[str, str] = {}
+active: dict[str, str] = {}
 # The blocks that are open, in the order of their beginnings. Blocks of two threads need not end in
 # the opposite order: each takes away what it brought, and nothing stays behind.
 _open: list[dict[str, str]] = []
@@ -58,13 +58,13 @@ def _close(block: dict[str, str]) -> None:
 
 
 def _agree() -> None:
-    """Make `_active` what the open blocks say, the last one first."""
+    """Make `active` what the open blocks say, the last one first."""
     now = {name: rung for block in _open for name, rung in block.items()}
-    for name in [n for n in _active if n not in now]:
-        del _active[name]
-    _active.update(now)
+    for name in [n for n in active if n not in now]:
+        del active[name]
+    active.update(now)
 
 
 def override(name: str) -> str | None:
     """The rung that `use` names for an operator now."""
-    return _active.get(name)
+    return active.get(name)

@@ -52,7 +52,7 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
         return Choice(rung, config_of(ladder, rung, gpu or H200, specs), "named by kw.use")
     if gpu is None:
         return Choice(ladder.rung("native"), {}, f"the tensors are on {device.type}")
-    tuned = _tuned(ladder, gpu).get(ladder.bucket(**specs))
+    tuned = tuned_table(ladder, gpu).get(ladder.bucket(**specs))
     if tuned:
         rung = ladder.rung(tuned["rung"])
         if rejected(ladder, rung, specs, device) is None:
@@ -92,7 +92,7 @@ def unsupported(rung: Rung, specs: Specs, device: torch.device) -> str | None:
 
 def config_of(ladder: Ladder, rung: Rung, gpu: Gpu, specs: Specs) -> Config:
     """A rung's config for a call: measured fastest for calls of this size, or the heuristic's."""
-    tuned = _tuned(ladder, gpu).get(ladder.bucket(**specs), {"configs": {}})
+    tuned = tuned_table(ladder, gpu).get(ladder.bucket(**specs), {"configs": {}})
     return tuned["configs"].get(rung.name) or config_for(rung, gpu, specs)
 
 
@@ -132,7 +132,7 @@ def explain(
 
 
 @cache
-def _tuned(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
+def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
     """The tuned table of this compute capability, or of the nearest older one, or none."""
     tables = {}
     for path in (ladder.folder / "tuned").glob(f"{ladder.name}.sm_*.json"):
