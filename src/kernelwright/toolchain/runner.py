@@ -18,7 +18,7 @@ from . import build, driver, lists, memory
 from .build import Tensors
 from .compiled import hidden_parameters
 from .errors import ToolchainError, refuse_capture
-from .scratch import ZeroScratch
+from .scratch import ZeroScratch, places
 
 _KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d"}
 
@@ -49,6 +49,7 @@ def bind(
         on=torch.cuda.device,
         guarded_empty=memory.allocator(),
         device=device,
+        byte=torch.uint8,
     )
     zero = {n: s for n, s in plan.scratch.items() if s.zero}
     if zero and memory.active is None:
@@ -59,7 +60,7 @@ def bind(
     scope |= {f"constant_{n}": t.data_ptr() for n, t in constants.items()}
     scope["kept"] = constants
     scope |= {f"spec_{n}": s for n, s in {**tensors.outputs, **tensors.scratch}.items()}
-    scope |= {f"dtype_{n}": s.dtype for n, s in {**tensors.outputs, **tensors.scratch}.items()}
+    scope |= {f"dtype_{n}": s.dtype for n, s in tensors.outputs.items()}
     several = torch.cuda.device_count() > 1
     source = source_of(plan, operator, tensors, copies, device.index, several=several,
                        guarded=memory.active is not None)  # fmt: skip
@@ -77,7 +78,7 @@ def source_of(
     several: bool,
     guarded: bool,
 ) -> str:
-    """Source of `run(...)`.
+    """Source of `run(...)`. Its workspace is one allocation, which holds every scratch tensor.
 
     Args:
         index: of the device that holds the call's tensors.
@@ -86,21 +87,27 @@ def source_of(
     """
     listed = ", ".join(a.name for a in operator.args)
     zero = [n for n, s in plan.scratch.items() if s.zero]
+    names = {p: f"pointers{i}" for i, p in enumerate(_pointers(plan))}
     body = [f"given_{n}, {n} = {n}, {n}.contiguous()" for n in copies]
-    for n, spec in {**tensors.outputs, **tensors.scratch}.items():
-        if guarded:
+    if guarded:
+        for n in (*tensors.outputs, *tensors.scratch):
             facts = f"result={n in tensors.outputs}, zero={n in zero}"
             body.append(f"{n} = guarded_empty({n!r}, spec_{n}, device, {facts})")
-        elif n not in zero:
+    else:
+        for n, spec in tensors.outputs.items():
             body.append(f"{n} = empty({spec.shape!r}, {spec.strides!r}, dtype_{n})")
+        if len(zero) < len(tensors.scratch):
+            offsets, size = places({n: s for n, s in tensors.scratch.items() if n not in zero})
+            body.append(f"workspace = empty(({size},), (1,), byte)")
+            body.append("start = workspace.data_ptr()")
+            names |= {n: f"start + {offset}" for n, offset in offsets.items()}
     body.append(f"stream = current_stream({index})")
     if zero and not guarded:
-        body.append(f"{', '.join(f'zero_{n}' for n in zero)}, = zeroed(stream)")
-    names = {p: f"pointers{i}" for i, p in enumerate(_pointers(plan))}
-    for i, p in enumerate(names):
+        names |= {n: f"zero_{n}" for n in zero}
+        body.append(f"{', '.join(names[n] for n in zero)}, = zeroed(stream)")
+    for i, p in enumerate(_pointers(plan)):
         body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
     names |= {n: f"constant_{n}" for n in plan.constants}
-    names |= {n: f"zero_{n}" for n in zero if not guarded}
     for i, step in enumerate(plan.launches):
         values = [_expression(a, names) for a in step.args]
         body.append(f"launch{i}({', '.join(['stream', *(v for v in values if v)])})")

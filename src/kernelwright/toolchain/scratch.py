@@ -1,5 +1,6 @@
-"""Workspace that kernels find zero and leave zero, so that no call pays for a memset.
+"""Workspace: where each tensor of it lies in one allocation.
 
+Some of it kernels find zero and leave zero, so that no call pays for a memset.
 Calls of one stream run one after the other and share it. A captured call must not: its graph may
 be replayed on any stream, beside anything. So each capture gets a place of its own, out of memory
 that was zeroed before the capture began and that lives as long as the process, as the graph may.
@@ -11,12 +12,21 @@ import math
 
 import torch
 
-from kernelwright.contract import Scratch
+from kernelwright.contract import Scratch, TensorSpec
 
 from . import driver
 
 _CHUNK = 1 << 20  # bytes kept ready for captures on each device
 _ALIGNMENT = 256
+
+
+def places(specs: dict[str, TensorSpec]) -> tuple[dict[str, int], int]:
+    """(offset of each tensor, bytes of all)."""
+    offsets, size = {}, 0
+    for name, spec in specs.items():
+        offsets[name] = size
+        size += math.ceil(spec.nbytes / _ALIGNMENT) * _ALIGNMENT
+    return offsets, size
 
 
 class _Arena:
@@ -47,9 +57,8 @@ class ZeroScratch:
     """The addresses of a plan's zeroed workspace, for a stream."""
 
     def __init__(self, scratch: dict[str, Scratch], device: torch.device):
-        sizes = [math.ceil(s.spec.nbytes / _ALIGNMENT) * _ALIGNMENT for s in scratch.values()]
-        self.offsets = [sum(sizes[:i]) for i in range(len(sizes))]
-        self.size, self.device = sum(sizes), device
+        offsets, self.size = places({n: s.spec for n, s in scratch.items()})
+        self.offsets, self.device = tuple(offsets.values()), device
         self.known: dict[tuple[int, int], tuple[int, ...]] = {}
         self.kept: list[torch.Tensor] = []
         self.capture_id = driver.launchers().capture_id
