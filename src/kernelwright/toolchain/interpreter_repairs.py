@@ -3,8 +3,9 @@
 It keeps a bfloat16 as the uint16 of its bits and then computes with those as with integers: sums,
 products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates where a
 GPU rounds to nearest even, lets a NaN through `tl.maximum` where a GPU drops it, rounds `tl.fma`
-twice, knows no function of libdevice, and asks a driver for timings to autotune by. Seen in Triton
-3.6 and 3.9.
+twice, knows no function of libdevice, and asks a driver for timings to autotune by. It also prepares
+the whole language anew for every call of a function, and makes a table of all dtypes for every look
+at one. Seen in Triton 3.6 and 3.9.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def apply() -> None:
     InterpreterBuilder.create_fp_to_fp = _to_fp8(InterpreterBuilder.create_fp_to_fp)
     InterpreterBuilder.create_dot = _dot(InterpreterBuilder.create_dot)
     InterpreterBuilder.create_extern_elementwise = _extern
+    interpreter._get_np_dtype = _known(interpreter._get_np_dtype)
+    interpreter._patch_lang = _Language(interpreter._patch_lang).prepare
     _know_libdevice()
     triton.autotune = _first_config(triton.autotune)
 
@@ -160,6 +163,50 @@ def _extern(self, library, path, symbol, args, type_, pure):
     dtype = interpreter._get_np_dtype(type_.scalar)
     out = libdevice.computed(self.libdevice, [a.data for a in args], dtype)
     return TensorHandle(out, type_.scalar)
+
+
+def _known(dtype_of):
+    of_scalar = cache(dtype_of)
+
+    @wraps(dtype_of)
+    def repaired(tt_dtype):
+        # blocks and pointers have no hash
+        pointer = isinstance(tt_dtype.scalar, tl.pointer_type)
+        return dtype_of(tt_dtype) if pointer else of_scalar(tt_dtype.scalar)
+
+    return repaired
+
+
+class _Language:
+    """What a launch has changed of triton.language, for each name that a module may have for it.
+
+    `patch` prepares what the function given names, and tells how to undo it. It is asked for every
+    kernel and every function that a kernel calls; from the second of a launch on there is nothing
+    left to do.
+    """
+
+    def __init__(self, patch):
+        self._patch, self._known = patch, cache(_languages)
+        self._prepared: set[str] = set()
+        self._scopes = []
+
+    def prepare(self, fn):
+        languages = self._known(fn)
+        if not languages <= self._prepared:
+            self._scopes.append(self._patch(fn))
+            self._prepared |= languages
+        return self
+
+    def restore(self) -> None:
+        """The end of the launch."""
+        self._prepared.clear()
+        while self._scopes:
+            self._scopes.pop().restore()
+
+
+def _languages(fn) -> set[str]:
+    modules = (v for v in fn.__globals__.values() if v is tl or v is tl.core)
+    return {module.__name__ for module in modules}
 
 
 def _first_config(autotune):
