@@ -300,6 +300,32 @@ def test_runner_source_holds_only_what_changes(gpu, cuda_source):
     )
 
 
+def test_runner_allocates_workspace_once(gpu, cuda_source):
+    op, specs = scaling(), {"x": TensorSpec.contiguous((8,), torch.float32), "a": 2.0}
+    kernel = cuda_plan(cuda_source, 8).launches[0].kernel
+    steps = [
+        Launch(kernel, (1, 1, 1), (source, target, i64(8), f32("a")), (32, 1, 1))
+        for source, target in (("x", "sums"), ("sums", "counts"), ("counts", "y"))
+    ]
+    odd = {n: TensorSpec.contiguous((k,), torch.float16) for n, k in (("sums", 3), ("counts", 200))}
+    plan = Plan(tuple(steps), {n: Scratch(spec) for n, spec in odd.items()})
+    source = runner.source_of(
+        plan, op, build.Tensors(plan, op, specs), (), 0, several=False, guarded=False
+    )
+    # 16-byte vectors reach every tensor of it: 6 bytes take 256, 400 take 512
+    assert source == (
+        "def run(x, a):\n"
+        "    y = empty((8,), (1,), dtype_y)\n"
+        "    workspace = empty((768,), (1,), byte)\n"
+        "    start = workspace.data_ptr()\n"
+        "    stream = current_stream(0)\n"
+        "    launch0(stream, x.data_ptr(), start + 0, a)\n"
+        "    launch1(stream, start + 0, start + 256, a)\n"
+        "    launch2(stream, start + 256, y.data_ptr(), a)\n"
+        "    return y\n"
+    )
+
+
 def test_runner_returns_nothing_for_an_operator_without_results(gpu, fake, cuda_source):
     op = scaling(schema="(Tensor x, Tensor(m!)[] ms, float a) -> ()", outputs=lambda **k: ())
     step = cuda_plan(cuda_source, 8).launches[0]

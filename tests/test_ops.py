@@ -41,8 +41,6 @@ def test_rung_on_case(ladder, rung, case, record_property):
     [pytest.param(x, r, id=f"{x.name}.{r.name}") for x, r in RUNGS if r.backend == "cuda"],
 )
 def test_cuda_rung_compiles(ladder, rung):
-    """Every config of what cannot run here; of what runs here, the first, for GPUs too."""
-    clusters = any("cluster" in source for source in rung.sources)
-    for config in rung.configs if clusters else rung.configs[:1]:
-        outcome, why = compile_rung(ladder, rung, config)
-        assert outcome == "compiled", why
+    """What an emulator runs here, for GPUs too."""
+    outcome, why = compile_rung(ladder, rung, rung.configs[0])
+    assert outcome == "compiled", why

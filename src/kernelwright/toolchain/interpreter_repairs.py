@@ -3,9 +3,9 @@
 It keeps a bfloat16 as the uint16 of its bits and then computes with those as with integers: sums,
 products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates where a
 GPU rounds to nearest even, lets a NaN through `tl.maximum` where a GPU drops it, rounds `tl.fma`
-twice, knows no function of libdevice, and asks a driver for timings to autotune by. It also prepares
-the whole language anew for every call of a function, and makes a table of all dtypes for every look
-at one. Seen in Triton 3.6 and 3.9.
+twice, knows no function of libdevice, and asks a driver for timings to autotune by. It prepares the
+whole language anew for every call of a function, and makes a table of all dtypes for every look at
+one. Seen in Triton 3.6 and 3.9.
 """
 
 from __future__ import annotations
