@@ -49,7 +49,9 @@ def test_its_check_rejects_it(wrong):
 
 # "fresh data" repeats "value" on other values; "repeatable" moves tensors too, but is only for
 # rungs that promise the same bits
-REPEATED = ("value", "other addresses")
+REPEATED = ["value", "other addresses"]
+if DEVICE == "cuda":  # the allocator gives addresses again, and a graph records one stream's work
+    REPEATED += ["fresh data", "current stream"]
 
 
 @pytest.mark.parametrize("check", [c.name for c in CHECKS if c.name not in REPEATED])
