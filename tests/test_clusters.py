@@ -94,6 +94,12 @@ def test_who_waits_for_ever_is_said_block_by_block():
     assert "clusters.cu:" in said
 
 
+def test_a_launch_without_clusters_sends_nothing():
+    out = torch.zeros(1, 1, 40, dtype=torch.int64)
+    with pytest.raises(EmulationError, match="sends in a launch without clusters"):
+        run("to_all<1>", out, grid=(1,), block=40, cluster=1, shared=8 * 40)
+
+
 def test_clusters_that_no_gpu_has():
     with pytest.raises(ToolchainError, match="a cluster of 32 blocks; 16 are the most"):
         run("ranks", ints(32), grid=(32,), block=1, cluster=32)

@@ -213,6 +213,8 @@ void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier
   Thread *t = kw_current;
   Worker &w = worker_of(t);
   w.busy = true;
+  if (t->block->cluster == 1)
+    fail_at(*t, HERE, "sends in a launch without clusters, an illegal instruction on a GPU,");
   const Place slot = find(*t, to, bytes, "sends to", HERE);
   const Place p = find(*t, mbarrier, 8, "sends to", HERE);
   if (slot.block != p.block)
