@@ -237,7 +237,8 @@ def _run(job: Job, folder: Path, limits: Limits, environment: dict[str, str]) ->
 
 
 def _compile_all(operators: Iterable[str], limits: Limits) -> None:
-    """Compile what will be timed, so that the GPU does not wait for compilers."""
+    """Compile what will be timed, so that the GPU does not wait for compilers. torch.compile would
+    start as many processes as there are cores in each of these."""
     parts = [
         (lad.name, str(k))
         for lad in named(operators)
@@ -249,6 +250,7 @@ def _compile_all(operators: Iterable[str], limits: Limits) -> None:
 
     def compile_part(part: tuple[str, str]) -> None:
         with gpus.one() as environment:
+            environment = {**environment, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
             subprocess.run([*words, *part], stdout=sys.stderr, env=environment, check=False)
 
     with ThreadPoolExecutor(gpus.count) as pool:
