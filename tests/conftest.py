@@ -48,6 +48,14 @@ def binds(monkeypatch):
     return seen
 
 
+@pytest.fixture
+def few_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def pytest_configure(config):
     # triton's interpreter converts arrays in a way that NumPy deprecates
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:triton.*")

@@ -104,3 +104,9 @@ def families_table():
 
 if __name__ == "__main__":
     print(families_table())
+
+
+def patched(family="Llama", **changes):
+    model = make(family, **changes)
+    kw.patch(model)
+    return model
