@@ -232,9 +232,7 @@ def browse(folder, page, width):
     return json.loads(found[1]), console
 
 
-needs_browser = pytest.mark.skipif(
-    CHROMIUM is None, reason="THE BROWSER TEST DID NOT RUN: there is no chromium"
-)
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 
 
 @needs_browser
