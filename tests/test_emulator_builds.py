@@ -2,20 +2,23 @@
 
 import ctypes
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 
 import kernelwright as kw
+from kernelwright.contract import CudaKernel
 from kernelwright.dispatch import ladder
-from kernelwright.toolchain import CompileError, emulator, nvrtc
-from kernelwright.toolchain.emulator import compiler, messages
+from kernelwright.toolchain import CompileError, emulator, nvrtc, settings
+from kernelwright.toolchain.emulator import build, compiler, messages
 from kernelwright.workbench import kernels, verify
-from primitives import build_together, ints, run
+from primitives import PRIMITIVES, build_together, ints, run
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to run on")
 pytestmark = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
@@ -159,13 +162,37 @@ def test_two_processes_build_the_same_at_once(tmp_path):
         assert child.communicate()[0].decode().strip() == "('pointer',)"
 
 
-def test_the_runtime_compiles_for_aarch64(tmp_path):
-    cross = shutil.which("aarch64-linux-gnu-g++")
-    if cross is None:
-        pytest.skip("no aarch64-linux-gnu-g++ on this machine")
-    for name in compiler.RUNTIME:
-        command = [cross, *compiler.LANGUAGE, "-c", str(compiler.HERE / name)]
-        subprocess.run([*command, "-o", str(tmp_path / f"{name}.o")], check=True)
+@pytest.fixture
+def for_aarch64(tmp_path, monkeypatch):
+    """Builds go to aarch64 and into a cache of their own; what runs their programs."""
+    cross, machine = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
+    if cross is None or machine is None:
+        pytest.skip("no aarch64-linux-gnu-g++ and qemu-aarch64 on this machine")
+    known = (settings.settings, compiler.command, compiler.version, compiler.flags, build.runtime,
+             build.prelude, build._emulator)  # fmt: skip
+    monkeypatch.setenv("CXX", cross)
+    monkeypatch.setenv("KW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    for f in known:
+        f.cache_clear()
+    yield machine, "-L", "/usr/aarch64-linux-gnu"
+    monkeypatch.undo()
+    for f in known:
+        f.cache_clear()
+
+
+def test_a_kernel_runs_on_aarch64(for_aarch64, tmp_path):
+    source, program = PRIMITIVES.with_name("elsewhere.cu"), tmp_path / "program"
+    library, number = build.find(CudaKernel(source, "elsewhere"), "fast")
+    assert number == 0
+    libraries = [str(library), str(build.runtime())]
+    command = [*compiler.command(), *compiler.LANGUAGE, f"-I{compiler.HERE}"]
+    command += [str(source.with_suffix(".cpp")), *libraries, "-o", str(program)]
+    command += [f"-Wl,-rpath,{Path(p).parent}" for p in libraries]
+    subprocess.run(command, check=True)
+    done = subprocess.run([*for_aarch64, program], capture_output=True, text=True, timeout=100)
+    x = (torch.arange(6 * 128) % 97 * 0.25).view(6, 128)
+    assert done.stdout.split() == [f"{v:g}" for v in x.sum(1).tolist()] * 5, done
 
 
 @pytest.mark.parametrize("header", [p.name for p in sorted((nvrtc.INCLUDE / "kw").glob("*.cuh"))])
