@@ -17,7 +17,9 @@ from kernelwright.workbench.verify import here
 from wrong.planted import PLANTED
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
+pytestmark = pytest.mark.skipif(
+    emulator.missing("watched") is not None, reason=str(emulator.missing("watched"))
+)
 cpu = pytest.mark.skipif(here() == "cuda", reason="compute-sanitizer answers on a GPU")
 KNOWN = {p.kernel: p for p in PLANTED}
 

@@ -17,6 +17,7 @@ from kernelwright.workbench.verify import here
 SOURCE = Path(__file__).parent / "emulated" / "clusters.cu"
 SEEDS = (0, 1, 2)
 pytestmark = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
+watched = pytest.mark.skipif(bool(emulator.missing("watched")), reason="nothing is watched here")
 
 
 def step_of(name, tensors, *, grid, block, cluster, shared=0):
@@ -107,6 +108,7 @@ def test_clusters_that_no_gpu_has():
         run("ranks", ints(3), grid=(3,), block=1, cluster=2)
 
 
+@watched
 @pytest.mark.parametrize(("name", "found"), [("meets", 0), ("meets_relaxed", 1)])
 def test_what_the_barrier_of_a_cluster_orders(name, found):
     values = [torch.zeros(256, dtype=torch.int32) for _ in range(3)]
@@ -135,6 +137,7 @@ def some_calls(lad, rung):
     return [calls[i][1] for _, i in {good[0], good[-1]}]
 
 
+@watched
 @pytest.mark.skipif(here() == "cuda", reason="compute-sanitizer answers on a GPU")
 @pytest.mark.parametrize(("lad", "rung"), RUNGS, ids=lambda x: getattr(x, "name", None))
 def test_cluster_rungs_under_the_checks(lad, rung):

@@ -21,7 +21,9 @@ from kernelwright.workbench import beside, counters, dissect, dissect_tables, ta
 from planning import CPU
 
 PATTERNS = Path(__file__).with_name("emulated") / "patterns.cu"
-pytestmark = pytest.mark.skipif(bool(emulator.missing()), reason=str(emulator.missing()))
+pytestmark = pytest.mark.skipif(
+    bool(emulator.missing("dissected")), reason=str(emulator.missing("dissected"))
+)
 
 #: kernel: (kind, memory, requests, lanes, sectors, passes, conflicts) of each access.
 COSTS = {

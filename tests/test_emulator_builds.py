@@ -69,6 +69,7 @@ __global__ void k(const float4 *in, float *out, int *count) {
 """
 
 
+@pytest.mark.skipif(bool(emulator.missing("watched")), reason="nothing is watched here")
 def test_an_observer_sees_each_access(tmp_path):
     (tmp_path / "observer.cpp").write_text(OBSERVER)
     library = tmp_path / "observer.so"
@@ -160,6 +161,31 @@ def test_two_processes_build_the_same_at_once(tmp_path):
     ]
     for child in children:
         assert child.communicate()[0].decode().strip() == "('pointer',)"
+
+
+@pytest.fixture
+def clang(tmp_path, monkeypatch):
+    """clang++ builds, into a cache of its own."""
+    if not shutil.which("clang++"):
+        pytest.skip("no clang++ on this machine")
+    monkeypatch.setenv("CXX", "clang++")
+    monkeypatch.setenv("KW_CACHE", str(tmp_path / "cache"))
+    known = (compiler.command, compiler.version)
+    for f in known:
+        f.cache_clear()
+    yield
+    monkeypatch.undo()
+    for f in known:
+        f.cache_clear()
+
+
+def test_clang_runs_kernels_and_watches_none(clang):
+    assert compiler.missing() is None
+    assert "kernels are watched through g++" in str(compiler.missing("watched"))
+    files = [str(PRIMITIVES.parents[1] / f"test_emulator{part}.py") for part in ("", "_faults")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def dissect(
         raise ValueError(
             f"rung: {ladder.name}.{rung.name} is {rung.backend}; dissect watches CUDA C++ rungs"
         )
-    missing = emulator.missing()
+    missing = emulator.missing("dissected")
     if missing:
         raise toolchain.ToolchainError(missing)
     case = case or usual_case(ladder, rung)

@@ -141,7 +141,7 @@ def watch_rung(
     start = time.perf_counter()
     rows = {c: Watched(ladder.name, rung.name, c, source_hash(ladder, rung), UNDER) for c in checks}
     left_out: Counter[str] = Counter()
-    missing = emulator.missing() if rung.backend == "cuda" else f"{rung.backend}: on a GPU"
+    missing = emulator.missing("watched") if rung.backend == "cuda" else f"{rung.backend}: on a GPU"
     if missing:
         left_out[missing] += 1
     elif refused := _refused(ladder, rung):

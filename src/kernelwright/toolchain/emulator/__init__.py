@@ -86,11 +86,11 @@ def mode(
         _active = outer
 
 
-def missing() -> str | None:
-    """Why CUDA C++ cannot be emulated here, or None."""
+def missing(kind: str = "fast") -> str | None:
+    """Why CUDA C++ cannot be emulated here, in this kind of build, or None."""
     from . import compiler
 
-    return compiler.missing()
+    return compiler.missing(kind)
 
 
 def ensure(kernels: Iterable[CudaKernel]) -> None:

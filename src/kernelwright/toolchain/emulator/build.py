@@ -24,7 +24,7 @@ from pathlib import Path
 from kernelwright.contract import CudaKernel
 
 from .. import cache, nvrtc
-from ..errors import CompileError
+from ..errors import CompileError, ToolchainError
 from ..progress import waiting
 from . import compiler, messages
 
@@ -54,6 +54,8 @@ def ensure(kernels: Iterable[CudaKernel], kind: str = "fast") -> None:
         CompileError: naming the construct that the emulator does not know and its line, or with
             the compiler's words. ToolchainError: there is no compiler.
     """
+    if why := compiler.missing(kind):
+        raise ToolchainError(why)
     by_source: dict[Path, list[CudaKernel]] = defaultdict(list)
     for kernel in sorted(set(kernels), key=lambda k: k.name):
         by_source[kernel.source].append(kernel)

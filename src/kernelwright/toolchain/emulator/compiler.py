@@ -40,8 +40,8 @@ KINDS = {
 }
 
 
-def missing() -> str | None:
-    """Why kernels cannot be emulated here, or None."""
+def missing(kind: str = "fast") -> str | None:
+    """Why no kernel can be built this way here, or None."""
     if sys.platform != "linux":
         return f"CUDA C++ is emulated on Linux; this is {sys.platform}"
     if platform.machine() not in ("x86_64", "aarch64"):
@@ -50,6 +50,11 @@ def missing() -> str | None:
         command()
     except ToolchainError as e:
         return str(e)
+    if "-fsanitize=thread" in KINDS[kind] and not is_gnu():
+        return (
+            f"{command()[0]} takes vectors apart and joins barriers, and faults would go unseen: "
+            "kernels are watched through g++; install it, or set CXX to it"
+        )
     return None
 
 
@@ -89,12 +94,8 @@ def flags(kind: str) -> tuple[str, ...]:
     """The options of a kind of build, for kernels."""
     own = GNU_ONLY if is_gnu() else ()
     if "-fsanitize=thread" in KINDS[kind]:
-        own += (
-            ("--param", "tsan-distinguish-volatile=1")
-            if is_gnu()
-            else ("-mllvm", "-tsan-distinguish-volatile=1")
-        )
-    if kind == "dissected" and is_gnu():
+        own += ("--param", "tsan-distinguish-volatile=1")
+    if kind == "dissected":
         own += ("-fno-tree-sra",)  # a vector stays one access
     return (*LANGUAGE, *DIALECT, *own, *_processor(), *KINDS[kind])
 

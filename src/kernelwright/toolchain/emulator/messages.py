@@ -36,14 +36,14 @@ def _construct(error: str) -> str:
             "inline PTX runs on GPUs only; give the function that holds it a CPU body too: "
             "#ifdef __CUDA_ARCH__ ... #else"
         )
-    header = re.search(r"(\S+): No such file or directory", error)
+    header = re.search(r"(\S+): No such file or directory|'(\S+)' file not found", error)
     if header:
-        return f"the emulator has no header <{header[1]}>; it has {HEADERS}"
-    name = re.search(
-        r"'([\w:]+)' (?:was not declared|has not been declared|is not a member)", error
-    )
+        return f"the emulator has no header <{header[1] or header[2]}>; it has {HEADERS}"
+    gnu = r"'([\w:]+)' (?:was not declared|has not been declared|is not a member)"
+    clang = r"use of undeclared identifier '([\w:]+)'|no (?:member|type) named '(\w+)'"
+    name = re.search(f"{gnu}|{clang}", error)
     if name:
-        return f"the emulator does not know {name[1]}"
+        return f"the emulator does not know {next(filter(None, name.groups()))}"
     return error
 
 

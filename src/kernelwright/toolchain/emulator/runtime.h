@@ -170,8 +170,15 @@ bool kw_library(const void *inside, const void *dynamic, kw::emulator::Library *
 const char *kw_launch(const kw::emulator::Launch *);
 
 // Operations of the whole block, and of lanes of a warp. `value`, `source`: what the thread brings.
-std::uint64_t kw_block_wait(kw::emulator::Wait, std::uint64_t value);
-std::uint64_t kw_warp_wait(kw::emulator::Wait, unsigned mask, std::uint64_t value, unsigned source);
+// Lanes meet where they stand in the source: two calls stay two.
+#ifdef __clang__
+#define KW_STAYS_APART __attribute__((nomerge))
+#else
+#define KW_STAYS_APART
+#endif
+KW_STAYS_APART std::uint64_t kw_block_wait(kw::emulator::Wait, std::uint64_t value);
+KW_STAYS_APART std::uint64_t kw_warp_wait(kw::emulator::Wait, unsigned mask, std::uint64_t value,
+                                          unsigned source);
 // Clusters. Addresses in shared memory are those of the PTX instructions: the distance from the
 // start of the block's own, and by kw_mapa that of the same variable in block `rank`.
 unsigned kw_cluster_rank();
