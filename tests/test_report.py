@@ -301,11 +301,12 @@ def test_a_case_is_shown_where_what_serves_it_is_timed(monkeypatch):
     lad = ladder("softmax")
     timed = figures.timed_cases(lad, MACHINE, found)
     monkeypatch.setattr(tables, "serving", lambda *_: "triton_row")
-    assert [t.case for t in tables._shown(lad, found)] == timed
+    assert [t.case for t in tables.shown(lad, found)] == timed
     left = [r for r in found if (r.rung, r.case) != ("triton_row", timed[0])]
-    assert [t.case for t in tables._shown(lad, left)] == timed[1:]
+    assert [t.case for t in tables.shown(lad, left)] == timed[1:]
     monkeypatch.setattr(tables, "serving", lambda *_: "nobody")
     assert "No record of softmax" in tables.render("cases softmax", found)
+    assert 'id="overview"' not in report.html(found)
 
 
 def test_a_band_holds_its_curves():

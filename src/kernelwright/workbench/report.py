@@ -19,7 +19,7 @@ from markupsafe import Markup
 from kernelwright.contract import Ladder, Rung
 from kernelwright.dispatch import ladders, proven_on
 
-from . import charts, dissect, figures, fusion, records
+from . import charts, dissect, figures, fusion, records, tables
 from .figures import Table
 from .records import Record
 
@@ -126,16 +126,23 @@ def _subjects(found: list[Record], machines: list[str]) -> Subjects:
 
 def _on_machine(ladder: Ladder, machine: str, found: list[Record]) -> MachineView:
     found = [r for r in found if r.operator == ladder.name]
-    first = figures.headline(ladder, machine, found)
-    tables = [
+    first = _headline(ladder, machine, found) or figures.headline(ladder, machine, found)
+    timed = [
         figures.table(ladder, machine, c, found)
         for c in figures.timed_cases(ladder, machine, found)
     ]
     cases = [
         CaseView(t, Markup(charts.ladder(t)), first is not None and t.case == first.case)
-        for t in tables
+        for t in timed
     ]
-    return MachineView(machine, cases, _over_size(ladder, tables))
+    return MachineView(machine, cases, _over_size(ladder, timed))
+
+
+def _headline(ladder: Ladder, machine: str, found: list[Record]) -> Table | None:
+    """The case that stands for a ladder; on the READMEs' machine theirs, or none as there."""
+    if machine == tables.MACHINE:
+        return tables.headline(ladder, found)
+    return figures.headline(ladder, machine, found)
 
 
 def _unmeasured(ladder: Ladder) -> MachineView:
@@ -183,8 +190,8 @@ def _over_size(ladder: Ladder, tables: list[Table]) -> list[SizeView]:
 def _overview(found: list[Record], machines: list[str], subjects: Subjects) -> Markup:
     """The best rung of each ladder on the first machine, a GPU where there is one."""
     shown = [view.ladder for _, views in subjects for view in views]
-    tables = [figures.headline(x, machines[0], found) for x in shown] if machines else []
-    return Markup(charts.overview([t for t in tables if t]))
+    standing = [_headline(x, machines[0], found) for x in shown] if machines else []
+    return Markup(charts.overview([t for t in standing if t]))
 
 
 def _fusion(found: list[Record], machines: list[str]) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ def texts() -> dict[Path, str]:
             text = path.read_text(encoding="utf-8")
             out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], found)}{m[4]}", text)
             for operator in re.findall(r"<!-- table:picture (\S+) -->", text):
-                if _headline(ladder(operator), found):
+                if headline(ladder(operator), found):
                     out[PICTURES / f"{operator}.svg"] = picture(found, operator)
     out[ROOT / "docs" / "ladder.svg"] = picture(found, README)
     if trained := training.load(MACHINE):
@@ -104,7 +104,7 @@ def operators(found: list[Record]) -> str:
     head = ["operator", "rungs", "proven", "timed cases", "of roof", "over torch", "over best peer"]
     rows = [head]
     for lad in ladders():
-        best = [(t.ours, t) for t in _shown(lad, found) if t.ours]
+        best = [(t.ours, t) for t in shown(lad, found) if t.ours]
         gpu = [r for r in lad.rungs if r.is_gpu]
         proven = sum(bool(proven_on(lad, r)) for r in gpu)
         folder = (lad.folder).relative_to(ROOT).as_posix()
@@ -122,7 +122,7 @@ def operators(found: list[Record]) -> str:
     return _markdown(rows, "lrrrrrr")
 
 
-def _shown(lad: Ladder, found: list[Record]) -> list[Table]:
+def shown(lad: Ladder, found: list[Record]) -> list[Table]:
     """The timed cases whose serving rung has a time: beside an older one's, others' say little."""
 
     def known(case: str) -> bool:
@@ -135,9 +135,9 @@ def _shown(lad: Ladder, found: list[Record]) -> list[Table]:
     return [tables[case] for case in timed if known(case)]
 
 
-def _headline(lad: Ladder, found: list[Record]) -> Table | None:
+def headline(lad: Ladder, found: list[Record]) -> Table | None:
     """The case that stands for the ladder, of those that are shown."""
-    return max(_shown(lad, found), key=figures.telling, default=None)
+    return max(shown(lad, found), key=figures.telling, default=None)
 
 
 def _mean(ratios: list[float | None]) -> float | None:
@@ -218,7 +218,7 @@ def _curves(found: training.Training) -> str:
 
 def _ladder(found: list[Record], operator: str, case: str = "") -> str:
     lad = ladder(operator)
-    table = figures.table(lad, MACHINE, case, found) if case else _headline(lad, found)
+    table = figures.table(lad, MACHINE, case, found) if case else headline(lad, found)
     if table is None:
         return f"No record of {operator} on {MACHINE} yet.\n"
     head = ["rung", "cold", "rate", "of roof", "over below", "over best peer", "host"]
@@ -239,7 +239,7 @@ def _ladder(found: list[Record], operator: str, case: str = "") -> str:
 
 
 def _picture(found: list[Record], operator: str) -> str:
-    table = _headline(ladder(operator), found)
+    table = headline(ladder(operator), found)
     if table is None:
         return f"No record of {operator} on {MACHINE} yet.\n"
     says = f"{operator}, `{table.case}`: each rung's share of the measured memory roof"
@@ -248,7 +248,7 @@ def _picture(found: list[Record], operator: str) -> str:
 
 def _cases(found: list[Record], operator: str) -> str:
     lad = ladder(operator)
-    tables = _shown(lad, found)
+    tables = shown(lad, found)
     if not tables:
         return f"No record of {operator} on {MACHINE} yet.\n"
     theirs = sorted({r.name for t in tables for r in t.timed if not r.rung})
@@ -283,7 +283,7 @@ def _counters(operator: str) -> str:
 def picture(found: list[Record], operator: str) -> str:
     """A ladder's chart, a file that stands alone in light and in dark."""
     lad = ladder(operator)
-    table = _headline(lad, found)
+    table = headline(lad, found)
     if table is None:
         case = next(c.id for c in lad.operator.cases if c.use == "bench")
         table = figures.table(lad, MACHINE, case, found)
