@@ -164,22 +164,29 @@ def test_two_processes_build_the_same_at_once(tmp_path):
 
 
 @pytest.fixture
-def clang(tmp_path, monkeypatch):
-    """clang++ builds, into a cache of its own."""
-    if not shutil.which("clang++"):
-        pytest.skip("no clang++ on this machine")
-    monkeypatch.setenv("CXX", "clang++")
-    monkeypatch.setenv("KW_CACHE", str(tmp_path / "cache"))
-    known = (compiler.command, compiler.version)
-    for f in known:
-        f.cache_clear()
-    yield
+def builds_with(tmp_path, monkeypatch):
+    """`builds_with(compiler, *programs)`: builds are another compiler's, in a cache of their own;
+    skips where this machine lacks one of the programs."""
+    known = (settings.settings, compiler.command, compiler.version, compiler.flags, build.runtime,
+             build.prelude, build._emulator)  # fmt: skip
+
+    def use(*programs):
+        lacking = [p for p in programs if not shutil.which(p)]
+        if lacking:
+            pytest.skip(f"no {' and no '.join(lacking)} on this machine")
+        monkeypatch.setenv("CXX", programs[0])
+        monkeypatch.setenv("KW_CACHE", str(tmp_path / "cache"))
+        for f in known:
+            f.cache_clear()
+
+    yield use
     monkeypatch.undo()
     for f in known:
         f.cache_clear()
 
 
-def test_clang_runs_kernels_and_watches_none(clang):
+def test_clang_runs_kernels_and_watches_none(builds_with):
+    builds_with("clang++")
     assert compiler.missing() is None
     assert "kernels are watched through g++" in str(compiler.missing("watched"))
     files = [str(PRIMITIVES.parents[1] / f"test_emulator{part}.py") for part in ("", "_faults")]
@@ -188,26 +195,9 @@ def test_clang_runs_kernels_and_watches_none(clang):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.fixture
-def for_aarch64(tmp_path, monkeypatch):
-    """Builds go to aarch64 and into a cache of their own; what runs their programs."""
-    cross, machine = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
-    if cross is None or machine is None:
-        pytest.skip("no aarch64-linux-gnu-g++ and qemu-aarch64 on this machine")
-    known = (settings.settings, compiler.command, compiler.version, compiler.flags, build.runtime,
-             build.prelude, build._emulator)  # fmt: skip
-    monkeypatch.setenv("CXX", cross)
-    monkeypatch.setenv("KW_CACHE", str(tmp_path / "cache"))
+def test_a_kernel_runs_on_aarch64(builds_with, tmp_path, monkeypatch):
+    builds_with("aarch64-linux-gnu-g++", "qemu-aarch64")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    for f in known:
-        f.cache_clear()
-    yield machine, "-L", "/usr/aarch64-linux-gnu"
-    monkeypatch.undo()
-    for f in known:
-        f.cache_clear()
-
-
-def test_a_kernel_runs_on_aarch64(for_aarch64, tmp_path):
     source, program = PRIMITIVES.with_name("elsewhere.cu"), tmp_path / "program"
     library, number = build.find(CudaKernel(source, "elsewhere"), "fast")
     assert number == 0
@@ -216,7 +206,8 @@ def test_a_kernel_runs_on_aarch64(for_aarch64, tmp_path):
     command += [str(source.with_suffix(".cpp")), *libraries, "-o", str(program)]
     command += [f"-Wl,-rpath,{Path(p).parent}" for p in libraries]
     subprocess.run(command, check=True)
-    done = subprocess.run([*for_aarch64, program], capture_output=True, text=True, timeout=100)
+    run_it = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", program]
+    done = subprocess.run(run_it, capture_output=True, text=True, timeout=100)
     x = (torch.arange(6 * 128) % 97 * 0.25).view(6, 128)
     assert done.stdout.split() == [f"{v:g}" for v in x.sum(1).tolist()] * 5, done
 

@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from types import FunctionType, SimpleNamespace
 
 import mpmath
 import pytest
@@ -247,6 +248,30 @@ def test_a_language_imported_too_early_says_how(language, variable):
     assert variable in done.stdout and done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert "imported in its compiling mode" in last and f"set {variable}=1" in last
+
+
+@no_gpu
+def test_the_language_is_prepared_once_a_launch():
+    import triton.language as tl
+
+    from kernelwright.toolchain.interpreter_repairs import _Language
+
+    prepared, undone = [], []
+
+    def patch(fn):
+        prepared.append(fn)
+        return SimpleNamespace(restore=lambda: undone.append(fn))
+
+    code = (lambda: None).__code__
+    kernel, called = (FunctionType(code, names) for names in ({"tl": tl}, {"core": tl.core}))
+    language = _Language(patch)
+    for fn in (kernel, called, kernel, called):
+        scope = language.prepare(fn)
+    assert prepared == [kernel, called] and not undone
+    scope.restore()
+    assert undone == [called, kernel]
+    language.prepare(called)
+    assert prepared == [kernel, called, called]
 
 
 @no_gpu

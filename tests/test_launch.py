@@ -285,13 +285,14 @@ def test_runner_goes_to_its_device_and_back(gpu, fake, cuda_source, monkeypatch)
     assert entered == [0] and gpu["device"] == 1
 
 
-def test_runner_source_holds_only_what_changes(gpu, cuda_source):
+def source_of(plan):
     op, specs = scaling(), {"x": TensorSpec.contiguous((8,), torch.float32), "a": 2.0}
-    plan = cuda_plan(cuda_source, 8)
-    source = runner.source_of(
-        plan, op, build.Tensors(plan, op, specs), (), 0, several=False, guarded=False
-    )
-    assert source == (
+    tensors = build.Tensors(plan, op, specs)
+    return runner.source_of(plan, op, tensors, (), 0, several=False, guarded=False)
+
+
+def test_runner_source_holds_only_what_changes(gpu, cuda_source):
+    assert source_of(cuda_plan(cuda_source, 8)) == (
         "def run(x, a):\n"
         "    y = empty((8,), (1,), dtype_y)\n"
         "    stream = current_stream(0)\n"
@@ -301,7 +302,6 @@ def test_runner_source_holds_only_what_changes(gpu, cuda_source):
 
 
 def test_runner_allocates_workspace_once(gpu, cuda_source):
-    op, specs = scaling(), {"x": TensorSpec.contiguous((8,), torch.float32), "a": 2.0}
     kernel = cuda_plan(cuda_source, 8).launches[0].kernel
     steps = [
         Launch(kernel, (1, 1, 1), (source, target, i64(8), f32("a")), (32, 1, 1))
@@ -309,11 +309,8 @@ def test_runner_allocates_workspace_once(gpu, cuda_source):
     ]
     odd = {n: TensorSpec.contiguous((k,), torch.float16) for n, k in (("sums", 3), ("counts", 200))}
     plan = Plan(tuple(steps), {n: Scratch(spec) for n, spec in odd.items()})
-    source = runner.source_of(
-        plan, op, build.Tensors(plan, op, specs), (), 0, several=False, guarded=False
-    )
     # 16-byte vectors reach every tensor of it: 6 bytes take 256, 400 take 512
-    assert source == (
+    assert source_of(plan) == (
         "def run(x, a):\n"
         "    y = empty((8,), (1,), dtype_y)\n"
         "    workspace = empty((768,), (1,), byte)\n"

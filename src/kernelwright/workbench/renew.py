@@ -44,6 +44,7 @@ from kernelwright.dispatch import (
 from kernelwright.machine import gpu_of, here, slug
 
 from . import inspect, records
+from .bench import one_line
 from .listing import named
 from .material import peers_of
 from .merge import merge
@@ -259,16 +260,18 @@ def _compile_all(operators: Iterable[str], limits: Limits) -> None:
 
 
 def _compile(name: str, part: int) -> None:
-    """Compile rungs and peers for each PARTS-th bench case of an operator. What cannot be made
-    says so when it is timed."""
+    """Compile rungs and peers for each PARTS-th bench case of an operator. What cannot be made is
+    said, and is an outcome when it is timed."""
     (lad,) = (x for x in ladders() if x.name == name)
     prepare((lad, rung) for rung in lad.rungs)
     for case in [c for c in lad.operator.cases if c.use == "bench"][part::PARTS]:
         made = lad.operator.inputs(case, "cuda")
         args = {a.name: made.get(a.name, a.default) for a in lad.operator.args}
         for make in _makers(lad, args):
-            with contextlib.suppress(Exception):
+            try:
                 make()
+            except Exception as e:  # noqa: BLE001 - whatever a rung or a library raises
+                print(f"  {name} {case.id}: {one_line(e)}", flush=True)
         del made, args
         torch.cuda.empty_cache()
 
