@@ -18,7 +18,7 @@ static __thread void *stack[8];
 static __thread int depth;
 static int failure;
 Config last;
-Attribute attributes[2];
+Attribute attributes[3];
 void *last_function, *last_context;
 uint64_t words[16];
 int quiet;  // do nothing but return

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright import toolchain
+from kernelwright import ops, toolchain
 from kernelwright.contract import H200, CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, i64
+from kernelwright.dispatch import ladders, plan_of
 from kernelwright.toolchain import (
     availability,
+    binary,
     build,
     compiled,
     driver,
@@ -21,6 +23,7 @@ from kernelwright.toolchain import (
     nvrtc,
     runner,
 )
+from kernelwright.workbench import inspect, where
 from planning import CPU, cuda_plan, no_gpu, own_cache, scale_cu, scaling  # noqa: F401
 
 HERE = Path(__file__).parent
@@ -70,10 +73,10 @@ def value(lib, name, kind=ctypes.c_int):
     return kind.in_dll(lib, name).value
 
 
-def make(cluster=1, parameters=None, shared=0):
+def make(cluster=1, parameters=None, shared=0, overlaps=False):
     parameters = parameters or (("p", None), ("l", 1 << 40), ("p", None), ("f", None))
     return driver.launchers().Launcher(
-        "scale", 0x1234, 0xC0, (5, 2, 1), (256, 1, 1), shared, cluster, parameters
+        "scale", 0x1234, 0xC0, (5, 2, 1), (256, 1, 1), shared, cluster, overlaps, parameters
     )
 
 
@@ -103,6 +106,47 @@ def test_launcher_asks_for_clusters(fake):
     assert Config.in_dll(fake, "last").count == 2
     both = (ctypes.c_int * 36).in_dll(fake, "attributes")
     assert (both[0], both[2:5]) == (4, [4, 1, 1]) and (both[18], both[20]) == (5, 1)
+
+
+def test_a_launch_may_start_before_the_last_one_ends(fake):
+    make(cluster=4, overlaps=True)(0, 1, 2, 0.0)
+    assert Config.in_dll(fake, "last").count == 3
+    all_three = (ctypes.c_int * 54).in_dll(fake, "attributes")
+    assert [all_three[i] for i in (0, 18, 36)] == [4, 5, 6] and all_three[38] == 1
+    make(overlaps=True)(0, 1, 2, 0.0)
+    assert Config.in_dll(fake, "last").count == 1 and (all_three[0], all_three[2]) == (6, 1)
+
+
+OVERLAPPING = [
+    f"norm_bwd_parts<{w}, {vec}, {16 // vec}>"
+    for w in ("float", "__half", "__nv_bfloat16")
+    for vec in (1, 4)
+]
+
+
+def test_what_overlaps_is_known():
+    """Every kernel that starts before the one before it ends is in the next test."""
+    found = set()
+    for lad in ladders():
+        for rung in lad.rungs:
+            for case in where.thorough_cases(lad) if rung.backend == "cuda" else ():
+                call = inspect.specs_of(lad, case)
+                if case.numel and (rung.supports is None or rung.supports(H200, **call) is None):
+                    steps = plan_of(lad, rung, call, config=rung.configs[0]).launches
+                    found |= {step.kernel.name for step in steps if step.overlaps}
+                    assert not steps[0].overlaps, f"{lad.name}.{rung.name}: nothing is before it"
+    assert found and found <= set(OVERLAPPING)
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_what_overlaps_waits_before_it_reads(name):
+    kernel = CudaKernel(Path(ops.__file__).parent / "norm" / "cuda_parts.cu", name)
+    for arch in ("sm_90a", "sm_100a"):
+        code = binary.sass(nvrtc.compile(kernel, arch)).splitlines()
+        reads = [i for i, line in enumerate(code) if "LDG" in line]
+        (waits,) = (i for i, line in enumerate(code) if "ACQBULK" in line)
+        assert waits < reads[0]
+    assert "ACQBULK" not in binary.sass(nvrtc.compile(kernel, "sm_80"))  # launches in turn there
 
 
 def test_launcher_enters_and_leaves_its_context(fake):

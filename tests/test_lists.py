@@ -183,7 +183,7 @@ def test_long_lists_are_written_in_parts(arrays, gpu, fake, cuda_source, monkeyp
 
 def test_the_launcher_takes_structs_of_their_size(fake):
     kinds = (("p", None), ("b", 16), ("l", None), ("i", None))
-    launch = driver.launchers().Launcher("scale", 1, 0xC0, (1, 1, 1), (1, 1, 1), 0, 1, kinds)
+    launch = driver.launchers().Launcher("scale", 1, 0xC0, (1, 1, 1), (1, 1, 1), 0, 1, False, kinds)
     launch(0, 7, (1234).to_bytes(8, "little") + bytes(8), 8, 9)
     assert words_of(fake) == [7, 1234, 8, 9]
     for wrong in (bytes(15), bytearray(16), 16):

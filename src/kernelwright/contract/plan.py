@@ -90,13 +90,15 @@ class Launch:
     """One kernel launch. `args` are names of tensors (the operator's inputs, its outputs, the
     plan's scratch and constants; "params[3]" for an element of a list), Pointers and Scalars, in
     the kernel's order. `block` is ignored for Triton, `shared` is dynamic shared memory in
-    bytes."""
+    bytes. `overlaps`: it may start while the plan's launch before it ends (from compute capability
+    9.0 on); the kernel waits for that itself, by launch.cuh's `wait_for_launch_before`."""
 
     kernel: CudaKernel | TritonKernel | NumbaKernel
     grid: tuple[int, int, int]
     args: tuple[str | Scalar | Pointers, ...]
     block: tuple[int, int, int] = (1, 1, 1)
     shared: int = 0
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)

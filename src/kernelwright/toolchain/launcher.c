@@ -23,7 +23,7 @@ typedef struct {
     struct {
       unsigned x, y, z;
     } cluster;
-    int policy;
+    int policy, allowed;
   } value;
 } Attribute;
 typedef struct {
@@ -34,7 +34,12 @@ typedef struct {
 } Config;
 _Static_assert(sizeof(Attribute) == 72, "CUlaunchAttribute");
 _Static_assert(offsetof(Config, stream) == 32 && sizeof(Config) == 56, "CUlaunchConfig");
-enum { CLUSTER_DIMENSION = 4, CLUSTER_SCHEDULING_POLICY = 5, POLICY_SPREAD = 1 };
+enum {
+  CLUSTER_DIMENSION = 4,
+  CLUSTER_SCHEDULING_POLICY = 5,
+  POLICY_SPREAD = 1,
+  PROGRAMMATIC_STREAM_SERIALIZATION = 6
+};
 
 static struct {
   Result (*launch)(const Config *, void *function, void **parameters, void **extra);
@@ -65,7 +70,7 @@ typedef struct {
   PyObject *name;
   void *function, *context;
   Config config;
-  Attribute attributes[2];
+  Attribute attributes[3];
   int count, open;                // all parameters; those that each call gives
   char kinds[MAX_PARAMETERS];     // p, i, l, f, d, b
   short slots[MAX_PARAMETERS];    // parameter that the n-th argument of a call fills
@@ -154,16 +159,17 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
 }
 
 static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  static char *names[] = {"name",   "function", "context",    "grid", "block",
-                          "shared", "cluster",  "parameters", NULL};
+  static char *names[] = {"name",   "function", "context",  "grid",       "block",
+                          "shared", "cluster",  "overlaps", "parameters", NULL};
   PyObject *name, *parameters;
   unsigned long long function, context;
   Config c = {0};
   unsigned cluster;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "UKK(III)(III)IIO!", names, &name, &function,
+  int overlaps;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "UKK(III)(III)IIpO!", names, &name, &function,
                                    &context, &c.grid[0], &c.grid[1], &c.grid[2], &c.block[0],
-                                   &c.block[1], &c.block[2], &c.shared, &cluster, &PyTuple_Type,
-                                   &parameters))
+                                   &c.block[1], &c.block[2], &c.shared, &cluster, &overlaps,
+                                   &PyTuple_Type, &parameters))
     return NULL;
   if (!driver.launch) {
     PyErr_SetString(PyExc_RuntimeError, "set_driver has not been called");
@@ -185,6 +191,10 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     l->attributes[1].id = CLUSTER_SCHEDULING_POLICY;
     l->attributes[1].value.policy = POLICY_SPREAD;
     c.count = 2;
+  }
+  if (overlaps) {
+    l->attributes[c.count].id = PROGRAMMATIC_STREAM_SERIALIZATION;
+    l->attributes[c.count++].value.allowed = 1;
   }
   l->config = c;
   l->count = (int)PyTuple_GET_SIZE(parameters);
@@ -220,7 +230,8 @@ static PyObject *launcher_repr(PyObject *self) {
 static PyTypeObject launcher_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelwright_launcher.Launcher",
     .tp_doc =
-        "Launcher(name, function, context, grid, block, shared, cluster, parameters)\n\n"
+        "Launcher(name, function, context, grid, block, shared, cluster, overlaps, parameters)\n\n"
+        "overlaps: it may start while the launch before it ends.\n"
         "parameters: (kind, value) of each kernel parameter; kind is p, i, l, f or d,\n"
         "value a number, or None for one that each call gives; or b, a struct that each\n"
         "call gives, and its size.",

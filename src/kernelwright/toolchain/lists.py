@@ -82,5 +82,6 @@ def _writer(index: int) -> Callable:
         (256, 1, 1),
         0,
         1,
+        False,
         (("p", None), ("b", 8 * WORDS), ("l", None), ("i", None)),
     )

@@ -166,5 +166,6 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
         block,
         shared,
         cluster,
+        step.overlaps and gpu.capability >= (9, 0),
         (*parameters, *[("p", 0)] * hidden),
     )

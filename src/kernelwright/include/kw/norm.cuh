@@ -233,4 +233,32 @@ __device__ __forceinline__ void parameters(const typename N::W *w, const typenam
   if constexpr (N::kCenter) load_or(b + col, (given & kBias) && col < n_cols, 0.0f, 0.0f, bf);
 }
 
+// Parameters of a thread's columns that EARLY waits for together with the row, as they lie in
+// memory: `read` starts the loads. Without EARLY `get` loads them.
+template <typename N, int VEC, int VECS, bool EARLY> struct Early {
+  using W = typename N::W;
+  const W *const w, *const b;
+  const int given, n_cols;
+  const float offset;
+  Raw<W, VEC> weight[EARLY ? VECS : 1], bias[EARLY && N::kCenter ? VECS : 1];
+
+  __device__ __forceinline__ Early(const W *w, const W *b, int given, int n_cols, float offset)
+      : w(w), b(b), given(given), n_cols(n_cols), offset(offset) {}
+
+  __device__ __forceinline__ void read(int v, int col) {
+    if constexpr (EARLY) {
+      weight[v].read(w + col, (given & kWeight) && col < n_cols);
+      if constexpr (N::kCenter) bias[v].read(b + col, (given & kBias) && col < n_cols);
+    }
+  }
+  __device__ __forceinline__ void get(int v, int col, float (&wf)[VEC], float (&bf)[VEC]) const {
+    if constexpr (EARLY) {
+      weight[v].get(given & kWeight, offset, 1.0f, wf);
+      if constexpr (N::kCenter) bias[v].get(given & kBias, 0.0f, 0.0f, bf);
+    } else {
+      parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
+    }
+  }
+};
+
 }  // namespace kw

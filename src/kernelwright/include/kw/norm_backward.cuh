@@ -1,6 +1,7 @@
 // What the norm rungs share in the backward: rows on their way while others are in work, and the
 // formulas of their two passes.
 #pragma once
+#include "kw/launch.cuh"
 #include "kw/norm.cuh"
 
 namespace kw {

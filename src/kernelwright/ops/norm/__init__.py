@@ -19,6 +19,15 @@ from . import choose, spec
 _RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
 
 
+_LOOP = rungs.triton(
+    "loop",
+    "",
+    "a row read twice, the second time from cache: any length in few registers",
+    choose.fits_loop,
+    choose.LOOP_CONFIGS,
+)
+
+
 def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
     """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
 
@@ -38,6 +47,7 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
             sources=("cuda_parts.cu",) if suffix else (),
         )
 
+    looped = () if suffix else (_LOOP,)
     return (
         *rungs.pytorch(f"_{name}{suffix}", compiled=None),
         Rung(
@@ -54,6 +64,7 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
             choose.fits_triton,
             tuned("TRITON_CONFIGS"),
         ),
+        *looped,
         cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
         cuda("block", "a row in a block's registers, one barrier"),
         cuda("cluster", "a row on several multiprocessors"),

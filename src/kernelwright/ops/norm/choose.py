@@ -30,7 +30,14 @@ WARP_ROW, BLOCK_ROW = 4096, 65536  # bytes of a row up to which a warp, a block 
 WARP_COLS_BACKWARD, BLOCK_COLS_BACKWARD = 1024, 8192
 
 # tile: elements of a program's tile, at least; items: of them, in a thread
-TRITON_CONFIGS = ({"tile": 2048, "items": 16}, {"tile": 4096, "items": 32})
+TRITON_CONFIGS = (
+    {"tile": 2048, "items": 16},
+    {"tile": 2048, "items": 32},
+    {"tile": 1024, "items": 32},
+    {"tile": 1024, "items": 8},
+)
+# block: elements that a program holds
+LOOP_CONFIGS = ({"block": 4096}, {"block": 2048}, {"block": 8192}, {"block": 16384})
 # programs: on each multiprocessor; stages: tiles in flight and in work
 TRITON_CONFIGS_BACKWARD = (
     {"tile": 1024, "items": 8, "programs": 4, "stages": 1},
@@ -39,7 +46,7 @@ TRITON_CONFIGS_BACKWARD = (
 # vectors, items (columns): of a thread; blocks: of a cluster; rows: at once, fewer where they do
 # not fit
 WARP_CONFIGS = ({"rows": 1}, {"rows": 4}, {"rows": 2})
-BLOCK_CONFIGS = ({"vectors": 4}, {"vectors": 8})
+BLOCK_CONFIGS = ({"vectors": 4}, {"vectors": 8}, {"vectors": 2})
 CLUSTER_CONFIGS = (
     {"vectors": 8, "blocks": 2, "rows": 1},
     {"vectors": 8, "blocks": 8, "rows": 1},
@@ -96,6 +103,10 @@ def fits_triton(gpu, **args):
     if c.cols > limit:
         return f"a row of {c.cols} does not fit a program's registers ({limit})"
     return _fits_rows(c)
+
+
+def fits_loop(gpu, **args):
+    return _fits_rows(Call(args))
 
 
 def _fits_cuda(shape_of, home):

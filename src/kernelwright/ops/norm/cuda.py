@@ -33,14 +33,17 @@ WARP_THREADS = 128  # norm_fwd_warp's kThreads
 def warp(gpu, config, **args):
     c = Call(args)
     shape, rows = warp_forward(c, config)
-    kernel = _kernel("fwd_warp", c, shape.vectors, shape.threads, rows)
-    return _forward(c, kernel, cdiv(c.rows, WARP_THREADS // shape.threads * rows), WARP_THREADS)
+    of_block = WARP_THREADS // shape.threads * rows
+    whole = c.vectors == shape.vectors * shape.threads and c.rows % of_block == 0
+    kernel = _kernel("fwd_warp", c, shape.vectors, shape.threads, rows, _bool(whole))
+    return _forward(c, kernel, cdiv(c.rows, of_block), WARP_THREADS)
 
 
 def block(gpu, config, **args):
     c = Call(args)
     shape = block_forward(c, config)
-    kernel = _kernel("fwd_block", c, shape.vectors, shape.threads)
+    whole = c.vectors == shape.vectors * shape.threads
+    kernel = _kernel("fwd_block", c, shape.vectors, shape.threads, _bool(whole))
     return _forward(c, kernel, c.rows, shape.threads)
 
 
@@ -57,7 +60,7 @@ def _cluster_walk(gpu, c, config):
     walk = cluster_forward_walk(gpu, c, config)
     shape = walk.shape
     whole = c.vectors == shape.vectors * shape.threads * shape.blocks
-    constants = (*shape, walk.rows, walk.blocks, str(whole).lower())
+    constants = (*shape, walk.rows, walk.blocks, _bool(whole))
     kernel = _kernel("fwd_walk_cluster", c, *constants, cluster=shape.blocks)
     clusters = min(c.rows, clusters_of(gpu, shape.blocks) * walk.blocks)
     return _forward(c, kernel, clusters * shape.blocks, shape.threads, walk.shared)
@@ -94,10 +97,15 @@ def cluster_backward(gpu, config, **args):
 
 def _kernel(name, c, *constants, cluster=1):
     flags = (c.center, c.add)
-    norm = ", ".join([CTYPE[c.dtype], CTYPE[c.parameter_dtype], *(str(f).lower() for f in flags)])
+    norm = ", ".join([CTYPE[c.dtype], CTYPE[c.parameter_dtype], *map(_bool, flags)])
     values = ", ".join(map(str, (c.width, *constants)))
     source = Path(__file__).parent / f"cuda_{name.rpartition('_')[2]}.cu"
     return CudaKernel(source, f"norm_{name}<kw::Norm<{norm}>, {values}>", cluster)
+
+
+def _bool(flag) -> str:
+    """As C++ writes it."""
+    return str(flag).lower()
 
 
 def _forward(c, kernel, blocks, threads, shared=0):
@@ -127,5 +135,6 @@ def _backward(c, kernel, walk, parts, blocks):
         (cdiv(c.cols, 32 * width), len(c.parameters), 1),
         (*c.parts_and_sums, i64(parts), i64(c.cols)),
         (32 * warps, 1, 1),
+        overlaps=True,
     )
     return Plan((first, second), c.scratch(parts))

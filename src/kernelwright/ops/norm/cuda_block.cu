@@ -10,7 +10,7 @@
 #include "kw/norm.cuh"
 #include "kw/norm_backward.cuh"
 
-template <typename N, int VEC, int VECS, int THREADS>
+template <typename N, int VEC, int VECS, int THREADS, bool WHOLE>
 __global__ void __launch_bounds__(THREADS)
     norm_fwd_block(const typename N::T *__restrict__ x, const typename N::T *__restrict__ r,
                    const typename N::W *__restrict__ w, const typename N::W *__restrict__ b,
@@ -19,18 +19,26 @@ __global__ void __launch_bounds__(THREADS)
                    long long n_cols_, long long x_stride, long long r_stride, float eps,
                    float offset, int given) {
   __shared__ kw::Moments parts[THREADS / 32];
-  const int n_cols = static_cast<int>(n_cols_), first = threadIdx.x;
+  // WHOLE: the row fills every thread's vectors, so that no bound is left in the code
+  const int n_cols = WHOLE ? VEC * VECS * THREADS : static_cast<int>(n_cols_);
+  const int first = threadIdx.x;
   const long long row = blockIdx.x;
 
   kw::Vec<typename N::T, VEC> kept[VECS];
   kw::load_row<N, THREADS>(kept, x + row * x_stride, r + row * r_stride, h + row * n_cols, first,
                            n_cols);
 
-  const kw::Moments part = kw::moments<N, THREADS>(kept, first, n_cols);
+  // few parameters arrive with the row; many, after its reduction
+  kw::Early<N, VEC, VECS, VECS * sizeof(kw::Raw<typename N::W, VEC>) * (N::kCenter ? 2 : 1) <= 64>
+      parameters(w, b, given, n_cols, offset);
+#pragma unroll
+  for (int v = 0; v < VECS; v++) parameters.read(v, (v * THREADS + first) * VEC);
+
+  const kw::Moments part = kw::moments<N, THREADS, WHOLE>(kept, first, n_cols);
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
   __syncthreads();
-  const kw::Counts<THREADS / 32, THREADS, VEC, VECS> counts(n_cols,
-                                                            [](int warp) { return 32 * warp; });
+  const kw::Counts<THREADS / 32, THREADS, VEC, VECS, WHOLE> counts(
+      n_cols, [](int warp) { return 32 * warp; });
   const kw::Statistics s = kw::merge<N>(parts, counts, n_cols, eps);
   if (threadIdx.x == 0) {
     if (N::kCenter) means[row] = s.mean;
@@ -41,7 +49,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int v = 0; v < VECS; v++) {
     const int col = (v * THREADS + first) * VEC;
     float wf[VEC], bf[VEC];
-    kw::parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
+    parameters.get(v, col, wf, bf);
     kw::store_if(y + row * n_cols + col, col < n_cols,
                  kw::normalise<N>(kw::again(kept[v]), s, wf, bf));
   }
@@ -89,6 +97,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     flight.gradients(gx, streams, row, step, s, sums);
   }
 
+  kw::let_next_launch_start();
   if (given & kw::kWeight)
     kw::store_part<THREADS>(g.weight, gw_parts + blockIdx.x * n_cols_, first, n_cols);
   if constexpr (N::kCenter)

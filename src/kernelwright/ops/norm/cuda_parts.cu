@@ -3,6 +3,9 @@
 //
 // A warp adds a part in turn with the block's other warps, for 32 vectors of columns; BATCH parts
 // are on their way at a time. The warps meet in shared memory. blockIdx.y: which parameter.
+// It starts before the first step ends, and waits. The compiler reads the parts by ld.global.nc,
+// which may only come after the wait: tests/test_launch.py looks where it is in the machine code.
+#include "kw/launch.cuh"
 #include "kw/vec.cuh"
 
 template <typename W, int VEC, int BATCH>
@@ -15,6 +18,7 @@ __global__ void __launch_bounds__(1024)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const long long col = (blockIdx.x * 32ll + lane) * VEC;
 
+  kw::wait_for_launch_before();  // for the parts
   kw::Vec<float, VEC> total{};
   if (col < n_cols) {
     for (long long part = warp; part < n_parts; part += warps * BATCH) {

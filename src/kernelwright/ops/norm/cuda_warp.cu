@@ -12,7 +12,7 @@
 
 constexpr int kThreads = 128;
 
-template <typename N, int VEC, int VECS, int WIDTH, int ROWS>
+template <typename N, int VEC, int VECS, int WIDTH, int ROWS, bool WHOLE>
 __global__ void __launch_bounds__(kThreads)
     norm_fwd_warp(const typename N::T *__restrict__ x, const typename N::T *__restrict__ r,
                   const typename N::W *__restrict__ w, const typename N::W *__restrict__ b,
@@ -20,7 +20,9 @@ __global__ void __launch_bounds__(kThreads)
                   float *__restrict__ means, float *__restrict__ rstds, long long n_rows,
                   long long n_cols_, long long x_stride, long long r_stride, float eps,
                   float offset, int given) {
-  const int n_cols = static_cast<int>(n_cols_), lane = threadIdx.x % WIDTH;
+  // WHOLE: rows fill every lane's vectors and blocks, so that no bound is left in the code
+  const int n_cols = WHOLE ? VEC * VECS * WIDTH : static_cast<int>(n_cols_);
+  const int lane = threadIdx.x % WIDTH;
   const long long first =
       (blockIdx.x * static_cast<long long>(kThreads) + threadIdx.x) / WIDTH * ROWS;
 
@@ -30,21 +32,14 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < ROWS; i++) {
     const long long row = first + i;
     kw::load_row<N, WIDTH>(kept[i], x + row * x_stride, r + row * r_stride, h + row * n_cols, lane,
-                           n_cols, row < n_rows);
+                           n_cols, WHOLE || row < n_rows);
   }
 
   // of short rows the parameters arrive with the row; of longer ones, after its reduction
-  using P = kw::Raw<typename N::W, VEC>;
-  constexpr bool kEarly = VECS * sizeof(P) <= 48;
-  P early_w[kEarly ? VECS : 1], early_b[kEarly && N::kCenter ? VECS : 1];
-  if constexpr (kEarly) {
+  kw::Early<N, VEC, VECS, VECS * sizeof(kw::Raw<typename N::W, VEC>) <= 48> parameters(
+      w, b, given, n_cols, offset);
 #pragma unroll
-    for (int v = 0; v < VECS; v++) {
-      const int col = (v * WIDTH + lane) * VEC;
-      early_w[v].read(w + col, (given & kw::kWeight) && col < n_cols);
-      if constexpr (N::kCenter) early_b[v].read(b + col, (given & kw::kBias) && col < n_cols);
-    }
-  }
+  for (int v = 0; v < VECS; v++) parameters.read(v, (v * WIDTH + lane) * VEC);
 
   kw::Statistics s[ROWS];
 #pragma unroll
@@ -58,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
   kw::Statistics mine = s[0];
 #pragma unroll
   for (int i = 1; i < ROWS; i++) mine = lane == i ? s[i] : mine;
-  if (lane < ROWS && first + lane < n_rows) {
+  if (lane < ROWS && (WHOLE || first + lane < n_rows)) {
     if (N::kCenter) means[first + lane] = mine.mean;
     rstds[first + lane] = mine.rstd;
   }
@@ -67,15 +62,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int v = 0; v < VECS; v++) {
     const int col = (v * WIDTH + lane) * VEC;
     float wf[VEC], bf[VEC];
-    if constexpr (kEarly) {
-      early_w[v].get(given & kw::kWeight, offset, 1.0f, wf);
-      if constexpr (N::kCenter) early_b[v].get(given & kw::kBias, 0.0f, 0.0f, bf);
-    } else {
-      kw::parameters<N>(w, b, given, col, n_cols, offset, wf, bf);
-    }
+    parameters.get(v, col, wf, bf);
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
-      kw::store_if(y + (first + i) * n_cols + col, first + i < n_rows && col < n_cols,
+      kw::store_if(y + (first + i) * n_cols + col, (WHOLE || first + i < n_rows) && col < n_cols,
                    kw::normalise<N>(kw::again(kept[i][v]), s[i], wf, bf));
   }
 }
@@ -119,6 +109,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     flight.gradients(gx, streams, row, step, s, sums);
   }
 
+  kw::let_next_launch_start();
   // each block's part: its teams' in order, through the memory that held their rows
   float *const all = reinterpret_cast<float *>(dynamic_shared);
   if (given & kw::kWeight)

@@ -64,6 +64,11 @@ class Call:
         return tuple(v[2] if v else 0 for v in views)
 
     @property
+    def dense(self) -> bool:
+        """Rows of all that is read lie one after another."""
+        return all(s == self.cols for s in self.strides if s)
+
+    @property
     def given(self) -> Scalar:
         """norm.cuh's bits of the parameters that there are."""
         return i32(self.weight + 2 * self.bias)

@@ -1,6 +1,7 @@
 """One row in registers; gradients of weight and bias from one partial sum a program.
 
-Idea: a program loads its row (or a few short ones) once. In the backward each of a fixed number
+Idea: a program loads its row (or a few short ones) once. Where rows lie one after another, their
+length is compiled in: no masks, and addresses are constants. In the backward each of a fixed number
 of programs walks over its share of the rows and keeps its part of gweight and gbias in registers;
 a second kernel adds the parts in a fixed order, so the result has the same bits every time, which
 atomics would not give.
@@ -14,6 +15,8 @@ import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, TritonKernel, f32, i64
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.ops._triton.masks import below
+from kernelwright.ops._triton.parts import add_parts
 
 from .shape import BackwardCall, Call
 
@@ -23,29 +26,49 @@ def norm_fwd_row(
     x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, h_ptr, mean_ptr, rstd_ptr,
     n_rows, n_cols, x_stride, r_stride, eps, offset,
     CENTER: tl.constexpr, ADD: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DENSE: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, COLS)[None, :]
-    inside = (row < n_rows) & (col < n_cols)
-    x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0).to(tl.float32)
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    if DENSE:  # offsets inside the tile are constants, and nothing lies below its last row
+        n_cols, x_stride, r_stride = DENSE, DENSE, DENSE
+    live = below(first + row, n_rows, DENSE > 0)
+    in_row = below(col, n_cols, DENSE == COLS)
+    inside = live & in_row
+    x_ptr += first * x_stride
+    x = tl.load(x_ptr + (row * x_stride + col), mask=inside, other=0.0).to(tl.float32)
     if ADD:
-        x += tl.load(r_ptr + row * r_stride + col, mask=inside, other=0.0).to(tl.float32)
+        r_ptr += first * r_stride
+        x += tl.load(r_ptr + (row * r_stride + col), mask=inside, other=0.0).to(tl.float32)
         h = x.to(h_ptr.dtype.element_ty)
-        tl.store(h_ptr + row * n_cols + col, h, mask=inside)
+        h_ptr += first * n_cols
+        tl.store(h_ptr + (row * n_cols + col), h, mask=inside)
         x = h.to(tl.float32)
+    if EARLY:  # the parameters arrive with the row
+        w, b = parameters(w_ptr, b_ptr, col, in_row, WEIGHT, BIAS)
     if CENTER:
         mean = tl.sum(x, axis=1, keep_dims=True) / n_cols
-        tl.store(mean_ptr + row, mean, mask=row < n_rows)
-        x = tl.where(col < n_cols, x - mean, 0.0)
+        tl.store(mean_ptr + first + row, mean, mask=live)
+        x = tl.where(in_row, x - mean, 0.0)
     rstd = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / n_cols + eps)
-    tl.store(rstd_ptr + row, rstd, mask=row < n_rows)
+    tl.store(rstd_ptr + first + row, rstd, mask=live)
+    if not EARLY:  # there are too many of them to wait in registers
+        w, b = parameters(w_ptr, b_ptr, col, in_row, WEIGHT, BIAS)
     y = x * rstd
     if WEIGHT:
-        y *= tl.load(w_ptr + col, mask=col < n_cols, other=0.0).to(tl.float32) + offset
+        y *= w.to(tl.float32) + offset
     if BIAS:
-        y += tl.load(b_ptr + col, mask=col < n_cols, other=0.0).to(tl.float32)
-    tl.store(y_ptr + row * n_cols + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+        y += b.to(tl.float32)
+    y_ptr += first * n_cols
+    tl.store(y_ptr + (row * n_cols + col), y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def parameters(w_ptr, b_ptr, col, in_row, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
+    """Weight and bias of columns as they lie in memory; 0 where there is none."""
+    w = tl.load(w_ptr + col, mask=in_row, other=0.0) if WEIGHT else 0
+    b = tl.load(b_ptr + col, mask=in_row, other=0.0) if BIAS else 0
+    return w, b
 
 
 @triton.jit
@@ -99,28 +122,19 @@ def norm_bwd_parts(
     PARTS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     if tl.program_id(1) == 0:
-        _add_parts(part_ptr, sum_ptr, n_parts, n_cols, PARTS, COLS)
+        add_parts(part_ptr, sum_ptr, n_parts, n_cols, PARTS, COLS)
     else:
-        _add_parts(other_part_ptr, other_sum_ptr, n_parts, n_cols, PARTS, COLS)
-
-
-@triton.jit
-def _add_parts(part_ptr, sum_ptr, n_parts, n_cols, PARTS: tl.constexpr, COLS: tl.constexpr):
-    col = tl.program_id(0).to(tl.int64) * COLS + tl.arange(0, COLS)[None, :]
-    total = tl.zeros((PARTS, COLS), tl.float32)
-    for first in range(0, n_parts, PARTS):
-        part = first + tl.arange(0, PARTS)[:, None]
-        inside = (part < n_parts) & (col < n_cols)
-        total += tl.load(part_ptr + part * n_cols + col, mask=inside, other=0.0)
-    s = tl.sum(total, axis=0, keep_dims=True)
-    tl.store(sum_ptr + col, s.to(sum_ptr.dtype.element_ty), mask=col < n_cols)
+        add_parts(other_part_ptr, other_sum_ptr, n_parts, n_cols, PARTS, COLS)
 
 
 def plan(gpu, config, **args):
     c = Call(args)
+    rows = _rows(config, c.cols)
+    dense = c.cols if c.dense and c.rows % rows == 0 else 0
+    held = config["items"] // rows * (c.weight + c.bias)  # parameters of a thread
     launch = Launch(
-        _kernel(norm_fwd_row, config, c),
-        grid=(cdiv(c.rows, _rows(config, c.cols)), 1, 1),
+        _kernel(norm_fwd_row, config, c, DENSE=dense, EARLY=held <= 16),
+        grid=(cdiv(c.rows, rows), 1, 1),
         args=(*c.pointers, *c.numbers, f32("eps"), c.offset),
     )
     return Plan((launch,))
