@@ -18,7 +18,7 @@ __global__ void exchange_in_turns(const float *x, float *y) {
   __shared__ float s[4][2];
   __shared__ kw::Mailbox boxes[4];
   const int rank = kw::cluster_rank(), i = threadIdx.x;
-  kw::Mailbox::open_all(boxes, sizeof(s[0]));
+  kw::Mailbox::open_all(boxes, sizeof(s[0]), [](int turn) { return turn < 9; });
   kw::Mailbox::ready();
   float sum = 0;
   for (int turn = 0; turn < 9; turn++) {
@@ -26,7 +26,7 @@ __global__ void exchange_in_turns(const float *x, float *y) {
     __syncthreads();
     if (i < 2) box.send(&s[turn % 4][rank], x[blockIdx.x] * turn, i);
     box.wait(turn / 4 % 2);
-    box.expect(sizeof(s[0]));
+    if (turn + 4 < 9) box.expect(sizeof(s[0]));
     sum += s[turn % 4][0] + s[turn % 4][1];
   }
   y[blockIdx.x * blockDim.x + i] = sum;

@@ -29,44 +29,24 @@ __device__ __forceinline__ int cluster_rank() {
 // A loop takes two boxes in turns, opened together by open_all. Once a box is full, expect() opens
 // it for the turn after the next, whose bytes may already be coming, and wait() is told its parity:
 // 0 for the first time a box is filled, then 1, 0, ... One box would not do: a block that has all
-// of a turn may send of the next while another still waits for the first.
+// of a turn may send of the next while another still waits for the first. A box that no turn will
+// fill stays shut, so that each that is opened is waited for.
 struct Mailbox {
   unsigned long long barrier;
 
   __device__ __forceinline__ void open(unsigned bytes) {
-    if (threadIdx.x == 0) {
-      init();
-#ifdef __CUDA_ARCH__
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#else
-      emulator::fence_mbarrier_init();
-#endif
-    }
+    init_all(this, 1);
     expect(bytes);
-    __syncwarp();
-#ifdef __CUDA_ARCH__
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#else
-    emulator::cluster_arrive_relaxed();
-#endif
+    announce();
   }
-  template <int N>
-  static __device__ __forceinline__ void open_all(Mailbox (&boxes)[N], unsigned bytes) {
-    if (threadIdx.x == 0) {
-      for (Mailbox &box : boxes) box.init();
-#ifdef __CUDA_ARCH__
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#else
-      emulator::fence_mbarrier_init();
-#endif
-    }
-    for (Mailbox &box : boxes) box.expect(bytes);
-    __syncwarp();
-#ifdef __CUDA_ARCH__
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#else
-    emulator::cluster_arrive_relaxed();
-#endif
+  // Those of the first turns that `comes(turn)`.
+  template <int N, typename Comes>
+  static __device__ __forceinline__ void open_all(Mailbox (&boxes)[N], unsigned bytes,
+                                                  Comes comes) {
+    init_all(boxes, N);
+    for (int turn = 0; turn < N; turn++)
+      if (comes(turn)) boxes[turn].expect(bytes);
+    announce();
   }
 
   // Every thread may call it; one counts.
@@ -136,11 +116,31 @@ struct Mailbox {
   }
 
  private:
+  static __device__ __forceinline__ void init_all(Mailbox *boxes, int n) {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < n; i++) boxes[i].init();
+#ifdef __CUDA_ARCH__
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+      emulator::fence_mbarrier_init();
+#endif
+    }
+    __syncwarp();  // racecheck takes a lane's init for its whole warp's
+  }
   __device__ __forceinline__ void init() {
 #ifdef __CUDA_ARCH__
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&barrier)) : "memory");
 #else
     emulator::mbarrier_init(address(&barrier), 1);
+#endif
+  }
+  // To the other blocks: this one runs, its boxes are open.
+  static __device__ __forceinline__ void announce() {
+    __syncwarp();
+#ifdef __CUDA_ARCH__
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#else
+    emulator::cluster_arrive_relaxed();
 #endif
   }
   static __device__ __forceinline__ unsigned address(const void *p) {

@@ -85,12 +85,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   const int rank = kw::cluster_rank() % CLUSTER, thread = threadIdx.x % THREADS;
   const int warp = thread / 32, lane = thread % 32, first = rank * VECS * THREADS + thread;
   const int n_cols = WHOLE ? VEC * VECS * THREADS * CLUSTER : static_cast<int>(n_cols_);
-  kw::Mailbox::open_all(boxes, sizeof(parts[0]));
+  const long long step = gridDim.x / CLUSTER;
+  long long row = blockIdx.x / CLUSTER;
+  kw::Mailbox::open_all(boxes, sizeof(parts[0]),
+                        [&](int turn) { return row + turn * step < n_rows; });
   const kw::Rows<N> rows = {x, r, h, x_stride, r_stride, n_rows, n_cols};
   const kw::Arrivals<N, VEC, VECS, THREADS, ROWS> arrivals(dynamic_shared, first, n_cols);
 
-  const long long step = gridDim.x / CLUSTER;
-  long long row = blockIdx.x / CLUSTER;
 #pragma unroll
   for (int i = 0; i < ROWS; i++) arrivals.start(rows, i, row + i * step);
   kw::Parameters<N, VEC, VECS> parameters = {w, b, given, n_cols, offset};
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     kw::Mailbox &box = boxes[turn % kBoxes];
     box.wait(turn / kBoxes % 2);
-    box.expect(sizeof(parts[0]));
+    if (row + kBoxes * step < n_rows) box.expect(sizeof(parts[0]));
     const kw::Statistics s = kw::merge<N>(parts[turn % kBoxes], counts, n_cols, eps);
     if (first == 0) {
       if (N::kCenter) means[row] = s.mean;
@@ -159,15 +160,16 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   __shared__ kw::Mailbox boxes[kBoxes];
   const int rank = kw::cluster_rank(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int n_cols = static_cast<int>(n_cols_), first = rank * VECS * THREADS + threadIdx.x;
-  kw::Mailbox::open_all(boxes, sizeof(parts[0]));
+  const long long step = gridDim.x / CLUSTER;
+  long long row = blockIdx.x / CLUSTER;
+  kw::Mailbox::open_all(boxes, sizeof(parts[0]),
+                        [&](int turn) { return row + turn * step < n_rows; });
   const kw::Streams<N> streams = {gy,        gh,        x,        means,  rstds,
                                   gy_stride, gh_stride, x_stride, n_rows, n_cols};
   kw::Flight<N, VEC, VECS, THREADS, THREADS, ROWS> flight(dynamic_shared, first, n_cols);
   kw::Gradients<N, VEC, VECS> g;
   flight.keep_weights(w, given, offset);
 
-  const long long step = gridDim.x / CLUSTER;
-  long long row = blockIdx.x / CLUSTER;
   kw::Statistics s = kw::statistics(streams, row), next = kw::statistics(streams, row + step);
 #pragma unroll
   for (int i = 0; i < ROWS; i++) flight.start(streams, i, row + i * step);
@@ -200,7 +202,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const kw::Statistics later = kw::statistics(streams, row + 2 * step);
     kw::Mailbox &box = boxes[turn % kBoxes];
     box.wait(turn / kBoxes % 2);
-    box.expect(sizeof(parts[0]));
+    if (row + kBoxes * step < n_rows) box.expect(sizeof(parts[0]));
     kw::Sums mean = {kw::reduce_parts<kParts>(parts[turn % kBoxes][0]) / n_cols, 0.0f};
     if constexpr (N::kCenter) mean.sum = kw::reduce_parts<kParts>(parts[turn % kBoxes][1]) / n_cols;
     flight.gradient(gx, slot, row, s, mean);
@@ -208,6 +210,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     s = next, next = later, slot = slot_next;
   }
 
+  kw::let_next_launch_start();
   const long long part = blockIdx.x / CLUSTER;
   if (given & kw::kWeight)
     kw::store_part<THREADS>(g.weight, gw_parts + part * n_cols_, first, n_cols);
