@@ -40,6 +40,8 @@ class Record:
         machine: a slug, "nvidia-h200" or "cpu-x86_64-2"; the folder's name.
         run: the run's id; ratios hold only between records of one run.
         hash: the rung's source hash; "" for what is not ours.
+        carried: the source hash under which it was made, where that compiled to the same machine
+            code (see carry.py); usually "".
         outcome: one of OUTCOMES; only "pass" has times.
         why: what went wrong, in a line.
         error, budget: {"norm", "p999", "worst"} as in `contract.compare`, or None.
@@ -68,6 +70,7 @@ class Record:
     flops: int = 0
     bound: str = ""
     workspace: int = 0
+    carried: str = ""
 
     def __post_init__(self):
         assert self.outcome in OUTCOMES, self.outcome

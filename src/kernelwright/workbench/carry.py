@@ -1,0 +1,197 @@
+"""Carries records from another commit where a rung's sources changed and its kernels did not.
+
+    python -m kernelwright.workbench.carry COMMIT
+    python -m kernelwright.workbench.carry HEAD~3 gelu.cuda_vec16
+
+A header that gains a function for one rung changes the hash of every rung that includes it, and so
+takes their proof. Here both commits' versions of a rung are planned and compiled for an H200, on
+every case with every config. Where launches and machine code (PTX) are the same, what a GPU said
+of the one holds for the other: the records come over with the present hash, and name in `carried`
+the one under which they were made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
+from kernelwright.dispatch import ladders, source_hash
+
+from . import commit, records
+from .merge import Merged, merge
+from .records import Record
+
+MACHINE = "nvidia-h200"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A rung in one package: this one, or another commit's under its own import name."""
+
+    package: str
+    ladder: Ladder
+    rung: Rung
+
+    def module(self, name: str) -> ModuleType:
+        return importlib.import_module(f"{self.package}.{name}")
+
+
+def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
+    """Bring over what may be; None where nothing may.
+
+    Args:
+        sha: of the commit whose records are taken.
+        names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
+    """
+    wanted, found = set(names), list[Record]()
+    runs: dict[str, dict[str, Any]] = {}
+    other = commit.package(sha)
+    for package in ("kernelwright", other):
+        importlib.import_module(f"{package}.toolchain").compile_only()
+    for mine, theirs in _both(other):
+        name = f"{mine.ladder.name}.{mine.rung.name}"
+        if wanted and name not in wanted:
+            continue
+        old = _missing_here(mine, _records(theirs))
+        if not old:
+            continue
+        why = differs(mine, theirs)
+        print(f"{name}: {why or f'the same kernels, {len(old)} records'}", flush=True)
+        if not why:
+            found += old
+            known = theirs.module("workbench.records").runs(MACHINE)
+            runs.update((r.run, known[r.run]) for r in old)
+    if not found:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        for run, environment in runs.items():
+            records.save([r for r in found if r.run == run], environment, Path(folder))
+        return merge([Path(folder)])
+
+
+def _both(package: str) -> Iterator[tuple[Version, Version]]:
+    """Rungs that both have."""
+    others = {x.name: x for x in importlib.import_module(f"{package}.dispatch").ladders()}
+    for lad in ladders():
+        other = others.get(lad.name)
+        if other is None:
+            continue
+        for rung in lad.rungs:
+            if rung.backend in ("cuda", "triton") and rung.name in other.names:
+                mine = Version("kernelwright", lad, rung)
+                yield mine, Version(package, other, other.rung(rung.name))
+
+
+def _missing_here(mine: Version, old: list[Record]) -> list[Record]:
+    """Records as they would be of the present source, where it has none of its own."""
+    present = source_hash(mine.ladder, mine.rung)
+    here = {r.key for r in records.load(MACHINE, mine.ladder.name) if r.hash == present}
+    return [
+        replace(r, hash=present, carried=r.carried or r.hash)
+        for r in old
+        if r.hash != present and r.key not in here
+    ]
+
+
+def _records(of: Version) -> list[Record]:
+    """What a commit ships of a rung: `ledger --check` sees that all is of its sources there."""
+    shipped = of.module("workbench.records").load(MACHINE, of.ladder.name)
+    return [Record(**asdict(r)) for r in shipped if r.rung == of.rung.name]
+
+
+def differs(mine: Version, theirs: Version) -> str:
+    """What is not the same, or ""."""
+    if mine.rung.configs != theirs.rung.configs:
+        return "other configs"
+    if mine.rung.deterministic != theirs.rung.deterministic:
+        return "deterministic in one"
+    if {c.id for c in mine.ladder.operator.cases} != {c.id for c in theirs.ladder.operator.cases}:
+        return "other cases"
+    known: dict[str, bool] = {}
+    for case in mine.ladder.operator.cases:
+        for config in mine.rung.configs:
+            plans = [_planned(v, case.id, config) for v in (mine, theirs)]
+            if plans[0][0] != plans[1][0]:
+                return f"other launches on {case.id}"
+            for key, a, b in zip(plans[0][1], plans[0][2], plans[1][2], strict=True):
+                if key not in known:
+                    known[key] = _code(mine, a) == _code(theirs, b)
+                if not known[key]:
+                    return f"other machine code on {case.id}: {key[:100]}"
+    return "" if known else "no case launches it"
+
+
+def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[str], list[Any]]:
+    """What a case launches, as text without paths; what each launch compiles, as text; and what
+    `_code` takes. Nothing where the rung does not take the case."""
+    operator = of.ladder.operator
+    specs = of.module("workbench.inspect").specs_of(of.ladder, operator.case(case_id))
+    if not all(t.numel() for t in _tensors(specs)):
+        return "empty", [], []
+    if of.rung.supports and (why := of.rung.supports(of.module("contract").H200, **specs)):
+        return why, [], []
+    plan = of.module("dispatch").entry_of(of.ladder, of.rung)(
+        of.module("contract").H200, config, **specs
+    )
+    tensors = of.module("toolchain.build").Tensors(plan, operator, specs)
+    names = [_name(step.kernel) for step in plan.launches]
+    shapes = [(step.grid, step.block, step.shared, getattr(step, "overlaps", False), step.args)
+              for step in plan.launches]  # fmt: skip
+    constants = {k: t.tolist() for k, t in getattr(plan, "constants", {}).items()}
+    kinds = [of.module("toolchain.build").kinds(step) for step in plan.launches]
+    keys = [f"{n} {k} {step.args if n.startswith('triton') else ''}"
+            for n, k, step in zip(names, kinds, plan.launches, strict=True)]  # fmt: skip
+    told = repr((names, shapes, plan.scratch, constants))
+    return told, keys, [(step, tensors) for step in plan.launches]
+
+
+def _tensors(specs: dict[str, Any]) -> Iterator[Any]:
+    for v in specs.values():
+        yield from (t for t in (v if isinstance(v, list) else [v]) if hasattr(t, "numel"))
+
+
+def _name(kernel: Any) -> str:
+    if type(kernel).__name__ == CudaKernel.__name__:
+        return f"cuda {kernel.source.name} {kernel.name} {kernel.cluster}"
+    assert type(kernel).__name__ == TritonKernel.__name__, kernel
+    options = sorted(kernel.constexprs.items()), kernel.num_warps, kernel.num_stages
+    return f"triton {kernel.fn.__name__} {options}"
+
+
+def _code(of: Version, launch: tuple[Any, Any]) -> str:
+    """PTX without what a path or a process leaves in it: lines of the source, comments, numbers in
+    names that only the file knows, the paths that assertions print."""
+    ptx = of.module("toolchain.build").compile(*launch, H200.arch).ptx
+    code = re.split(r"^\s*\.section\s+\.debug", ptx, maxsplit=1, flags=re.M)[0]
+    code = re.sub(r"(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+(?=2kw)", r"\1", code)
+    return "\n".join(
+        line for line in re.sub(r"//[^\n]*", "", code).splitlines()
+        if line.strip() and not re.match(r"\s*(\.file|\.loc|\.global \.align 1 \.b8 \$str)\b", line)
+    )  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m kernelwright.workbench.carry", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("commit", help="whose records are taken")
+    parser.add_argument("rungs", nargs="*", metavar="OP.RUNG", help="none: all that changed")
+    words = parser.parse_args(arguments)
+    print(json.dumps(asdict(done)) if (done := carry(commit.resolve(words.commit), words.rungs))
+          else "nothing may be carried over")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
