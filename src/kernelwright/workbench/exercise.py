@@ -136,6 +136,9 @@ def check(
     """Judge a learner's file in a process of its own; the fields of `exercise_check.Outcome`, and
     on a GPU `timed`, rows of `compare`.
 
+    Where a barrier is missing a GPU may give the right result all the same. What is right there is
+    therefore judged without it too: by the emulator, or Numba's simulator.
+
     Args:
         on_case: called with each case's id before it runs.
         seconds: that one case may take.
@@ -145,6 +148,10 @@ def check(
     """
     path = _written(exercise, folder)
     found = _judged(exercise, path, on_case, seconds)
+    if found["outcome"] == "right" and found["forgiving"]:
+        strict = _judged(exercise, path, on_case, seconds, {"CUDA_VISIBLE_DEVICES": ""})
+        if strict["outcome"] in ("wrong", "error"):
+            found = {**strict, "why": f"right on this GPU, by luck; without one {strict['why']}"}
     kept = _state(folder)
     kept[exercise.rung] = {"hash": _hash(path), "outcome": found["outcome"], "why": found["why"]}
     (folder / STATE).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
@@ -166,14 +173,20 @@ def solution(exercise: Exercise, folder: Path) -> list[str]:
     )
 
 
-def _judged(exercise: Exercise, path: Path, on_case, seconds: float) -> dict[str, Any]:
+def _judged(
+    exercise: Exercise,
+    path: Path,
+    on_case,
+    seconds: float,
+    environment: dict[str, str] | None = None,
+) -> dict[str, Any]:
     request = json.dumps({"rung": exercise.rung, "path": str(path.resolve())})
     process = subprocess.Popen(
         [sys.executable, "-m", f"{__package__}.exercise_check"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": _python_path()},
+        env={**os.environ, **(environment or {}), "PYTHONPATH": _python_path()},
         start_new_session=True,
     )
     assert process.stdin and process.stdout and process.stderr
