@@ -55,6 +55,10 @@ def test_the_clock_is_the_judges(name, check, box, monkeypatch):
     assert row.timed or why in row.status
 
 
+no_gpu = pytest.mark.skipif(GPU, reason="stands in for a GPU, of which there is one here")
+
+
+@no_gpu
 @pytest.mark.parametrize(
     ("name", "check"),
     [
@@ -74,6 +78,7 @@ def test_every_call_that_a_graph_holds_computes(name, check, monkeypatch):
         assert row.timed == (check is None)
 
 
+@no_gpu
 def test_short_rounds_are_recorded_several_times_over(monkeypatch):
     with FakeBox(monkeypatch) as box:
         guest, _ = timed("softmax", box, monkeypatch, sets=2, shape=(1, 33))

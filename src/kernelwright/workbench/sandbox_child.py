@@ -157,6 +157,7 @@ class Child:
         self.languages |= imported() - before  # torch imports some of them itself, later
         if "triton" in self.languages:
             self._watch_interpreter()
+        _compile_every_shape()
         self.fn = fn
         if "autograd" in kind:
             self.fn = differentiated(fn, **kind["autograd"])
@@ -361,6 +362,12 @@ class _Poisoned(TorchDispatchMode):
         super().__init__()
         self.guard = guard
 
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """torch.compile would pass over what it first meets under another mode, then and ever
+        after: the plain function would be judged in its place."""
+        return True
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))
         if func.__name__.startswith(("empty.", "empty_like.", "empty_strided.", "new_empty")):
@@ -369,6 +376,14 @@ class _Poisoned(TorchDispatchMode):
                 return made
             return self.guard.empty("torch.empty", spec, made.device, result=False)
         return made
+
+
+def _compile_every_shape() -> None:
+    """torch.compile leaves a function that it has compiled eight times to Python from then on: the
+    plain function would be timed in its place."""
+    if "torch._dynamo" in sys.modules:
+        config = sys.modules["torch._dynamo"].config
+        config.recompile_limit = config.accumulated_recompile_limit = 1 << 20
 
 
 def _tensors(args: tuple[list[Any], dict[str, Any]]) -> list[torch.Tensor]:
