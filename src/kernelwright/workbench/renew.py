@@ -41,11 +41,12 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
+from kernelwright.dispatch.selection import config_of
 from kernelwright.machine import gpu_of, here, slug
 
 from . import inspect, records
 from .bench import one_line
-from .listing import named
+from .listing import named, serving
 from .material import peers_of
 from .merge import merge
 from .sanitizer import TOOLS
@@ -144,15 +145,21 @@ def _unwatched(chosen: list[Ladder], machine: str) -> Iterator[Job]:
 
 
 def _untimed(lad: Ladder, machine: str) -> Iterator[str]:
-    """Bench cases that a rung written here takes and for which its present source has none."""
-    kept = {(r.rung, r.case, r.hash) for r in records.load(machine, lad.name)}
+    """Bench cases that a rung written here takes and for which its present source has none, or
+    none of what serves with the config with which it does."""
+    found = records.load(machine, lad.name)
+    kept = {(r.rung, r.case, r.hash) for r in found}
+    configs = {(r.rung, r.case, json.dumps(r.config, sort_keys=True)) for r in found}
     gpu = gpu_of(here()) or H200
     rungs = [(r, r.supports or _anything, source_hash(lad, r)) for r in lad.rungs if r.is_ours]
     for case in lad.operator.cases:
         if case.use == "bench":
             call = inspect.specs_of(lad, case)
             takes = ((r.name, case.id, h) for r, why_not, h in rungs if not why_not(gpu, **call))
-            if not kept.issuperset(takes):
+            served = lad.rung(serving(lad, gpu, call))
+            config = json.dumps(config_of(lad, served, gpu, call), sort_keys=True)
+            with_it = not served.is_gpu or (served.name, case.id, config) in configs
+            if not (with_it and kept.issuperset(takes)):
                 yield case.id
 
 

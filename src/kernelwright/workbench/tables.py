@@ -30,6 +30,7 @@ from pathlib import Path
 import kernelwright.ops
 from kernelwright.contract import H200, Ladder
 from kernelwright.dispatch import ladder, ladders, proven_on
+from kernelwright.dispatch.selection import config_of
 
 from . import charts, dissect_tables, figures, fusion, patched, records, training
 from .figures import Row, Table, microseconds, percent, rate, size, times
@@ -123,12 +124,20 @@ def operators(found: list[Record]) -> str:
 
 
 def shown(lad: Ladder, found: list[Record]) -> list[Table]:
-    """The timed cases whose serving rung has a time: beside an older one's, others' say little."""
+    """The timed cases whose serving rung has a time, with the config that serves: beside an older
+    one's, others' say little."""
 
     def known(case: str) -> bool:
         at = figures.case_named(lad, case)
-        served = at and serving(lad, H200, specs_of(lad, at))
-        return any(r.name == served and r.timed for r in tables[case].rows)
+        if at is None:
+            return False
+        call = specs_of(lad, at)
+        served = lad.rung(serving(lad, H200, call))
+        config = config_of(lad, served, H200, call)
+        return any(
+            r.name == served.name and r.timed and r.record and r.record.config == config
+            for r in tables[case].rows
+        )
 
     timed = figures.timed_cases(lad, MACHINE, found)
     tables = {case: figures.table(lad, MACHINE, case, found) for case in timed}

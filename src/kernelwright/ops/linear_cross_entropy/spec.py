@@ -192,7 +192,7 @@ SCALE_CASES = (
     case((0, 3), F32, g=2.0),
     *(case((4, 66), F32, values=v, g=0.5) for v in ("nan", "inf")),
     case((4, 66), F32, g=float("nan")),
-    *(case((2**28,), BF16, use="bench", g=g) for g in (1.0, 0.5)),
+    case((2**28,), BF16, use="bench", g=0.5),  # by 1 nothing moves
     case((2**31 + 5,), BF16, use="big", g=0.5),
 )
 
