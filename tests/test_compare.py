@@ -250,6 +250,14 @@ back = sides.pairs("softmax.native@HEAD", "softmax.native@HEAD~1", None, ())
 again = compare.compare(back, names=("A", "B"), cases=["4x1000-f32-dim=-1"], quick=True)
 print(json.dumps([found.as_json(), again.as_json()]))
 print(sorted(m for m in sys.modules if m.startswith("kernelwright_at_") and "." not in m))
+import importlib
+from kernelwright.dispatch import ladders, proven_on
+from kernelwright.workbench import commit
+then = importlib.import_module(commit.package(commit.resolve("HEAD~1")) + ".dispatch")
+def proven(ladders, proven_on):
+    return [f"{x.name}.{r.name}" for x in ladders() for r in x.rungs if proven_on(x, r)]
+now, before = proven(ladders, proven_on), proven(then.ladders, then.proven_on)
+print(len(now), now == before)
 """
 
 
@@ -261,7 +269,9 @@ def test_commits_are_timed_in_one_process(history):
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(history / "src"), "HOME": str(history)},
     )
     assert done.returncode == 0, done.stderr
-    changed, results, modules = done.stdout.splitlines()
+    changed, results, modules, proven = done.stdout.splitlines()
+    count, same = proven.split()
+    assert int(count) > 100 and same == "True", "what is proven there serves from there"
     assert changed == "['softmax', 'softmax.backward']"  # they share the file
     slower, faster = json.loads(results)
     assert (slower["verdict"], slower["exit"]) == ("slower", 1)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import served
 from kernelwright.dispatch import ladder, source_hash
 from kernelwright.workbench import ledger, merge, records, renew, tune
 from kernelwright.workbench.renew import Job, Limits
@@ -105,7 +106,9 @@ def test_what_is_proven_is_not_proven_again(shipped, monkeypatch):
 def test_what_is_timed_is_not_timed_again(tmp_path, shipped):
     cases = [c for c in SOFTMAX.operator.cases if c.use == "bench"]
     lines = [
-        proof(r.configs[0], "a", rung=r.name, case=c.id, hash=source_hash(SOFTMAX, r))
+        proof(
+            served.config(SOFTMAX, r, c), "a", rung=r.name, case=c.id, hash=source_hash(SOFTMAX, r)
+        )
         for r in SOFTMAX.rungs
         for c in cases
         if r.is_gpu
@@ -118,6 +121,12 @@ def test_what_is_timed_is_not_timed_again(tmp_path, shipped):
     assert job.words[:6] == ("bench", "softmax", "--case", cases[0].id, "--case", cases[2].id)
     (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     assert renew.missing("time", [SOFTMAX], H200) == []
+    name = served.rung(SOFTMAX, cases[1])
+    at = next(x for x in lines if (x["rung"], x["case"]) == (name, cases[1].id))
+    at["config"] = next(dict(c) for c in SOFTMAX.rung(name).configs if dict(c) != at["config"])
+    (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    (job,) = renew.missing("time", [SOFTMAX], H200)  # it does not serve with that config
+    assert job.words[:4] == ("bench", "softmax", "--case", cases[1].id)
 
 
 def test_what_is_tuned_is_not_tuned_again(tmp_path, monkeypatch):

@@ -5,10 +5,12 @@ import random
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
+import served
 from kernelwright.dispatch import ladder, ladders
 from kernelwright.workbench import charts, figures, report, tables
 from kernelwright.workbench.records import Record
@@ -39,7 +41,10 @@ def made_up(machine=MACHINE, run="20260101T000000Z-0000"):
             found.append(record("peer:liger", roof * 1.3, host=(20.0,)))
             for i, rung in enumerate(lad.rungs):
                 us = roof * (1.05 + (len(lad.rungs) - i) / 2)
-                found.append(record(rung.name, us, warm=(us / 2,), bound="bandwidth"))
+                config = served.config(lad, rung, case)
+                found.append(
+                    record(rung.name, us, warm=(us / 2,), bound="bandwidth", config=config)
+                )
         last = lad.rungs[-1].name
         found = [r for r in found if (r.rung, r.case) != (last, cases[-1].id)]
         found.append(
@@ -302,11 +307,14 @@ def test_a_case_is_shown_where_what_serves_it_is_timed(monkeypatch):
     timed = figures.timed_cases(lad, MACHINE, found)
     monkeypatch.setattr(tables, "serving", lambda *_: "triton_row")
     assert [t.case for t in tables.shown(lad, found)] == timed
-    left = [r for r in found if (r.rung, r.case) != ("triton_row", timed[0])]
+    at = ("triton_row", timed[0])
+    left = [r for r in found if (r.rung, r.case) != at]
     assert [t.case for t in tables.shown(lad, left)] == timed[1:]
-    monkeypatch.setattr(tables, "serving", lambda *_: "nobody")
-    assert "No record of softmax" in tables.render("cases softmax", found)
-    assert 'id="overview"' not in report.html(found)
+    other = [replace(r, config={"tile": 3}) if (r.rung, r.case) == at else r for r in found]
+    assert [t.case for t in tables.shown(lad, other)] == timed[1:], "nobody is served that config"
+    left = [r for r in found if r.rung != "triton_row"]
+    assert "No record of softmax" in tables.render("cases softmax", left)
+    assert 'id="overview"' not in report.html(left)
 
 
 def test_a_band_holds_its_curves():

@@ -115,6 +115,9 @@ def unexplained(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def stale(pairs: Iterable[Pair]) -> list[tuple[str, str, str]]:
-    """Explanations of differences that there are none of."""
+    """Explanations of differences that there are none of, in rungs whose present source a GPU has
+    counted."""
+    pairs = list(pairs)
     differing = {p.key for p in pairs if not p.alike}
-    return [key for key in EXPLANATIONS if key not in differing]
+    counted = {(p.operator, p.rung) for p in pairs}
+    return [key for key in EXPLANATIONS if key[:2] in counted and key not in differing]

@@ -110,8 +110,12 @@ def _records(of: Version) -> list[Record]:
     return [Record(**asdict(r)) for r in shipped if r.rung == of.rung.name]
 
 
-def differs(mine: Version, theirs: Version) -> str:
-    """What is not the same, or ""."""
+def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) -> str:
+    """What is not the same, or "".
+
+    Args:
+        cases: ids of those to look at; by default all.
+    """
     if mine.rung.configs != theirs.rung.configs:
         return "other configs"
     if mine.rung.deterministic != theirs.rung.deterministic:
@@ -119,16 +123,16 @@ def differs(mine: Version, theirs: Version) -> str:
     if {c.id for c in mine.ladder.operator.cases} != {c.id for c in theirs.ladder.operator.cases}:
         return "other cases"
     known: dict[str, bool] = {}
-    for case in mine.ladder.operator.cases:
+    for case in cases or [c.id for c in mine.ladder.operator.cases]:
         for config in mine.rung.configs:
-            plans = [_planned(v, case.id, config) for v in (mine, theirs)]
+            plans = [_planned(v, case, config) for v in (mine, theirs)]
             if plans[0][0] != plans[1][0]:
-                return f"other launches on {case.id}"
+                return f"other launches on {case}"
             for key, a, b in zip(plans[0][1], plans[0][2], plans[1][2], strict=True):
                 if key not in known:
                     known[key] = _code(mine, a) == _code(theirs, b)
                 if not known[key]:
-                    return f"other machine code on {case.id}: {key[:100]}"
+                    return f"other machine code on {case}: {key[:100]}"
     return "" if known else "no case launches it"
 
 

@@ -1,0 +1,89 @@
+"""carry: what a GPU said of a rung stays true while its kernels are the same."""
+
+import importlib
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kernelwright
+from kernelwright.dispatch import source_hash
+from kernelwright.workbench import carry
+from kernelwright.workbench.records import Record
+
+NAME = "kernelwright_then"
+CASE = "5x33-f32-eps=1e-05-weight=same"
+
+
+@pytest.fixture(scope="module")
+def then(tmp_path_factory):
+    """The folder of this package under another name, as commit.package makes it of a commit."""
+    folder = tmp_path_factory.mktemp("then")
+    ignored = shutil.ignore_patterns("__pycache__", "records")
+    shutil.copytree(Path(kernelwright.__file__).parent, folder / NAME, ignore=ignored)
+    for path in (folder / NAME).rglob("*.py"):
+        path.write_text(path.read_text().replace("kernelwright", NAME))
+    sys.path.append(str(folder))
+    importlib.import_module(f"{NAME}.ops")
+    yield folder / NAME
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture
+def header(then):
+    """A header that the rung includes; as it was, after the test."""
+    path = then / "include" / "kw" / "row.cuh"
+    text = path.read_text()
+    yield path
+    path.write_text(text)
+
+
+def versions(rung="cuda_block"):
+    return next(
+        (mine, theirs)
+        for mine, theirs in carry._both(NAME)
+        if (mine.ladder.name, mine.rung.name) == ("layer_norm", rung)
+    )
+
+
+def test_other_text_and_the_same_kernels(header):
+    text = header.read_text()
+    at = text.rindex("}  // namespace kw")
+    header.write_text(f"{text[:at]}struct OfNobody {{\n  int unused;\n}};\n{text[at:]}")
+    assert carry.differs(*versions(), cases=[CASE]) == ""
+
+
+def test_other_kernels(header):
+    text = header.read_text()
+    assert text.count("if (inside) words") == 1
+    header.write_text(text.replace("if (inside) words", "if (inside && p) words"))
+    assert carry.differs(*versions(), cases=[CASE]).startswith(
+        f"other machine code on {CASE}: cuda "
+    )
+
+
+def test_other_launches(then, monkeypatch):
+    mine, theirs = versions()
+    module = importlib.import_module(f"{NAME}.ops.norm.cuda")
+    planned = module.block
+
+    def on_more_blocks(*args, **specs):
+        plan = planned(*args, **specs)
+        return replace(plan, launches=tuple(replace(x, grid=(99, 1, 1)) for x in plan.launches))
+
+    monkeypatch.setattr(module, "block", on_more_blocks)
+    importlib.import_module(f"{NAME}.dispatch.launcher").entry_of.cache_clear()
+    assert carry.differs(mine, theirs, cases=[CASE]) == f"other launches on {CASE}"
+    assert carry.differs(mine, versions("cuda_warp")[1], cases=[CASE]) == "other configs"
+
+
+def test_only_what_is_missing_is_taken():
+    mine, _ = versions()
+    present = source_hash(mine.ladder, mine.rung)
+    old = Record("layer_norm", "cuda_block", "*", "nvidia-h200", "a run", "pass", hash="before")
+    of_no_case = replace(old, case="no such case")
+    known = replace(old, config=dict(mine.rung.configs[0]))
+    (found,) = carry._missing_here(mine, [of_no_case, known, replace(old, hash=present)])
+    assert found == replace(of_no_case, hash=present, carried="before")
