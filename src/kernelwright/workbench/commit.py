@@ -82,9 +82,9 @@ def _hashed_as_committed(name: str) -> None:
     """What is proven there is proven under hashes of sources that say `kernelwright`; with any
     other name in them nothing would be, and PyTorch would serve."""
     proof = importlib.import_module(f"{name}.dispatch.proof")
-    if hasattr(proof, "_compiled"):  # before it was there, only rungs that are named are compared
-        compiled = proof._compiled
-        proof._compiled = lambda text, suffix: compiled(text.replace(name, NAME), suffix)
+    compiled = getattr(proof, "_compiled", None)
+    if compiled:  # before it was there, only rungs that are named are compared
+        vars(proof)["_compiled"] = lambda text, suffix: compiled(text.replace(name, NAME), suffix)
 
 
 def _git(*arguments: str, at: Path | None = None) -> str | None:
