@@ -166,6 +166,7 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
         block,
         shared,
         cluster,
-        step.overlaps and gpu.capability >= (9, 0),
+        # graphs record it from CUDA 12.3 on
+        step.overlaps and gpu.capability >= (9, 0) and driver.version() >= (12, 3),
         (*parameters, *[("p", 0)] * hidden),
     )

@@ -41,6 +41,7 @@ def _full(params, sweep, most, less):
         *_swept(params, sweep),
         *(case((3, 5000), d, **params) for d in FLOATS),
         *(case((300, 64), d, **params) for d in FLOATS),  # more rows than programs, backward
+        *(case((16, 512), d, **params) for d in (most, less[0])),  # whole tiles of whole vectors
         *_long(params),
         *_bench(BENCH, params),
         case((2**18 + 1, 8192), torch.bfloat16, use="big", **params),
@@ -73,6 +74,7 @@ def _short(params, sweep):
             ((4, 1000), torch.bfloat16),
             ((5, 64), torch.float16),
             ((300, 64), torch.bfloat16),
+            ((16, 512), torch.bfloat16),
         )
     )
     layouts = ("sliced", "permuted", "offset", "expanded")
