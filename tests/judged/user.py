@@ -12,17 +12,6 @@ def softmax(x, dim):
     return torch.softmax(x, dim)
 
 
-def compiled(x, dim):
-    """Right as long as it is compiled, for however many shapes."""
-    return _compiled(x, dim)
-
-
-@torch.compile(backend="eager", dynamic=False)
-def _compiled(x, dim):
-    y = torch.softmax(x, dim)
-    return y if torch.compiler.is_compiling() else -y
-
-
 def last_dim(x):
     return torch.softmax(x, -1)
 

@@ -110,6 +110,11 @@ class _Listener(TorchDispatchMode):
         self.steps: list[_Step] = []
         self.alive: list[torch.Tensor] = []  # an address must not come back for another tensor
 
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """What torch.compile has compiled runs compiled while it is listened to."""
+        return True
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         made = any(isinstance(t, torch.Tensor) for t in tree_leaves(out))

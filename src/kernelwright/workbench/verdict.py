@@ -53,7 +53,9 @@ class Costs:
         return [self._fusion(), self._graph() if captured else "a graph: none can hold it"]
 
     def _fusion(self) -> str:
-        if self.launches <= 1:
+        if not self.launches:
+            return "a fusion: not known, no operator launches what it does"
+        if self.launches == 1:
             return "a fusion: nothing, a call is one launch"
         if self.moved is None:
             return f"a fusion: not known of {self.launches} launches, which are opaque"

@@ -25,6 +25,7 @@ _LOOP = rungs.triton(
     "a row read twice, the second time from cache: any length in few registers",
     choose.fits_loop,
     choose.LOOP_CONFIGS,
+    heuristic=choose.choose_loop,
 )
 
 

@@ -26,7 +26,8 @@ from .shape import (
 
 COLS = 32768  # elements that a Triton program holds in registers with 32 warps
 COLS_BACKWARD = 8192  # it holds four arrays of them
-WARP_ROW, BLOCK_ROW = 4096, 65536  # bytes of a row up to which a warp, a block is the better home
+WARP_ROW, BLOCK_ROW = 1024, 65536  # bytes of a row up to which a warp, a block is the better home
+STREAM = 2**26  # bytes of rows that outgrow L2
 WARP_COLS_BACKWARD, BLOCK_COLS_BACKWARD = 1024, 8192
 
 # tile: elements of a program's tile, at least; items: of them, in a thread
@@ -164,6 +165,13 @@ def _no_clusters(gpu, args):
     return no_clusters(gpu)
 
 
+def choose_loop(gpu, **args):
+    """Half a row, so that there are two turns; of 32 bits at least 16 KiB, which fill the warps."""
+    c = Call(args)
+    block = max(next_power_of_2(c.cols) // 2, 2048 if c.itemsize == 2 else 4096)
+    return {"block": min(block, 16384)}
+
+
 def choose_warp(gpu, **args):
     """Rows together where a lane holds few vectors and every multiprocessor still gets 16 warps."""
     c = Call(args)
@@ -205,9 +213,13 @@ def order(gpu, **args):
     row = c.cols * c.itemsize
     if row <= WARP_ROW:
         return ("cuda_warp", "cuda_block", "triton_row")
-    if row <= BLOCK_ROW:
-        return ("cuda_block", "cuda_cluster", "triton_row")
-    return ("cuda_cluster", "cuda_block")
+    if row > BLOCK_ROW:
+        return ("cuda_cluster", "cuda_block")
+    # reading twice pays where DRAM is waited for and not arithmetic, as of a mean and a variance
+    light = c.add or not c.center or (c.itemsize == 4 and c.cols <= 8192)
+    if c.rows * row >= STREAM and c.cols > 1024 and light:
+        return ("triton_loop", "cuda_block", "cuda_cluster")
+    return ("cuda_block", "cuda_cluster", "triton_row")
 
 
 def order_backward(gpu, **args):
