@@ -5,6 +5,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +54,25 @@ def test_other_text_and_the_same_kernels(header):
     at = text.rindex("}  // namespace kw")
     header.write_text(f"{text[:at]}struct OfNobody {{\n  int unused;\n}};\n{text[at:]}")
     assert carry.differs(*versions(), cases=[CASE]) == ""
+
+
+def test_what_a_process_leaves_in_a_name_is_no_difference(then, monkeypatch):
+    mine, theirs = versions()
+    name = "_ZN{}_INTERNAL_00000000_13_cuda_block_cu_{}2kw7kWeightE"
+    ptx = {
+        "kernelwright": name.format(49, "a010b7ae_4225"),
+        NAME: name.format(50, "3b275d61_14225"),
+    }
+
+    def compiled(package):
+        return lambda *_: SimpleNamespace(ptx=f".global .u32 {ptx[package]} = 1; // a comment")
+
+    for package in ptx:
+        build = importlib.import_module(f"{package}.toolchain.build")
+        monkeypatch.setattr(build, "compile", compiled(package))
+    assert carry._code(mine, (None, None)) == carry._code(theirs, (None, None))
+    ptx[NAME] = ptx[NAME].replace("7kWeight", "5kBias")
+    assert carry._code(mine, (None, None)) != carry._code(theirs, (None, None))
 
 
 def test_other_kernels(header):

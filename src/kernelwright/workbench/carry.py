@@ -178,7 +178,7 @@ def _code(of: Version, launch: tuple[Any, Any]) -> str:
     names that only the file knows, the paths that assertions print."""
     ptx = of.module("toolchain.build").compile(*launch, H200.arch).ptx
     code = re.split(r"^\s*\.section\s+\.debug", ptx, maxsplit=1, flags=re.M)[0]
-    code = re.sub(r"(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+(?=2kw)", r"\1", code)
+    code = re.sub(r"_ZN\d+(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+", r"\1", code)
     return "\n".join(
         line for line in re.sub(r"//[^\n]*", "", code).splitlines()
         if line.strip() and not re.match(r"\s*(\.file|\.loc|\.global \.align 1 \.b8 \$str)\b", line)
