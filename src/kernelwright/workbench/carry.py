@@ -125,10 +125,10 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
     known: dict[str, bool] = {}
     for case in cases or [c.id for c in mine.ladder.operator.cases]:
         for config in mine.rung.configs:
-            plans = [_planned(v, case, config) for v in (mine, theirs)]
-            if plans[0][0] != plans[1][0]:
+            (told, ours), (said, others) = (_planned(v, case, config) for v in (mine, theirs))
+            if told != said:
                 return f"other launches on {case}"
-            for key, a, b in zip(plans[0][1], plans[0][2], plans[1][2], strict=True):
+            for (key, a), (_, b) in zip(ours, others, strict=True):
                 if key not in known:
                     known[key] = _code(mine, a) == _code(theirs, b)
                 if not known[key]:
@@ -136,28 +136,29 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
     return "" if known else "no case launches it"
 
 
-def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[str], list[Any]]:
-    """What a case launches, as text without paths; what each launch compiles, as text; and what
-    `_code` takes. Nothing where the rung does not take the case."""
+def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:
+    """What a case launches, as text without paths, or why nothing; and of each launch what it
+    compiles, as text, and what `_code` takes."""
     operator = of.ladder.operator
     specs = of.module("workbench.inspect").specs_of(of.ladder, operator.case(case_id))
     if not all(t.numel() for t in _tensors(specs)):
-        return "empty", [], []
+        return "empty", []
     if of.rung.supports and (why := of.rung.supports(of.module("contract").H200, **specs)):
-        return why, [], []
+        return why, []
     plan = of.module("dispatch").entry_of(of.ladder, of.rung)(
         of.module("contract").H200, config, **specs
     )
     tensors = of.module("toolchain.build").Tensors(plan, operator, specs)
-    names = [_name(step.kernel) for step in plan.launches]
-    shapes = [(step.grid, step.block, step.shared, getattr(step, "overlaps", False), step.args)
-              for step in plan.launches]  # fmt: skip
     constants = {k: t.tolist() for k, t in getattr(plan, "constants", {}).items()}
-    kinds = [of.module("toolchain.build").kinds(step) for step in plan.launches]
-    keys = [f"{n} {k} {step.args if n.startswith('triton') else ''}"
-            for n, k, step in zip(names, kinds, plan.launches, strict=True)]  # fmt: skip
-    told = repr((names, shapes, plan.scratch, constants))
-    return told, keys, [(step, tensors) for step in plan.launches]
+    told, launches = [repr((plan.scratch, constants))], []
+    for step in plan.launches:
+        name, shape = _name(step.kernel), (step.grid, step.block, step.shared)
+        told.append(repr((name, shape, getattr(step, "overlaps", False), step.args)))
+        # Triton compiles for the types of tensors, and for some values of numbers
+        types = [a if hasattr(a, "value") else tensors[a] for a in step.args]
+        key = f"{name} {types}" if name.startswith("triton") else name
+        launches.append((key, (step, tensors)))
+    return "\n".join(told), launches
 
 
 def _tensors(specs: dict[str, Any]) -> Iterator[Any]:
