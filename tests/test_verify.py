@@ -175,7 +175,13 @@ def test_the_ledger_shows_stale_proof(written):
     }
     assert (rows[KEY].proven, rows[KEY].stale) == ((), ("nvidia-h200",))
     rows = {f"{r.operator}.{r.rung}": r for r in ledger.ledger(written(*every_config())).rows}
-    assert (rows[KEY].proven, rows[KEY].stale) == (("nvidia-h200",), ())
+    assert (rows[KEY].proven, rows[KEY].stale, rows[KEY].carried) == (("nvidia-h200",), (), ())
+
+
+def test_the_ledger_shows_what_machine_code_proves(written):
+    found = ledger.ledger(written(*every_config(carried="old")))
+    row = next(r for r in found.rows if f"{r.operator}.{r.rung}" == KEY)
+    assert (row.proven, row.carried) == (("nvidia-h200",), ("nvidia-h200",))
 
 
 @pytest.mark.parametrize(

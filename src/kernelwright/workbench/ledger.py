@@ -37,6 +37,8 @@ class LedgerRow:
             no proof.
         stale: GPUs that verified another source of it.
         wanted: bench cases that it would serve on an H200 if it is proven.
+        carried: GPUs of `proven` on which an earlier source passed that compiles to the same
+            machine code (carry.py).
     """
 
     operator: str
@@ -46,6 +48,7 @@ class LedgerRow:
     proven: tuple[str, ...]
     stale: tuple[str, ...]
     wanted: tuple[str, ...]
+    carried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,9 +149,10 @@ def _rows(root: Path) -> Iterator[LedgerRow]:
         machines = shown.get(f"{lad.name}.{rung.name}", {}).get(digest, [])
         stale = {m for r, its, m in verified if r == (lad.name, rung.name) and its != digest}
         wanted = tuple(case for case, name in _wanted(lad) if name == rung.name)
-        yield LedgerRow(
-            lad.name, rung.name, rung.backend, digest, tuple(machines), tuple(sorted(stale)), wanted
-        )
+        lines = {m: verified[(lad.name, rung.name), digest, m] for m in machines}
+        carried = (m for m in machines if any("carried" in line for line in lines[m]))
+        proved = tuple(machines), tuple(sorted(stale)), wanted, tuple(carried)
+        yield LedgerRow(lad.name, rung.name, rung.backend, digest, *proved)
 
 
 @cache

@@ -157,7 +157,6 @@ class Child:
         self.languages |= imported() - before  # torch imports some of them itself, later
         if "triton" in self.languages:
             self._watch_interpreter()
-        _compile_every_shape()
         self.fn = fn
         if "autograd" in kind:
             self.fn = differentiated(fn, **kind["autograd"])
@@ -188,6 +187,7 @@ class Child:
 
     def _call(self, args: dict[str, Any]) -> tuple[Any, ...]:
         assert self.fn is not None
+        _compile_every_shape()
         listed, named = self._args(args)
         return as_tuple(self.fn(*listed, **named))
 

@@ -324,6 +324,8 @@ def ledger(found: Any) -> RenderableType:
         table.add_column(name)
     for row in found.rows:
         proven = Text(", ".join(row.proven), "green")
+        if row.carried:
+            proven.append(" (by its machine code)", "dim")
         if not row.proven:
             stale = f" (another source was, on {', '.join(row.stale)})" if row.stale else ""
             proven = Text(f"unproven{stale}", "yellow" if row.wanted else "dim")
