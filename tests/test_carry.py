@@ -71,7 +71,10 @@ def test_what_a_process_leaves_in_a_name_is_no_difference(then, monkeypatch):
         build = importlib.import_module(f"{package}.toolchain.build")
         monkeypatch.setattr(build, "compile", compiled(package))
     assert carry._code(mine, (None, None)) == carry._code(theirs, (None, None))
-    ptx[NAME] = ptx[NAME].replace("7kWeight", "5kBias")
+    line = ptx[NAME]
+    ptx[NAME] = f"{line} = 1; \n$L__tmp7:\n//"  # where a line of the source begins
+    assert carry._code(mine, (None, None)) == carry._code(theirs, (None, None))
+    ptx[NAME] = line.replace("7kWeight", "5kBias")
     assert carry._code(mine, (None, None)) != carry._code(theirs, (None, None))
 
 
@@ -97,6 +100,19 @@ def test_other_launches(then, monkeypatch):
     importlib.import_module(f"{NAME}.dispatch.launcher").entry_of.cache_clear()
     assert carry.differs(mine, theirs, cases=[CASE]) == f"other launches on {CASE}"
     assert carry.differs(mine, versions("cuda_warp")[1], cases=[CASE]) == "other configs"
+
+
+def test_other_promises_and_cases(then):
+    mine, theirs = versions()
+    loose = replace(theirs, rung=replace(theirs.rung, deterministic=False))
+    assert carry.differs(mine, loose, cases=[CASE]) == "deterministic in one"
+    cases = theirs.ladder.operator.cases[1:]
+    operator = replace(theirs.ladder.operator, cases=cases)
+    fewer = replace(theirs, ladder=replace(theirs.ladder, operator=operator))
+    assert carry.differs(mine, fewer, cases=[CASE]) == "other cases"
+    assert (
+        carry.differs(mine, theirs, cases=["0-f32-eps=1e-05-weight=same"]) == "no case launches it"
+    )
 
 
 def test_only_what_is_missing_is_taken():

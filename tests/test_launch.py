@@ -3,17 +3,16 @@
 import ctypes
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from kernelwright import ops, toolchain
+from kernelwright import toolchain
 from kernelwright.contract import H200, CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, i64
-from kernelwright.dispatch import ladders, plan_of
 from kernelwright.toolchain import (
     availability,
-    binary,
     build,
     compiled,
     driver,
@@ -23,7 +22,6 @@ from kernelwright.toolchain import (
     nvrtc,
     runner,
 )
-from kernelwright.workbench import inspect, where
 from planning import CPU, cuda_plan, no_gpu, own_cache, scale_cu, scaling  # noqa: F401
 
 HERE = Path(__file__).parent
@@ -115,38 +113,6 @@ def test_a_launch_may_start_before_the_last_one_ends(fake):
     assert [all_three[i] for i in (0, 18, 36)] == [4, 5, 6] and all_three[38] == 1
     make(overlaps=True)(0, 1, 2, 0.0)
     assert Config.in_dll(fake, "last").count == 1 and (all_three[0], all_three[2]) == (6, 1)
-
-
-OVERLAPPING = [
-    f"norm_bwd_parts<{w}, {vec}, {16 // vec}>"
-    for w in ("float", "__half", "__nv_bfloat16")
-    for vec in (1, 4)
-]
-
-
-def test_what_overlaps_is_known():
-    """Every kernel that starts before the one before it ends is in the next test."""
-    found = set()
-    for lad in ladders():
-        for rung in lad.rungs:
-            for case in where.thorough_cases(lad) if rung.backend == "cuda" else ():
-                call = inspect.specs_of(lad, case)
-                if case.numel and (rung.supports is None or rung.supports(H200, **call) is None):
-                    steps = plan_of(lad, rung, call, config=rung.configs[0]).launches
-                    found |= {step.kernel.name for step in steps if step.overlaps}
-                    assert not steps[0].overlaps, f"{lad.name}.{rung.name}: nothing is before it"
-    assert found and found <= set(OVERLAPPING)
-
-
-@pytest.mark.parametrize("name", OVERLAPPING)
-def test_what_overlaps_waits_before_it_reads(name):
-    kernel = CudaKernel(Path(ops.__file__).parent / "norm" / "cuda_parts.cu", name)
-    for arch in ("sm_90a", "sm_100a"):
-        code = binary.sass(nvrtc.compile(kernel, arch)).splitlines()
-        reads = [i for i, line in enumerate(code) if "LDG" in line]
-        (waits,) = (i for i, line in enumerate(code) if "ACQBULK" in line)
-        assert waits < reads[0]
-    assert "ACQBULK" not in binary.sass(nvrtc.compile(kernel, "sm_80"))  # launches in turn there
 
 
 def test_launcher_enters_and_leaves_its_context(fake):
@@ -289,6 +255,22 @@ def bound(plan, op=None, copies=(), n=8):
 
 def words_of(lib):
     return list((ctypes.c_uint64 * 16).in_dll(lib, "words")[:4])
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "count"),
+    [((12, 3), (9, 0), 1), ((12, 2), (9, 0), 0), ((13, 0), (8, 0), 0)],
+)
+def test_runner_overlaps_where_it_can(
+    gpu, fake, cuda_source, monkeypatch, version, capability, count
+):
+    monkeypatch.setattr(driver, "version", lambda: version)
+    monkeypatch.setattr(runner, "gpu_of", lambda device: replace(H200, capability=capability))
+    plan = cuda_plan(cuda_source, 8)
+    (launch,) = plan.launches
+    run = bound(replace(plan, launches=(replace(launch, overlaps=True),)))
+    run(torch.randn(8), 0.5)
+    assert Config.in_dll(fake, "last").count == count
 
 
 def test_runner_launches_a_plan(gpu, fake, cuda_source):

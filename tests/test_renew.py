@@ -121,9 +121,9 @@ def test_what_is_timed_is_not_timed_again(tmp_path, shipped):
     assert job.words[:6] == ("bench", "softmax", "--case", cases[0].id, "--case", cases[2].id)
     (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     assert renew.missing("time", [SOFTMAX], H200) == []
-    name = served.rung(SOFTMAX, cases[1])
-    at = next(x for x in lines if (x["rung"], x["case"]) == (name, cases[1].id))
-    at["config"] = next(dict(c) for c in SOFTMAX.rung(name).configs if dict(c) != at["config"])
+    serves, _ = renew.served(SOFTMAX, renew.H200, renew.inspect.specs_of(SOFTMAX, cases[1]))
+    at = next(x for x in lines if (x["rung"], x["case"]) == (serves.name, cases[1].id))
+    at["config"] = next(dict(c) for c in serves.configs if dict(c) != at["config"])
     (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     (job,) = renew.missing("time", [SOFTMAX], H200)  # it does not serve with that config
     assert job.words[:4] == ("bench", "softmax", "--case", cases[1].id)

@@ -12,6 +12,7 @@ import pytest
 
 import served
 from kernelwright.dispatch import ladder, ladders
+from kernelwright.dispatch.selection import config_of
 from kernelwright.workbench import charts, figures, report, tables
 from kernelwright.workbench.records import Record
 
@@ -305,7 +306,8 @@ def test_a_case_is_shown_where_what_serves_it_is_timed(monkeypatch):
     found = made_up()
     lad = ladder("softmax")
     timed = figures.timed_cases(lad, MACHINE, found)
-    monkeypatch.setattr(tables, "serving", lambda *_: "triton_row")
+    row = lad.rung("triton_row")
+    monkeypatch.setattr(tables, "served", lambda *of: (row, config_of(lad, row, *of[1:])))
     assert [t.case for t in tables.shown(lad, found)] == timed
     at = ("triton_row", timed[0])
     left = [r for r in found if (r.rung, r.case) != at]

@@ -174,16 +174,17 @@ def _name(kernel: Any) -> str:
     return f"triton {kernel.fn.__name__} {options}"
 
 
+#: What a path, a process or a line of the source leaves in PTX, and no machine code.
+TRACES = re.compile(r"\s*(\.file|\.loc)\b|\s*\.global \.align 1 \.b8 \$str|\$L__tmp\d+:|\s*$")
+
+
 def _code(of: Version, launch: tuple[Any, Any]) -> str:
-    """PTX without what a path or a process leaves in it: lines of the source, comments, numbers in
-    names that only the file knows, the paths that assertions print."""
+    """PTX without debug sections, comments, TRACES, and numbers in names that only a file knows."""
     ptx = of.module("toolchain.build").compile(*launch, H200.arch).ptx
     code = re.split(r"^\s*\.section\s+\.debug", ptx, maxsplit=1, flags=re.M)[0]
     code = re.sub(r"_ZN\d+(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+", r"\1", code)
-    return "\n".join(
-        line for line in re.sub(r"//[^\n]*", "", code).splitlines()
-        if line.strip() and not re.match(r"\s*(\.file|\.loc|\.global \.align 1 \.b8 \$str)\b", line)
-    )  # fmt: skip
+    lines = re.sub(r"//[^\n]*", "", code).splitlines()
+    return "\n".join(line for line in lines if not TRACES.match(line))
 
 
 def main(arguments: list[str] | None = None) -> int:

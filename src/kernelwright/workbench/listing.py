@@ -11,10 +11,10 @@ import torch
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
-from kernelwright.contract import H200, Case, Gpu, Ladder, Rung
+from kernelwright.contract import H200, Case, Config, Gpu, Ladder, Rung
 from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.proof import ROOT
-from kernelwright.dispatch.selection import tuned_table
+from kernelwright.dispatch.selection import config_of, tuned_table
 from kernelwright.machine import gpu_of, here
 from kernelwright.toolchain import cache
 
@@ -176,3 +176,9 @@ def serving(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> str:
     tuned = tuned_table(ladder, gpu).get(ladder.bucket(**call))
     names = ((tuned["rung"],) if tuned else ()) + tuple(ladder.order(gpu, **call))
     return next((n for n in names if fits(n)), "native")
+
+
+def served(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> tuple[Rung, Config]:
+    """The rung that serves a call by default on a GPU, and its config."""
+    rung = ladder.rung(serving(ladder, gpu, call))
+    return rung, config_of(ladder, rung, gpu, call)

@@ -41,12 +41,11 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
-from kernelwright.dispatch.selection import config_of
 from kernelwright.machine import gpu_of, here, slug
 
 from . import inspect, records
 from .bench import one_line
-from .listing import named, serving
+from .listing import named, served
 from .material import peers_of
 from .merge import merge
 from .sanitizer import TOOLS
@@ -156,10 +155,9 @@ def _untimed(lad: Ladder, machine: str) -> Iterator[str]:
         if case.use == "bench":
             call = inspect.specs_of(lad, case)
             takes = ((r.name, case.id, h) for r, why_not, h in rungs if not why_not(gpu, **call))
-            served = lad.rung(serving(lad, gpu, call))
-            config = json.dumps(config_of(lad, served, gpu, call), sort_keys=True)
-            with_it = not served.is_gpu or (served.name, case.id, config) in configs
-            if not (with_it and kept.issuperset(takes)):
+            rung, config = served(lad, gpu, call)
+            mine = rung.name, case.id, json.dumps(config, sort_keys=True)
+            if not kept.issuperset(takes) or (rung.is_gpu and mine not in configs):
                 yield case.id
 
 

@@ -30,12 +30,11 @@ from pathlib import Path
 import kernelwright.ops
 from kernelwright.contract import H200, Ladder
 from kernelwright.dispatch import ladder, ladders, proven_on
-from kernelwright.dispatch.selection import config_of
 
 from . import charts, dissect_tables, figures, fusion, patched, records, training
 from .figures import Row, Table, microseconds, percent, rate, size, times
 from .inspect import specs_of
-from .listing import serving
+from .listing import served
 from .records import Record
 
 MACHINE = "nvidia-h200"  # whose records the READMEs show
@@ -131,13 +130,9 @@ def shown(lad: Ladder, found: list[Record]) -> list[Table]:
         at = figures.case_named(lad, case)
         if at is None:
             return False
-        call = specs_of(lad, at)
-        served = lad.rung(serving(lad, H200, call))
-        config = config_of(lad, served, H200, call)
-        return any(
-            r.name == served.name and r.timed and r.record and r.record.config == config
-            for r in tables[case].rows
-        )
+        rung, config = served(lad, H200, specs_of(lad, at))
+        (row,) = (r for r in tables[case].rows if r.name == rung.name)
+        return row.timed and row.record is not None and row.record.config == config
 
     timed = figures.timed_cases(lad, MACHINE, found)
     tables = {case: figures.table(lad, MACHINE, case, found) for case in timed}

@@ -1,7 +1,6 @@
 // Two launches that follow each other, the second with `overlaps` in its plan: its blocks are
 // brought to the multiprocessors while the last of the first are at work, and wait there. That
-// hides what a launch costs, a microsecond or more (compute capability 9.0; before, the second
-// starts later).
+// hides part of what a launch costs (compute capability 9.0; before, the second starts later).
 #pragma once
 
 namespace kw {

@@ -41,13 +41,10 @@ def norm_fwd_loop(
     for first in range(0, n_cols, BLOCK):
         col = first + lane
         inside = below(col, n_cols, DENSE % BLOCK == 0 and DENSE > 0)
-        x = tl.load(x_ptr + col, mask=inside, other=0.0, eviction_policy="evict_last")
-        x = x.to(tl.float32)
+        h = block_of(x_ptr, r_ptr, col, inside, h_ptr.dtype.element_ty, ADD, "evict_last")
         if ADD:
-            r = tl.load(r_ptr + col, mask=inside, other=0.0, eviction_policy="evict_last")
-            h = (x + r.to(tl.float32)).to(h_ptr.dtype.element_ty)
             tl.store(h_ptr + col, h, mask=inside)
-            x = h.to(tl.float32)
+        x = h.to(tl.float32)
         if CENTER:
             met += 1.0
             distance = tl.where(inside, x - mean, 0.0)
@@ -66,11 +63,8 @@ def norm_fwd_loop(
     for first in range(0, n_cols, BLOCK):
         col = first + lane
         inside = below(col, n_cols, DENSE % BLOCK == 0 and DENSE > 0)
-        y = tl.load(x_ptr + col, mask=inside, other=0.0, eviction_policy="evict_first")
-        y = y.to(tl.float32)
-        if ADD:
-            r = tl.load(r_ptr + col, mask=inside, other=0.0, eviction_policy="evict_first")
-            y = (y + r.to(tl.float32)).to(h_ptr.dtype.element_ty).to(tl.float32)
+        h = block_of(x_ptr, r_ptr, col, inside, h_ptr.dtype.element_ty, ADD, "evict_first")
+        y = h.to(tl.float32)
         if CENTER:
             y -= of_row
         y *= rstd
@@ -81,6 +75,19 @@ def norm_fwd_loop(
             b = tl.load(b_ptr + col, mask=inside, other=0.0, eviction_policy="evict_last")
             y += b.to(tl.float32)
         tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def block_of(
+    x_ptr, r_ptr, col, inside,
+    H: tl.constexpr, ADD: tl.constexpr, EVICTION: tl.constexpr,
+):  # fmt: skip
+    """What is normalised: x, or x + r, rounded to its type H."""
+    h = tl.load(x_ptr + col, mask=inside, other=0.0, eviction_policy=EVICTION)
+    if ADD:
+        r = tl.load(r_ptr + col, mask=inside, other=0.0, eviction_policy=EVICTION)
+        h = (h.to(tl.float32) + r.to(tl.float32)).to(H)
+    return h
 
 
 def plan(gpu, config, **args):
