@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from judging import FOLDER, GPU, QUICK, SMALL, USER, judged, only_native
 from kernelwright import cli
 from kernelwright.contract import case
 from kernelwright.machine import here
-from kernelwright.workbench import sandbox, scaffold, show_judge
+from kernelwright.workbench import sandbox, sandbox_kernels, scaffold, show_judge
 from kernelwright.workbench.judge import judge, judge_all
 from kernelwright.workbench.launch_file import LaunchFile, plan_of
 from kernelwright.workbench.sandbox import Arena, Box, Died, Failed, Limits, Process
@@ -309,6 +310,14 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
 
 
 # kernels in other languages
+
+
+def test_kernels_are_found_beside_proxies_of_what_is_gone():
+    """torch.compile leaves such proxies behind."""
+    gone = weakref.proxy(torch.empty(0))
+    with pytest.raises(ReferenceError):
+        isinstance(gone, int)
+    assert all(callable(fn) for fn in sandbox_kernels._triton_functions())
 
 
 def test_a_triton_kernel_is_interpreted_and_compiled():

@@ -105,7 +105,8 @@ def triton_kernels(call: Callable[[], Any]) -> list[dict[str, Any]]:
 def _triton_functions() -> list[Any]:
     import triton
 
-    return [o for o in gc.get_objects() if isinstance(o, triton.JITFunction)]
+    # by type: isinstance would ask a weak proxy, whose object may be gone
+    return [o for o in gc.get_objects() if issubclass(type(o), triton.JITFunction)]
 
 
 class Interpreted:
