@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(BLOCK)
   const kw::Chunk chunk(chunks, sizes, CHUNK);
   const T *x = kw::global_pointer<const T>(addresses[chunk.k]) + chunk.first;
   const int whole = aligned<T, W>(x) ? chunk.length / W * W : 0;
-  float found[VECS * W] = {};
+  float found[W] = {};
   int at = threadIdx.x * W;
 #pragma unroll 1
   for (; at + (VECS - 1) * BLOCK * W < whole; at += VECS * BLOCK * W) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(BLOCK)
       float f[W];
       kw::to_float(v[k], f);
 #pragma unroll
-      for (int j = 0; j < W; ++j) found[k * W + j] = Op::join(found[k * W + j], Op::of(f[j]));
+      for (int j = 0; j < W; ++j) found[j] = Op::join(found[j], Op::of(f[j]));
     }
   }
 #pragma unroll 1
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(BLOCK)
   for (at = whole + threadIdx.x; at < chunk.length; at += BLOCK)
     found[0] = Op::join(found[0], Op::of(kw::to_float(x[at])));
 #pragma unroll
-  for (int half = VECS * W / 2; half > 0; half /= 2)
+  for (int half = W / 2; half > 0; half /= 2)
 #pragma unroll
     for (int j = 0; j < half; ++j) found[j] = Op::join(found[j], found[j + half]);
   float total = Op::block(found[0], scratch);
