@@ -186,12 +186,12 @@ def choose_block(gpu, **args):
 
 
 def choose_cluster(gpu, **args):
-    """Two blocks of 512 threads; for longer rows more. Weight and bias of those are twice what L2
-    hands out for the row itself: a walk where both are there."""
+    """Two blocks of 512 threads; longer rows walk, so that the next arrive meanwhile: of 32 bits
+    with half as many elements a thread, as those are twice the bytes."""
     c = Call(args)
     if c.vectors <= 4096:
         return CLUSTER_CONFIGS[0]
-    return CLUSTER_CONFIGS[3 if c.weight and c.bias and not c.add else 2]
+    return CLUSTER_CONFIGS[6 if c.itemsize == 4 else 3]
 
 
 def choose_warp_backward(gpu, **args):

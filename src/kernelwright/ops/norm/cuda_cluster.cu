@@ -144,6 +144,20 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   }
 }
 
+// The sums of all parts, to every thread of a warp.
+template <int PARTS, int SUMS>
+__device__ __forceinline__ kw::Vec<float, SUMS> sum_of(const kw::Vec<float, SUMS> *parts) {
+  const int lane = threadIdx.x % 32;
+  kw::Vec<float, SUMS> all = parts[lane % PARTS];
+#pragma unroll
+  for (int k = 0; k < SUMS; k++) {
+#pragma unroll
+    for (int i = 32; i < PARTS; i += 32) all[k] += parts[lane + i][k];
+    all[k] = kw::warp_reduce<kw::Sum, (PARTS < 32 ? PARTS : 32)>(all[k]);
+  }
+  return all;
+}
+
 template <typename N, int VEC, int VECS, int THREADS, int CLUSTER, int ROWS, int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     norm_bwd_cluster(const typename N::T *__restrict__ gy, const typename N::T *__restrict__ gh,
@@ -155,8 +169,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                      int given) {
   constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER, kBoxes = 4;
   constexpr int kAhead = ROWS > 1 ? 1 : 0;  // rows whose first pass is done early
+  using Part = kw::Vec<float, N::kCenter ? 2 : 1>;  // a warp's sums, one message
   extern __shared__ uint4 dynamic_shared[];
-  __shared__ float parts[kBoxes][N::kCenter ? 2 : 1][kParts];
+  __shared__ Part parts[kBoxes][kParts];
   __shared__ kw::Mailbox boxes[kBoxes];
   const int rank = kw::cluster_rank(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int n_cols = static_cast<int>(n_cols_), first = rank * VECS * THREADS + threadIdx.x;
@@ -175,13 +190,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   for (int i = 0; i < ROWS; i++) flight.start(streams, i, row + i * step);
   const auto send = [&](unsigned turn, kw::Sums sums) {
     __syncwarp();  // all lanes have read the last turn, to which a send opens the way
-    const float dot = kw::warp_reduce<kw::Sum>(sums.dot);
-    const float sum = N::kCenter ? kw::warp_reduce<kw::Sum>(sums.sum) : 0.0f;
-    kw::Mailbox &box = boxes[turn % kBoxes];
-    float (&to)[N::kCenter ? 2 : 1][kParts] = parts[turn % kBoxes];
-    if (lane >= CLUSTER) return;
-    box.send(&to[0][rank * kWarps + warp], dot, lane);
-    if constexpr (N::kCenter) box.send(&to[1][rank * kWarps + warp], sum, lane);
+    Part part;
+    part[0] = kw::warp_reduce<kw::Sum>(sums.dot);
+    if constexpr (N::kCenter) part[1] = kw::warp_reduce<kw::Sum>(sums.sum);
+    if (lane < CLUSTER)
+      boxes[turn % kBoxes].send(&parts[turn % kBoxes][rank * kWarps + warp], part, lane);
   };
   kw::Mailbox::ready();
   if constexpr (kAhead) {
@@ -203,8 +216,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     kw::Mailbox &box = boxes[turn % kBoxes];
     box.wait(turn / kBoxes % 2);
     if (row + kBoxes * step < n_rows) box.expect(sizeof(parts[0]));
-    kw::Sums mean = {kw::reduce_parts<kParts>(parts[turn % kBoxes][0]) / n_cols, 0.0f};
-    if constexpr (N::kCenter) mean.sum = kw::reduce_parts<kParts>(parts[turn % kBoxes][1]) / n_cols;
+    const Part all = sum_of<kParts>(parts[turn % kBoxes]);
+    kw::Sums mean = {all[0] / n_cols, 0.0f};
+    if constexpr (N::kCenter) mean.sum = all[1] / n_cols;
     flight.gradient(gx, slot, row, s, mean);
     flight.start(streams, slot, row + ROWS * step);
     s = next, next = later, slot = slot_next;
