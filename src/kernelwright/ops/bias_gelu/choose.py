@@ -11,7 +11,7 @@ ROWS_CONFIGS = (
     {"rows": 2, "cols": 1024, "num_warps": 4, "programs": 16},
 )
 VEC16_CONFIGS = (
-    {"block": 256, "unroll": 2, "stream": True},
+    {"block": 128, "unroll": 2, "stream": True},
     {"block": 128, "unroll": 1, "stream": False},
 )
 # down * 32 threads a block, each with unroll vectors of gy and of x in flight; registers leave room

@@ -46,6 +46,7 @@ def vec16_backward(gpu, config, gy, x, bias, approximate):
         grid=(cdiv(cols, WARP), 1, 1),
         block=(WARP, 8, 1),
         args=("part", "gbias", i32(parts), i32(cols)),
+        overlaps=True,
     )
     part = TensorSpec.contiguous((parts, cols), torch.float32)
     return Plan((walk, add), {"part": Scratch(part)})

@@ -9,6 +9,7 @@
 // Over `triton_rows`: a thread's loads are in flight together, and gx is summed unrounded.
 // Limit: DRAM; rows of a whole number of vectors.
 #include "kw/bias_gelu.cuh"
+#include "kw/launch.cuh"
 #include "kw/parts.cuh"
 
 template <typename T, bool TANH, int BLOCK, int UNROLL, bool STREAM>
@@ -53,10 +54,12 @@ __global__ void __launch_bounds__(32 * DOWN)
       }
     }
   }
+  kw::let_next_launch_start();
   kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + col, col < cols);
 }
 
 template <typename T>
 __global__ void bias_gelu_bwd_parts(const float *part, T *gbias, int parts, int cols) {
+  kw::wait_for_launch_before();  // for the parts
   kw::add_parts(part, gbias, parts, cols);
 }
