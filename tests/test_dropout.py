@@ -49,6 +49,41 @@ def test_philox_of_tensors_is_that_of_words(seed):
     assert philox(torch.tensor([seed]), torch.tensor(counters)).tolist() == want
 
 
+@pytest.mark.parametrize("seed", [7, -(2**62) + 12345])
+def test_dropout_takes_each_word_for_two_elements(seed):
+    """The definition, element by element; 29 elements end within an octet and within a pair."""
+    p, n, key = 0.3, 29, [seed % 2**32, seed % 2**64 >> 32]
+    want = []
+    for i in range(n):
+        word = philox_of_words([i // 8, 0, 0, 0], key)[i // 2 % 4]
+        number = word if i % 2 == 0 else word % 2**16 << 16 | word >> 16
+        want.append(number / 2**32 >= p)
+    assert kept((n,), torch.tensor([seed]), p).tolist() == want
+
+
+def test_neighbours_that_share_a_word_drop_independently_but_for_ties():
+    """Every word of 8 bits with halves of 4, of which 6 bits are compared with every threshold:
+    the covariance is what README.md derives, and under half of a half's last bit."""
+    word = torch.arange(256)
+    both = torch.stack((word, word % 16 << 4 | word >> 4)) >> 2
+    for threshold in range(65):
+        dropped = both < threshold
+        share = dropped.double().mean(1)
+        assert share.tolist() == [threshold / 64] * 2
+        a, b = threshold // 4 / 16, threshold % 4 / 4
+        covariance = dropped.all(0).double().mean().item() - (threshold / 64) ** 2
+        assert covariance == (min(a, b) - a * b) / 8 + ((a < b) - b * b) / 256
+        assert 0 <= covariance < 2**-5
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.5 + 2**-17])  # the last has the largest covariance
+def test_neighbours_are_dropped_independently(p):
+    pairs = kept((2**20, 2), torch.tensor([11]), p).double() - (1 - p)
+    deviation = p * (1 - p) / 2**10  # of the mean of a product, where they are independent
+    assert abs(pairs.prod(1).mean().item()) < 4 * deviation
+    assert abs((pairs[1:, 0] * pairs[:-1, 1]).mean().item()) < 4 * deviation
+
+
 def test_dropout_keeps_its_share():
     n, p = 200_000, 0.3
     share = kept((n,), torch.tensor([7]), p).double().mean().item()

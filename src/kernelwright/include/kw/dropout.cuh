@@ -1,5 +1,5 @@
 // Dropout of eight neighbours at a time: their places in row-major order are 8 octet ... 8 octet +
-// 7, so that their random words are those of two Philox counters, and their mask is one byte.
+// 7, so that their random words come from one Philox counter, and their mask is one byte.
 #pragma once
 #include "kw/map.cuh"
 #include "kw/math.cuh"
@@ -12,18 +12,16 @@ enum class Draw { kNone, kSeed, kMask };
 
 constexpr int kOctet = 8;
 
-// words[4 i ... 4 i + 3] = philox(seed, 2 octet + i). `high` is octet >> 31: a caller that knows it
-// to be 0 says so.
+// Word i / 2 of philox(seed, octet); where i is odd, with its halves exchanged. `high` is
+// octet >> 32: a caller that knows it to be 0 says so.
 __device__ __forceinline__ void octet_words(unsigned long long seed, unsigned octet, unsigned high,
                                             unsigned (&words)[kOctet]) {
-  const unsigned low = octet * 2;
-  uint4 c[2] = {{low, high, 0, 0}, {low + 1, high, 0, 0}};
+  uint4 c[1] = {{octet, high, 0, 0}};
   philox_rounds(seed, c);
+  const unsigned drawn[kOctet / 2] = {c[0].x, c[0].y, c[0].z, c[0].w};
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    words[4 * i] = c[i].x, words[4 * i + 1] = c[i].y;
-    words[4 * i + 2] = c[i].z, words[4 * i + 3] = c[i].w;
-  }
+  for (int i = 0; i < kOctet; ++i)
+    words[i] = i % 2 ? drawn[i / 2] << 16 | drawn[i / 2] >> 16 : drawn[i / 2];
 }
 
 // What one call's dropout is: `p` in float64, since 1 - p would lose its digits near 1.
@@ -49,7 +47,7 @@ template <Draw DRAW> struct Dropout {
     if constexpr (DRAW == Draw::kNone) return 0xffu;
     if constexpr (DRAW == Draw::kMask) return mask[octet];
     unsigned words[kOctet], kept = 0;
-    octet_words(seed, unsigned(octet), unsigned(octet >> 31), words);
+    octet_words(seed, unsigned(octet), unsigned(octet >> 32), words);
 #pragma unroll
     for (int i = 0; i < kOctet; ++i) kept |= (words[i] >> 8 >= threshold ? 1u : 0u) << i;
     return kept;
@@ -81,7 +79,7 @@ template <Draw DRAW> struct Factors {
       for (float &f : factor) f = 1.0f;
     } else {
       unsigned words[kOctet];
-      octet_words(seed, unsigned(octet), unsigned(octet >> 31), words);
+      octet_words(seed, unsigned(octet), unsigned(octet >> 32), words);
 #pragma unroll
       for (int i = 0; i < kOctet; ++i) factor[i] = words[i] >= threshold ? scale : 0.0f;
     }

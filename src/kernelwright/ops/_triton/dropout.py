@@ -1,10 +1,24 @@
-"""Factors of dropout in a tile of rows and columns: element i takes word i % 4 of counter i // 4.
+"""Factors of dropout in a tile of rows and columns, from the words of `_dropout.py`.
 
 DRAW says where they come from: 0, nowhere (1 for all), 1, a seed, 2, the bits of a stored mask.
 """
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def exchanged(word):
+    """The halves of 16 bits exchanged."""
+    return word << 16 | word >> 16
+
+
+@triton.jit
+def octet_words(seed, octet):
+    """Eight words behind each other for each octet: four of Philox, each once more exchanged."""
+    r0, r1, r2, r3 = tl.randint4x(seed, octet)
+    word = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
+    return tl.interleave(word, exchanged(word)).to(tl.int32, bitcast=True)
 
 
 @triton.jit
@@ -30,20 +44,20 @@ def tile_factors(
     seed_ptr, mask_ptr, p, row, first, n_cols, inside,
     DRAW: tl.constexpr, WHOLE: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Factors of rows `row` (ROWS, 1) and the COLS columns from `first` on. WHOLE: 4 divides the
-    columns of a row, so that a Philox call serves four of them; else one serves each."""
+    """Factors of rows `row` (ROWS, 1) and the COLS columns from `first` on. WHOLE: 8 divides the
+    columns of a row, so that a Philox call serves eight of them; else one serves each."""
     if DRAW == 1:
         seed = tl.load(seed_ptr)
         if WHOLE:
-            quad = (row * n_cols + first) // 4 + tl.arange(0, COLS // 4)[None, :]
-            r0, r1, r2, r3 = tl.randint4x(seed, quad)
-            word = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
+            octet = (row * n_cols + first) // 8 + tl.arange(0, COLS // 8)[None, :]
+            words = octet_words(seed, octet)
         else:
             i = row * n_cols + first + tl.arange(0, COLS)[None, :]
-            r0, r1, r2, r3 = tl.randint4x(seed, i // 4)
-            low = tl.where(i % 4 == 0, r0, r1)
-            word = tl.where(i % 4 < 2, low, tl.where(i % 4 == 2, r2, r3))
-        factors = scaled(keeps(word.to(tl.int32, bitcast=True), p), p)
+            r0, r1, r2, r3 = tl.randint4x(seed, i // 8)
+            pair = i // 2 % 4
+            word = tl.where(pair < 2, tl.where(pair == 0, r0, r1), tl.where(pair == 2, r2, r3))
+            words = tl.where(i % 2 == 0, word, exchanged(word)).to(tl.int32, bitcast=True)
+        factors = scaled(keeps(words, p), p)
     else:
         i = row * n_cols + first + tl.arange(0, COLS)[None, :]
         factors = scaled(mask_bits(mask_ptr, i, inside) != 0, p)

@@ -25,7 +25,7 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
         rungs.triton(
             "philox",
             backward,
-            "four random words a call, drawn where they are used",
+            "eight elements a Philox call, drawn where they are used",
             choose.fits,
             choose.CONFIGS,
         ),
@@ -39,7 +39,7 @@ def _vec16(kept: str, backward: str) -> Rung:
     return rungs.cuda(
         "vec16",
         f"{kept}{backward}",
-        "eight neighbours a thread: two Philox calls under way with its loads",
+        "eight neighbours a thread: a Philox call under way with its loads",
         choose.fits_vec16,
         choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
         heuristic=choose.choose_strips if backward else choose.choose_vec16,
@@ -74,7 +74,7 @@ def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
         rungs.triton(
             "octets",
             f"{kept}{backward}",
-            "eight neighbours share an index, two Philox calls and a byte of mask",
+            "eight neighbours share an index, a Philox call and a byte of mask",
             choose.fits_octets,
             choose.OCTETS_CONFIGS,
         ),

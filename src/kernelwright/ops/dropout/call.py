@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv
 
-OCTET = 8  # neighbours that share two Philox calls and a byte of mask
+OCTET = 8  # neighbours that share a Philox call and a byte of mask
 
 
 class Call:

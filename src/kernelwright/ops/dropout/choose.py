@@ -8,13 +8,13 @@ from kernelwright.contract.inputs import FLOATS
 
 from .call import OCTET, Call
 
-# quads: Philox counters of a program, four elements each
+# octets: Philox counters of a program, eight elements each
 CONFIGS = (
-    {"quads": 512, "num_warps": 4},
-    {"quads": 256, "num_warps": 4},
-    {"quads": 1024, "num_warps": 4},
+    {"octets": 256, "num_warps": 4},
+    {"octets": 128, "num_warps": 4},
+    {"octets": 512, "num_warps": 4},
 )
-# octets: eight neighbours each, of a program; rows, cols: its tile where a bias has a gradient
+# octets: the same; rows, cols: its tile where a bias has a gradient
 OCTETS_CONFIGS = (
     {"octets": 256, "num_warps": 4, "rows": 4, "cols": 512, "programs": 8},
     {"octets": 128, "num_warps": 4, "rows": 2, "cols": 1024, "programs": 16},

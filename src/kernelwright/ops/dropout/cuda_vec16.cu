@@ -1,4 +1,4 @@
-// Eight neighbours a thread: two Philox calls, one byte of mask, 16-byte vectors.
+// Eight neighbours a thread: one Philox call, one byte of mask, 16-byte vectors.
 //
 // Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. A thread loads
 // all its vectors, then computes the random words while they are on their way. With a bias the

@@ -1,8 +1,9 @@
 """dropout: the maths. y_i = x_i / (1 - p) where a uniform number u_i >= p, else 0 * x_i.
 
-u_i is word i % 4 of Philox4x32-10 at counter i // 4 under the seed (`_philox.py`), i the element's
-place in row-major order whatever its strides: a gradient that arrives with other strides meets
-the same mask. So the backward is the forward over gy, and nothing but the seed is saved.
+u_i comes from word i // 2 % 4 of Philox4x32-10 at counter i // 8 under the seed (`_dropout.py`), i
+the element's place in row-major order whatever its strides: a gradient that arrives with other
+strides meets the same mask. So the backward is the forward over gy, and nothing but the seed is
+saved.
 """
 
 from __future__ import annotations

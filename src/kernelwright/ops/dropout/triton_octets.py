@@ -1,7 +1,7 @@
 """Eight neighbours a row of the tile: their words, their mask's byte and one index for all.
 
 Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. Words are drawn
-where they are used, four a Philox call; a mask that is kept is a byte for eight elements. With a
+where they are used, eight a Philox call; a mask that is kept is a byte for eight elements. With a
 bias the backward walks over tiles of rows and adds the gradient up in registers; it writes one
 partial row a program, and a second kernel adds those in a fixed order.
 Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept; backward
@@ -16,7 +16,7 @@ import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKernel, f64, i64
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.ops._triton.dropout import keeps, mask_bits, scaled, tile_factors
+from kernelwright.ops._triton.dropout import keeps, mask_bits, octet_words, scaled, tile_factors
 from kernelwright.ops._triton.parts import add_parts
 
 from .call import OCTET, Call, shares
@@ -44,10 +44,7 @@ def dropout_octets(
     if BIAS:
         x += tl.load(bias_ptr + col, mask=inside, other=0.0).to(tl.float32)
     if DRAW == 1:
-        pair = first * 2 + tl.arange(0, OCTETS)[:, None] * 2 + tl.arange(0, 2)[None, :]
-        r0, r1, r2, r3 = tl.randint4x(tl.load(seed_ptr), pair)
-        word = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
-        keep = keeps(word.to(tl.int32, bitcast=True), p)
+        keep = keeps(octet_words(tl.load(seed_ptr), octet), p)
         x *= scaled(keep, p)
         if KEEP:
             byte = tl.sum((keep & inside).to(tl.int32) << tl.arange(0, 8)[None, :], axis=1)
@@ -115,7 +112,7 @@ def _sums(gpu, config, c):
     tile = {"ROWS": config["rows"], "COLS": config["cols"]}
     strips = cdiv(c.cols, config["cols"])
     parts, share = shares(c.rows, strips, config["programs"] * gpu.sms)
-    flags = {"DRAW": c.draw, "WHOLE": c.cols % 4 == 0}
+    flags = {"DRAW": c.draw, "WHOLE": c.cols % OCTET == 0}
     sizes = map(i64, (c.rows, c.cols, c.strides[0], share))
     walk = Launch(
         TritonKernel(dropout_bwd_rows, {**flags, **tile}, num_warps=config["num_warps"]),

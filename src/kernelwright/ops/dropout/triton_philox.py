@@ -1,8 +1,9 @@
 """The mask is computed where it is used, forward and backward.
 
-Idea: a program draws four random words for each counter and interleaves them, so that a thread
-owns four neighbours and loads them at once. One Philox call for four elements keeps the integer
-work, some 70 instructions a call, below what a copy leaves free; a call for each would not.
+Idea: a program draws four random words for each counter, takes each twice, and interleaves them,
+so that a thread owns eight neighbours and loads them together. One Philox call for eight elements
+keeps the integer work, some 50 instructions a call, below what a copy leaves free; a call for each
+would not.
 Traffic: x read, y written once, backward the same; F.dropout also writes a byte an element of
 mask and reads it again.
 Limit: bandwidth; in 16-bit dtypes issue slots are near.
@@ -14,18 +15,21 @@ import triton.language as tl
 from kernelwright.contract import Launch, Plan, TritonKernel, f64, i64, rows_view
 from kernelwright.contract.arithmetic import cdiv
 
+from .call import OCTET
+
 
 @triton.jit
 def dropout_philox(
-    x_ptr, seed_ptr, y_ptr, n, n_cols, x_stride, p, QUADS: tl.constexpr, FLAT: tl.constexpr
+    x_ptr, seed_ptr, y_ptr, n, n_cols, x_stride, p, OCTETS: tl.constexpr, FLAT: tl.constexpr
 ):
-    quad = tl.program_id(0).to(tl.int64) * QUADS
-    r0, r1, r2, r3 = tl.randint4x(tl.load(seed_ptr), quad + tl.arange(0, QUADS))
-    words = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
+    octet = tl.program_id(0).to(tl.int64) * OCTETS
+    r0, r1, r2, r3 = tl.randint4x(tl.load(seed_ptr), octet + tl.arange(0, OCTETS))
+    drawn = tl.interleave(tl.interleave(r0, r2), tl.interleave(r1, r3))
+    words = tl.interleave(drawn, drawn << 16 | drawn >> 16)
     # integers of 24 bits, as in _dropout.py; p is float64: 1 - p would lose its digits near 1
     keep = (words >> 8).to(tl.int32) >= tl.ceil(p * 16777216.0).to(tl.int32)
     scale = tl.div_rn(1.0, (1.0 - p).to(tl.float32))
-    i = quad * 4 + tl.arange(0, 4 * QUADS)
+    i = octet * 8 + tl.arange(0, 8 * OCTETS)
     at = i if FLAT else i // n_cols * x_stride + i % n_cols
     x = tl.load(x_ptr + at, mask=i < n, other=0.0).to(tl.float32)
     # times 0, not replaced by 0: a NaN stays one, as in PyTorch
@@ -46,8 +50,8 @@ def _plan(config, name, t, out):
     n = n_rows * n_cols
     kernel = TritonKernel(
         dropout_philox,
-        {"QUADS": config["quads"], "FLAT": stride == n_cols},
+        {"OCTETS": config["octets"], "FLAT": stride == n_cols},
         num_warps=config["num_warps"],
     )
     args = (name, "seed", out, i64(n), i64(n_cols), i64(stride), f64("p"))
-    return Plan((Launch(kernel, (cdiv(n, 4 * config["quads"]), 1, 1), args),))
+    return Plan((Launch(kernel, (cdiv(n, OCTET * config["octets"]), 1, 1), args),))

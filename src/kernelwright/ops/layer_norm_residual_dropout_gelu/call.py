@@ -51,7 +51,7 @@ class Call:
         return self.rows, self.cols, *self.strides
 
 
-OCTET = 8  # neighbours that share two Philox calls
+OCTET = 8  # neighbours that share a Philox call
 MOST = {False: (4, 1024), True: (2, 512)}  # octets a thread, threads a block; backward
 
 

@@ -20,7 +20,7 @@ from kernelwright.ops._triton.dropout import tile_factors
 from kernelwright.ops._triton.math import gelu_erf, gelu_erf_slope, gelu_tanh, gelu_tanh_slope
 from kernelwright.ops._triton.parts import add_parts
 
-from .call import Call
+from .call import OCTET, Call
 
 
 @triton.jit
@@ -152,8 +152,8 @@ def _rows(config, c):
 
 
 def _kernel(fn, config, c):
-    rows, cols = _rows(config, c), max(4, next_power_of_2(c.cols))
+    rows, cols = _rows(config, c), max(OCTET, next_power_of_2(c.cols))
     flags = {"WEIGHT": c.weight, "BIAS": c.bias, "DROP": c.drop, "TANH": c.tanh}
-    tile = {"WHOLE": c.cols % 4 == 0, "ROWS": rows, "COLS": cols}
+    tile = {"WHOLE": c.cols % OCTET == 0, "ROWS": rows, "COLS": cols}
     warps = min(32, max(1, rows * cols // (32 * config["items"])))
     return TritonKernel(fn, {**flags, **tile}, num_warps=warps)
