@@ -119,6 +119,19 @@ template <Draw DRAW> struct WarpFactors {
     }
     return scale == 0.0f ? 0 : bits;
   }
+
+  // x of an octet becomes 0 x where dropped, for callers whose x is a multiple of `scale` already:
+  // lanes that skip a multiplication, where a factor would be chosen and multiplied with.
+  __device__ __forceinline__ void drop(unsigned octet, float (&x)[kOctet]) const {
+    static_assert(DRAW != Draw::kMask, "a mask is read by get");
+    if constexpr (DRAW == Draw::kSeed) {
+      unsigned words[kOctet];
+      octet_words(seed, octet, 0, words);
+#pragma unroll
+      for (int i = 0; i < kOctet; ++i)
+        if (words[i] < threshold) x[i] *= 0.0f;
+    }
+  }
 };
 
 // Eight elements of T in one or two vectors of 16 bytes.

@@ -9,7 +9,7 @@ import torch
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, f64, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 
-from .call import Call, shape
+from .call import OCTET, Call, shape
 
 SOURCE = Path(__file__).parent / "cuda_block.cu"
 CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
@@ -32,11 +32,15 @@ def block_backward(gpu, config, **args):
     octets, threads = shape(c, config)
     blocks = max(1, config["resident"] // threads)
     parts = min(c.rows, gpu.sms * blocks)
+    whole = "true" if octets * threads * OCTET == c.cols else "false"
+    dense = "true" if all(s == c.cols for s in c.strides) else "false"
+    constants = f"{chain(c)}, {octets}, {threads}, {blocks}, {whole}, {dense}"
     walk = Launch(
-        CudaKernel(SOURCE, f"chain_bwd_block<{chain(c)}, {octets}, {threads}, {blocks}>"),
+        CudaKernel(SOURCE, f"chain_bwd_block<{constants}>"),
         grid=(parts, 1, 1),
         block=(threads, 1, 1),
         args=(*c.pointers, *map(i64, c.sizes), f64("p"), given(c)),
+        shared=2 * OCTET * octets * threads * 4,  # weight and bias, as floats
     )
     if not c.parameters:
         return Plan((walk,))

@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-template <typename C, int OCTETS, int THREADS, int BLOCKS>
+// WHOLE: a row fills its threads' octets. DENSE: no gaps between rows. BLOCKS of a multiprocessor.
+template <typename C, int OCTETS, int THREADS, int BLOCKS, bool WHOLE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     chain_bwd_block(const typename C::T *gy, const typename C::T *x, const typename C::T *residual,
                     const typename C::W *w, const typename C::W *b, const float *means,
@@ -93,82 +94,102 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                     int given) {
   using T = typename C::T;
   using Octet = kw::Octet<T>;
-  constexpr int N = kw::kOctet;
+  constexpr int N = kw::kOctet, kApart = THREADS * N;  // between a thread's octets
+  extern __shared__ uint4 dynamic_shared[];
   __shared__ float parts[2][2 * (THREADS / 32)];
-  const int n_cols = static_cast<int>(n_cols_), across = n_cols / N;
-  const kw::Factors factors(kw::Dropout<C::kDraw>(seed, nullptr, p));
-  const float share = 1.0f / n_cols;
+  const int n_cols = static_cast<int>(n_cols_), across = n_cols / N, lane = threadIdx.x;
+  const auto missing = [&](int v) { return !WHOLE && v * THREADS + lane >= across; };
+  const kw::WarpFactors<C::kDraw> dropout(seed, nullptr, p);
+  const float share = 1.0f / n_cols, scale = dropout.scale;
   float gw[OCTETS][N] = {}, gb[OCTETS][N] = {};
 
-  Octet next[3][OCTETS];
+  // weight and bias, times dropout's scale
+  using Half = typename kw::Planes<THREADS>::Half;
+  Half *const planes = reinterpret_cast<Half *>(dynamic_shared) + lane;
+  const kw::Planes<THREADS> weights{planes}, biases{planes + 2 * OCTETS * THREADS};
+#pragma unroll
+  for (int v = 0; v < OCTETS; ++v) {
+    if (missing(v)) continue;
+    float wf[N], bf[N];
+    kw::octet_parameters(w, b, given, lane * N + v * kApart, wf, bf);
+#pragma unroll
+    for (int i = 0; i < N; ++i) wf[i] *= scale, bf[i] *= scale;
+    weights.set(v, wf), biases.set(v, bf);
+  }
+
+  const unsigned rows = n_rows, step = gridDim.x;
+  unsigned row = blockIdx.x;
+  const long long apart = step * n_cols_;
+  long long at = row * n_cols_ + lane * N;  // of the thread in this row, where rows are dense
   // Even lanes hold the mean, odd ones rstd: of an address that a warp shares the compiler would
   // want the value at once, in a register of the warp.
-  const float *const statistics = threadIdx.x % 2 ? rstds : means;
-  float next_statistic = 0.0f;
-  const auto fetch = [&](long long row) {
-    if (row >= n_rows) return;
+  const float *const statistics = lane % 2 ? rstds : means;
+  float next_statistic;
+  Octet next[3][OCTETS];
+  const auto fetch = [&](unsigned row, long long at) {
     next_statistic = statistics[row];
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
-      const int col = (v * THREADS + threadIdx.x) * N;
-      if (col >= n_cols) continue;
-      next[0][v] = Octet::template read<true>(gy + row * gy_stride + col);
-      next[1][v] = Octet::template read<true>(x + row * x_stride + col);
-      next[2][v] = Octet::template read<true>(residual + row * residual_stride + col);
+      if (missing(v)) continue;
+      const int col = lane * N + v * kApart;
+      const auto place = [&](long long stride) {
+        return DENSE ? at + v * kApart : row * stride + col;
+      };
+      next[0][v] = Octet::template read<true>(gy + place(gy_stride));
+      next[1][v] = Octet::template read<true>(x + place(x_stride));
+      next[2][v] = Octet::template read<true>(residual + place(residual_stride));
     }
   };
-  fetch(blockIdx.x);
-  int turn = 0;
-  for (long long row = blockIdx.x; row < n_rows; row += gridDim.x, turn ^= 1) {
+  fetch(row, at);
+  for (int turn = 0; row < rows; row += step, at += apart, turn ^= 1) {
     const float mean = __shfl_sync(0xffffffffu, next_statistic, 0);
     const float rstd = __shfl_sync(0xffffffffu, next_statistic, 1);
     float g[OCTETS][N], xhat[OCTETS][N], dot = 0.0f, sum = 0.0f;
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
-      const int octet = v * THREADS + threadIdx.x, col = octet * N;
-      if (octet >= across) continue;
-      float factor[N], r[N], wf[N], bf[N];
-      factors.get(row * across + octet, factor);
-      next[0][v].floats(g[v]);
+      if (missing(v)) continue;
+      float gyf[N], r[N], wf[N], bf[N];
+      next[0][v].floats(gyf);
       next[1][v].floats(xhat[v]);
       next[2][v].floats(r);
-      kw::octet_parameters(w, b, given, col, wf, bf);
+      weights.get(v, wf), biases.get(v, bf);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         xhat[v][i] = (xhat[v][i] - mean) * rstd;
-        const float f = factor[i], s = xhat[v][i] * wf[i] + bf[i] + r[i];
+        const float d = fmaf(r[i], scale, fmaf(xhat[v][i], wf[i], bf[i]));
         // float32's slope: the differences below would bring out a 16-bit one's error
-        g[v][i] *= f * kw::gelu_slope<float, C::kTanh>(s * f);
-        gw[v][i] += g[v][i] * xhat[v][i];
-        gb[v][i] += g[v][i];
+        g[v][i] = gyf[i] * kw::gelu_slope<float, C::kTanh>(d);
       }
-      Octet::template write<true>(gr + row * n_cols + col, g[v]);
+      dropout.drop(row * across + lane + v * THREADS, g[v]);
+      float gs[N];
 #pragma unroll
       for (int i = 0; i < N; ++i) {
+        gs[i] = g[v][i] * scale;
+        gw[v][i] += gs[i] * xhat[v][i];
+        gb[v][i] += gs[i];
         g[v][i] *= wf[i];
         dot += g[v][i] * xhat[v][i];
         sum += g[v][i];
       }
+      Octet::template write<true>(gr + at + v * kApart, gs);
     }
-    fetch(row + gridDim.x);
+    if (row + step < rows) fetch(row + step, at + apart);
     const float2 sums = kw::block_sums<THREADS>(dot, sum, parts[turn]);
-    dot = sums.x * share, sum = sums.y * share;
+    dot = rstd * (sums.x * share), sum = rstd * (sums.y * share);
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
-      const int col = (v * THREADS + threadIdx.x) * N;
-      if (col >= n_cols) continue;
+      if (missing(v)) continue;
 #pragma unroll
-      for (int i = 0; i < N; ++i) g[v][i] = rstd * (g[v][i] - xhat[v][i] * dot - sum);
-      Octet::template write<true>(gx + row * n_cols + col, g[v]);
+      for (int i = 0; i < N; ++i) g[v][i] = fmaf(rstd, g[v][i], -fmaf(xhat[v][i], dot, sum));
+      Octet::template write<true>(gx + at + v * kApart, g[v]);
     }
   }
 #pragma unroll
   for (int v = 0; v < OCTETS; ++v) {
-    const int col = (v * THREADS + threadIdx.x) * N;
-    if (col >= n_cols) continue;
+    if (missing(v)) continue;
 #pragma unroll
     for (int i = 0; i < N; i += 4) {
-      const long long at = blockIdx.x * n_cols_ + col + i;
+      const long long at = blockIdx.x * n_cols_ + lane * N + v * kApart + i;
       const kw::Vec<float, 4> a = {gw[v][i], gw[v][i + 1], gw[v][i + 2], gw[v][i + 3]};
       const kw::Vec<float, 4> c = {gb[v][i], gb[v][i + 1], gb[v][i + 2], gb[v][i + 3]};
       if (given & kw::kWeight) kw::store(gw_parts + at, a);

@@ -11,23 +11,6 @@
 #include "kw/async.cuh"
 #include "kw/chain.cuh"
 
-// A row's eight floats for each octet, in planes of 16 bytes a thread.
-template <int THREADS> struct Planes {
-  using Half = kw::Vec<float, kw::kOctet / 2>;
-  Half *first;  // the thread's, of the first octet
-
-  __device__ __forceinline__ Half &half(int v, int i) const { return first[(2 * v + i) * THREADS]; }
-  __device__ __forceinline__ void set(int v, const float (&f)[kw::kOctet]) const {
-#pragma unroll
-    for (int i = 0; i < kw::kOctet; ++i) half(v, i / 4)[i % 4] = f[i];
-  }
-  __device__ __forceinline__ void get(int v, float (&f)[kw::kOctet]) const {
-    const Half low = half(v, 0), high = half(v, 1);
-#pragma unroll
-    for (int i = 0; i < kw::kOctet; ++i) f[i] = i < 4 ? low[i] : high[i - 4];
-  }
-};
-
 // A thread's octets of a row of one tensor, as they arrive: STEP threads of a block have slots.
 template <typename T, int STEP> struct Slots {
   using Octet = kw::Octet<T>;
@@ -92,18 +75,20 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
     if (row < n_rows && !missing(v)) of_residual.start(v, residual + v * kApart);
   kw::copy_async_commit();
 
-  kw::WarpFactors<C::kDraw> factors(seed, nullptr, p);
-  factors.scale *= 0.5f;  // for gelu_twice
-  using Half = typename Planes<THREADS>::Half;
+  const kw::WarpFactors<C::kDraw> dropout(seed, nullptr, p);
+  const float half_scale = 0.5f * dropout.scale;  // half: for gelu_twice
+  using Half = typename kw::Planes<THREADS>::Half;
   Half *const planes = reinterpret_cast<Half *>(dynamic_shared) +
                        2 * kSlots * sizeof(typename Own::V) / sizeof(Half) + lane;
-  const Planes<THREADS> weights{planes}, biases{planes + 2 * OCTETS * THREADS};
+  const kw::Planes<THREADS> weights{planes}, biases{planes + 2 * OCTETS * THREADS};
   if (threadIdx.y == 0) {
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
       if (missing(v)) continue;
       float wf[N], bf[N];
       kw::octet_parameters(w, b, given, lane * N + v * kApart, wf, bf);
+#pragma unroll
+      for (int i = 0; i < N; ++i) wf[i] *= half_scale, bf[i] *= half_scale;
       weights.set(v, wf), biases.set(v, bf);
     }
   }
@@ -145,16 +130,16 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
       if (missing(v)) continue;
-      float factor[N], r[N], wf[N], bf[N];
-      factors.get(octet + v * THREADS, factor);
+      float r[N], wf[N], bf[N];
       of_residual.floats(v, r);
       if (again) of_residual.start(v, residual + v * kApart);
       weights.get(v, wf), biases.get(v, bf);
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float s = f[v][i] * rstd * wf[i] + bf[i] + r[i];
-        f[v][i] = kw::gelu_twice<T, C::kTanh>(s * factor[i]);
-      }
+      for (int i = 0; i < N; ++i)
+        f[v][i] = fmaf(r[i], half_scale, fmaf(f[v][i] * rstd, wf[i], bf[i]));
+      dropout.drop(octet + v * THREADS, f[v]);
+#pragma unroll
+      for (int i = 0; i < N; ++i) f[v][i] = kw::gelu_twice<T, C::kTanh>(f[v][i]);
       Octet::template write<false>(y + v * kApart, f[v]);
     }
     kw::copy_async_commit();
