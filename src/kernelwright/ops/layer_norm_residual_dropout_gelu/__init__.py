@@ -48,7 +48,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
             "block",
             side,
             "a row in a block, 16-byte vectors; backward, the next row on its way",
-            choose.fits_block,
+            choose.fits_block_backward if side else choose.fits_block,
             choose.BLOCK_CONFIGS_BACKWARD if side else choose.BLOCK_CONFIGS,
         ),
         *(() if side else (OCTETS, WALK)),

@@ -31,6 +31,7 @@ BLOCK_CONFIGS_BACKWARD = (
     {"octets": 1, "resident": 512},
     {"octets": 1, "resident": 768},
     {"octets": 1, "resident": 1024},
+    {"octets": 2, "resident": 512},
 )
 
 
@@ -79,6 +80,15 @@ def fits_walk(gpu, **args):
     need = STATIC + max(walk_bytes(c, config) for config in WALK_CONFIGS)
     if need > gpu.shared_per_block:
         return f"a row, weight and bias take {need} bytes of a block's shared memory"
+    return _uncounted(c)
+
+
+def fits_block_backward(gpu, **args):
+    return fits_block(gpu, **args) or _uncounted(Call(args))
+
+
+def _uncounted(c: Call):
+    """What the kernels ask that count octets in 32 bits."""
     if c.rows * c.cols // OCTET >= 2**31:
         return f"{c.rows * c.cols} elements are 2**31 octets or more, which 32 bits do not count"
     return None

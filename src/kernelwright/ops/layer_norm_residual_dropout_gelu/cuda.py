@@ -39,7 +39,7 @@ def block_backward(gpu, config, **args):
         CudaKernel(SOURCE, f"chain_bwd_block<{constants}>"),
         grid=(parts, 1, 1),
         block=(threads, 1, 1),
-        args=(*c.pointers, *map(i64, c.sizes), f64("p"), given(c)),
+        args=(*c.pointers, *map(i64, c.sizes), f64("p"), given(c), f32(1.0 / c.cols)),
         shared=2 * OCTET * octets * threads * 4,  # weight and bias, as floats
     )
     if not c.parameters:

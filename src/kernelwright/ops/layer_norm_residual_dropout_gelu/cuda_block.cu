@@ -84,6 +84,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // WHOLE: a row fills its threads' octets. DENSE: no gaps between rows. BLOCKS of a multiprocessor.
+// `share` is 1 / n_cols.
 template <typename C, int OCTETS, int THREADS, int BLOCKS, bool WHOLE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     chain_bwd_block(const typename C::T *gy, const typename C::T *x, const typename C::T *residual,
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                     const float *rstds, const long long *seed, typename C::T *gx, typename C::T *gr,
                     float *gw_parts, float *gb_parts, long long n_rows, long long n_cols_,
                     long long gy_stride, long long x_stride, long long residual_stride, double p,
-                    int given) {
+                    int given, float share) {
   using T = typename C::T;
   using Octet = kw::Octet<T>;
   constexpr int N = kw::kOctet, kApart = THREADS * N;  // between a thread's octets
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   const int n_cols = static_cast<int>(n_cols_), across = n_cols / N, lane = threadIdx.x;
   const auto missing = [&](int v) { return !WHOLE && v * THREADS + lane >= across; };
   const kw::WarpFactors<C::kDraw> dropout(seed, nullptr, p);
-  const float share = 1.0f / n_cols, scale = dropout.scale;
+  const float scale = dropout.scale;
   float gw[OCTETS][N] = {}, gb[OCTETS][N] = {};
 
   // weight and bias, times dropout's scale
@@ -148,8 +149,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int v = 0; v < OCTETS; ++v) {
       if (missing(v)) continue;
-      float gyf[N], r[N], wf[N], bf[N];
-      next[0][v].floats(gyf);
+      float gs[N], r[N], wf[N], bf[N];
+      next[0][v].floats(gs);
+      dropout.drop(row * across + lane + v * THREADS, gs);
       next[1][v].floats(xhat[v]);
       next[2][v].floats(r);
       weights.get(v, wf), biases.get(v, bf);
@@ -158,16 +160,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         xhat[v][i] = (xhat[v][i] - mean) * rstd;
         const float d = fmaf(r[i], scale, fmaf(xhat[v][i], wf[i], bf[i]));
         // float32's slope: the differences below would bring out a 16-bit one's error
-        g[v][i] = gyf[i] * kw::gelu_slope<float, C::kTanh>(d);
-      }
-      dropout.drop(row * across + lane + v * THREADS, g[v]);
-      float gs[N];
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        gs[i] = g[v][i] * scale;
+        const float of_s = gs[i] * kw::gelu_slope<float, C::kTanh>(d);
+        gs[i] = of_s * scale, g[v][i] = of_s * wf[i];
         gw[v][i] += gs[i] * xhat[v][i];
         gb[v][i] += gs[i];
-        g[v][i] *= wf[i];
         dot += g[v][i] * xhat[v][i];
         sum += g[v][i];
       }
