@@ -6,7 +6,7 @@ keeps the integer work, some 50 instructions a call, below what a copy leaves fr
 would not.
 Traffic: x read, y written once, backward the same; F.dropout also writes a byte an element of
 mask and reads it again.
-Limit: bandwidth; in 16-bit dtypes issue slots are near.
+Limit: bandwidth. A thread loads four float32 at once, so that there words cross shared memory.
 """
 
 import triton

@@ -3,8 +3,9 @@
 // Idea: a thread holds OCTETS octets of its row and of the residual, loaded together; the row's
 // mean and its squares about that mean cross the block, and the random words are drawn while others
 // wait. Backward: a fixed number of blocks walk over the rows; the next row's vectors are loaded
-// before this row's barrier, both sums cross the block at once, and a thread keeps its columns'
-// part of gweight and gbias in registers. A second kernel adds the parts in a fixed order.
+// before this row's barrier, both sums cross the block at once, weight and bias are floats in
+// shared memory, and a thread keeps its columns' part of gweight and gbias in registers. A second
+// kernel adds the parts in a fixed order.
 // Traffic: forward x, residual read, y written once; backward gy, x, residual read, gx and
 // gresidual written once, and parts of blocks x columns. Over `triton_row`: 16-byte vectors on
 // their way while a row is in work. Limit: the registers of one multiprocessor; rows of a whole

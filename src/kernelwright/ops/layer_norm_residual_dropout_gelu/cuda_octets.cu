@@ -1,11 +1,11 @@
 // Several octets a thread, for fewer instructions an element.
 //
 // Idea: at copy speed three 16-bit tensors leave 46 issue slots an element, and ten rounds of
-// Philox with a gelu take some 25. So all else is done once: a thread holds OCTETS octets, unpacks
+// Philox with a gelu take some 20. So all else is done once: a thread holds OCTETS octets, unpacks
 // each value once and keeps its distance from the mean; both reductions, the seed and the
 // parameters of dropout are shared by all of them; a random word is compared as it is drawn, and no
 // bits are packed. Rows of up to 32 threads cross no barrier, and ROWS of them share a block.
-// Traffic: x, residual read, y written once. Over `cuda_block`: three fifths of its instructions,
+// Traffic: x, residual read, y written once. Over `cuda_block`: half of its instructions,
 // and more bytes of a thread on their way. Limit: issue slots in 16-bit dtypes, nearly; DRAM in
 // float32.
 #include "kw/chain.cuh"

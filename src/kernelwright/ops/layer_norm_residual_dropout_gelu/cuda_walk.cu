@@ -1,7 +1,7 @@
 // Blocks walk over the rows, several octets a thread, the next row on its way.
 //
 // Idea: at copy speed three 16-bit tensors leave 46 issue slots an element, and ten rounds of
-// Philox with a gelu take some 25. So all else is done once for all rows that a block meets: weight
+// Philox with a gelu take some 20. So all else is done once for all rows that a block meets: weight
 // and bias become floats in shared memory, and the seed, 1 - p and addresses are computed. While a
 // row is in work cp.async brings the next one to slots of a thread's own, each filled again as soon
 // as it is read, so that no wait for memory stands in the loop; in registers it would, since the
