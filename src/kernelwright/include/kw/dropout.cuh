@@ -120,8 +120,8 @@ template <Draw DRAW> struct WarpFactors {
     return scale == 0.0f ? 0 : bits;
   }
 
-  // x of an octet becomes 0 x where dropped, for callers that multiply with `scale` themselves: some
-  // lanes skip a multiplication, where `get` chooses a factor and all multiply with it.
+  // x of an octet becomes 0 x where dropped, for callers that multiply with `scale` themselves:
+  // some lanes skip a multiplication, where `get` chooses a factor and all multiply with it.
   __device__ __forceinline__ void drop(unsigned octet, float (&x)[kOctet]) const {
     static_assert(DRAW != Draw::kMask, "a mask is read by get");
     if constexpr (DRAW == Draw::kSeed) {
