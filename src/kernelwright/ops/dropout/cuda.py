@@ -63,6 +63,7 @@ def _sums(gpu, config, c):
         grid=(cdiv(c.cols, WARP), 1, 1),
         block=(WARP, 8, 1),
         args=("part", "gbias", i32(parts), i32(c.cols)),
+        overlaps=True,
     )
     part = TensorSpec.contiguous((parts, c.cols), torch.float32)
     return Plan((walk, add), {"part": Scratch(part)})

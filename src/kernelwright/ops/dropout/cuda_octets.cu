@@ -8,6 +8,7 @@
 // Over `cuda_vec16`: three fifths of its instructions, which in 16-bit dtypes are what binds it.
 // Limit: DRAM. Rows of a whole number of octets, fewer than 2^31 of them.
 #include "kw/dropout.cuh"
+#include "kw/launch.cuh"
 #include "kw/parts.cuh"
 
 // RESIDENT: blocks whose registers an SM holds. DENSE: no gaps between rows.
@@ -96,10 +97,12 @@ __global__ void __launch_bounds__(32 * DOWN, RESIDENT)
       Octet::template write<STREAM>(gx + row * (long long)cols + octet * N, g);
     }
   }
+  kw::let_next_launch_start();
   kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + octet * N, octet < across);
 }
 
 template <typename T>
 __global__ void dropout_octets_parts(const float *part, T *gbias, int parts, int cols) {
+  kw::wait_for_launch_before();  // for the parts
   kw::add_parts<32>(part, gbias, parts, cols);
 }

@@ -9,6 +9,7 @@
 // Over `triton_octets`: loads are in flight together, and no index is computed for each element.
 // Limit: DRAM; in 16-bit dtypes issue slots are near. Rows of a whole number of octets.
 #include "kw/dropout.cuh"
+#include "kw/launch.cuh"
 #include "kw/parts.cuh"
 
 template <typename T, kw::Draw DRAW, bool BIAS, bool ADD, bool KEEP, int BLOCK, int UNROLL,
@@ -94,10 +95,12 @@ __global__ void __launch_bounds__(32 * DOWN)
       }
     }
   }
+  kw::let_next_launch_start();
   kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + octet * WIDTH, octet < across);
 }
 
 template <typename T>
 __global__ void dropout_bwd_parts(const float *part, T *gbias, int parts, int cols) {
+  kw::wait_for_launch_before();  // for the parts
   kw::add_parts(part, gbias, parts, cols);
 }

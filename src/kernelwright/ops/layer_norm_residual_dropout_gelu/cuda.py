@@ -50,6 +50,7 @@ def block_backward(gpu, config, **args):
         grid=(cdiv(c.cols, 32), len(c.parameters), 1),
         block=(32, 32, 1),
         args=(f"{first}_parts", f"{last}_parts", f"g{first}", f"g{last}", i32(parts), i32(c.cols)),
+        overlaps=True,
     )
     spec = TensorSpec.contiguous((parts, c.cols), torch.float32)
     return Plan((walk, add), {f"{name}_parts": Scratch(spec) for name in c.parameters})

@@ -11,6 +11,7 @@
 // their way while a row is in work. Limit: the registers of one multiprocessor; rows of a whole
 // number of octets.
 #include "kw/chain.cuh"
+#include "kw/launch.cuh"
 #include "kw/parts.cuh"
 
 template <typename C, int OCTETS, int THREADS>
@@ -181,6 +182,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
       Octet::template write<true>(gx + at + v * kApart, g[v]);
     }
   }
+  kw::let_next_launch_start();
 #pragma unroll
   for (int v = 0; v < OCTETS; ++v) {
     if (missing(v)) continue;
@@ -200,6 +202,7 @@ template <typename W>
 __global__ void __launch_bounds__(1024)
     chain_bwd_parts(const float *first_parts, const float *last_parts, W *first_sum, W *last_sum,
                     int parts, int cols) {
+  kw::wait_for_launch_before();  // for the parts
   kw::add_parts<32>(blockIdx.y ? last_parts : first_parts, blockIdx.y ? last_sum : first_sum, parts,
                     cols);
 }

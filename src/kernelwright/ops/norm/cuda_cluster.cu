@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                      long long gy_stride, long long gh_stride, long long x_stride, float offset,
                      int given) {
   constexpr int kWarps = THREADS / 32, kParts = kWarps * CLUSTER, kBoxes = 4;
-  constexpr int kAhead = ROWS > 1 ? 1 : 0;  // rows whose first pass is done early
+  constexpr int kAhead = ROWS > 1 ? 1 : 0;          // rows whose first pass is done early
   using Part = kw::Vec<float, N::kCenter ? 2 : 1>;  // a warp's sums, one message
   extern __shared__ uint4 dynamic_shared[];
   __shared__ Part parts[kBoxes][kParts];
