@@ -3,16 +3,15 @@
 //
 // A warp adds a part in turn with the block's other warps, for 32 vectors of columns; BATCH parts
 // are on their way at a time. The warps meet in shared memory. blockIdx.y: which parameter.
-// It starts before the first step ends, and waits. The compiler reads the parts by ld.global.nc,
-// which may only come after the wait: tests/test_launch.py looks where it is in the machine code.
+// It starts before the first step ends, and waits. The parts are written meanwhile, so they are not
+// __restrict__: what is read through the texture path must not change while a kernel runs.
 #include "kw/launch.cuh"
 #include "kw/vec.cuh"
 
 template <typename W, int VEC, int BATCH>
 __global__ void __launch_bounds__(1024)
-    norm_bwd_parts(const float *__restrict__ first_parts, const float *__restrict__ last_parts,
-                   W *__restrict__ first_sum, W *__restrict__ last_sum, long long n_parts,
-                   long long n_cols) {
+    norm_bwd_parts(const float *first_parts, const float *last_parts, W *first_sum, W *last_sum,
+                   long long n_parts, long long n_cols) {
   __shared__ kw::Vec<float, VEC> sums[32][32];
   const float *const parts = blockIdx.y ? last_parts : first_parts;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
