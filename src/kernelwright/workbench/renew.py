@@ -114,11 +114,13 @@ def _is_tuned(lad: Ladder) -> bool:
 
 
 def _benches(chosen: list[Ladder], machine: str, quick: tuple[str, ...]) -> Iterator[Job]:
-    """A bench for each operator, forward and backward together, of the cases not timed yet."""
-    cases: dict[str, dict[str, None]] = {}
-    for lad in chosen:
-        for case in _untimed(lad, machine):
-            cases.setdefault(lad.name.removesuffix(".backward"), {})[case] = None
+    """A bench for each operator, which takes its backward along, and one for each backward of the
+    cases that only it lacks."""
+    cases: dict[str, list[str]] = {}
+    for lad in chosen:  # an operator stands before its backward
+        taken = cases.get(lad.name.removesuffix(".backward"), ())
+        if ids := [case for case in _untimed(lad, machine) if case not in taken]:
+            cases[lad.name] = ids
     for name, ids in cases.items():
         which = (word for i in ids for word in ("--case", i))
         yield Job(f"time-{name}", ("bench", name, *which, *quick, "--peers", "--record"))
