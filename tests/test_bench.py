@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from kernelwright.contract import Peer, case
-from kernelwright.dispatch import ladder
+from kernelwright.contract import H200, Peer, case
+from kernelwright.dispatch import ladder, ladders
 from kernelwright.machine import clock, slug
 from kernelwright.workbench import bench as bench_module
 from kernelwright.workbench import host, material, records, standin, tune
@@ -108,8 +109,19 @@ def test_a_case_is_named_by_its_model_too():
 
 def test_a_case_that_does_not_fit_memory_is_skipped():
     big = case((1 << 40,), torch.float32, use="bench")
-    assert "takes some" in (material.too_large(big, CPU) or "")
-    assert material.too_large(case((1 << 10,), torch.float32), CPU) is None
+    assert "takes some" in (material.unfit(big, CPU) or "")
+    assert material.unfit(case((1 << 10,), torch.float32), CPU) is None
+
+
+def test_a_case_too_small_to_leave_a_gpus_cache_is_skipped(monkeypatch):
+    """Tens of thousands of sets would be drawn and captured, for each rung anew."""
+    monkeypatch.setattr(material, "gpu_of", lambda device: H200)
+    monkeypatch.setattr(material, "gpu_facts", lambda index: SimpleNamespace(memory=1 << 37))
+    monkeypatch.setattr(clock, "last_level_cache", lambda device: H200.l2_bytes)
+    gpu = torch.device("cuda", 0)
+    assert "would not leave the cache" in (material.unfit(case((5, 33), torch.float32), gpu) or "")
+    for lad in ladders():
+        assert all(material.unfit(c, gpu) is None for c in lad.operator.cases if c.use == "bench")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ from kernelwright.machine.timers import Track
 from . import records, roofs
 from .bound import bound, launch_us
 from .host import host_records
-from .material import chosen, peers_of, set_bytes, sets_of, too_large
+from .material import chosen, peers_of, set_bytes, sets_of, unfit
 from .records import Record
 from .right import right
 from .standin import stand_in
@@ -157,7 +157,7 @@ def bench(
     empty_us = launch_us(device, limits)
     stand_ins: dict[tuple[str, str], str] = {}
     for ladder, case in work:
-        if why := too_large(case, device):
+        if why := unfit(case, device):
             result.skipped.append(Skipped(ladder.name, "*", case.id, why))
             continue
         on_case(ladder, case, None)

@@ -25,7 +25,7 @@ from kernelwright.dispatch import entry_of, ladder, specs_of
 from kernelwright.machine import clock, here, stats
 
 from .bench import limits_of, one_line
-from .material import chosen, sets_of, too_large
+from .material import chosen, sets_of, unfit
 from .right import right
 from .sides import Bound, Side
 from .trial import Expected, all_results, copy_of, expected, map_tensors
@@ -156,7 +156,7 @@ def compare(
 def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row, tuple[str, str]]:
     """Both sides on one case, and the kernels that only a GPU could time."""
     device, operator, none = here(), lad.operator, ("", "")
-    if why := too_large(case, device):
+    if why := unfit(case, device):
         return Row(lad.name, case.id, a.name, b.name, "untimed", why), none
     with clock.session(device):
         made = operator.inputs(case, device.type)

@@ -26,6 +26,7 @@ from .calling import binding, value_of
 from .checks import CHECKS, UNCAPTURED, rejection
 from .figures import Table
 from .judge_target import Target, command, launchable
+from .material import unfit
 from .sandbox import ELSEWHERE, Box, Died, Failed, Limits
 from .sandbox_place import There
 from .subject import Subject, backward_of, first_results, subject_of, with_gradients
@@ -253,7 +254,8 @@ class _Judging:
         cases = judge_times.cases_to_time(self.subject, self.held, self.device, self.quick, refused)
         if ids:
             passed = {o.case for o in verdict.passed}
-            cases = [self.subject.operator.case(i) for i in ids if i in passed]
+            named = [self.subject.operator.case(i) for i in ids if i in passed]
+            cases = [c for c in named if unfit(c, self.device) is None]
         if not cases or self.subject.ladder is None:
             return replace(verdict, no_times="not timed: no case of a size to time is among them")
         tables: list[Table] = []

@@ -31,7 +31,7 @@ from kernelwright.machine.timers import SPAN_US, Track
 from . import figures
 from .bench import BenchResult, bench
 from .calling import value_of
-from .material import too_large
+from .material import unfit
 from .records import Record
 from .right import right
 from .sandbox import Died, Failed
@@ -248,7 +248,7 @@ def cases_to_time(
     `quick`."""
     every = [
         c for c in subject.operator.cases
-        if c.use == "bench" and too_large(c, device) is None and (c.dtype, c.params) not in refused
+        if c.use == "bench" and unfit(c, device) is None and (c.dtype, c.params) not in refused
         and all(value_of(subject, c, n) == v for n, v in held.items())
     ]  # fmt: skip
     every.sort(key=lambda c: c.numel * c.dtype.itemsize)

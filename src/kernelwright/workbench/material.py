@@ -16,6 +16,7 @@ from kernelwright.machine.facts import cpu_facts, index_of
 
 from .trial import Expected, copy_of, map_tensors, tensors
 
+MOST_SETS = 8192  # of a case's arguments on a GPU
 CPU_BYTES = 850 << 20  # what a case may move to be timed on a CPU unless it is asked for by name
 
 
@@ -69,14 +70,18 @@ def cpu_cases(ladder: Ladder) -> list[Case]:
     return [c for c in models if c] or list(fits.values())[-1:]
 
 
-def too_large(case: Case, device: torch.device) -> str | None:
-    """Why a case cannot be timed for its size, or None: arguments, results and intermediates in
-    float64 beside two sets of them take up to 64 bytes an element."""
+def unfit(case: Case, device: torch.device) -> str | None:
+    """Why a case cannot be timed for its size, or None. Arguments, results and intermediates in
+    float64 beside two sets of them take up to 64 bytes an element. On a GPU each set has values of
+    its own, and enough of them to leave the last-level cache are too many of a small case."""
     gpu = gpu_of(device)
     memory = gpu_facts(index_of(device)).memory if gpu else cpu_facts().memory
-    if 64 * case.numel <= memory:
-        return None
-    return f"takes some {64 * case.numel >> 30} GiB, of {memory >> 30} GiB here"
+    if 64 * case.numel > memory:
+        return f"takes some {64 * case.numel >> 30} GiB, of {memory >> 30} GiB here"
+    nbytes = case.numel * case.dtype.itemsize
+    if gpu and clock.rotations(nbytes, device) > MOST_SETS:
+        return f"has {nbytes} bytes: over {MOST_SETS} sets of them would not leave the cache"
+    return None
 
 
 def set_bytes(operator: Operator, args: dict[str, Any]) -> int:
