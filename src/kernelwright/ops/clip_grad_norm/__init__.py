@@ -12,7 +12,7 @@ from kernelwright.dispatch import bind
 from . import choose, spec
 
 
-def _rungs(what: str, fits) -> tuple[Rung, ...]:
+def _rungs(what: str, fits, choose_list=None) -> tuple[Rung, ...]:
     """The ladder from the bottom up; `what` is the suffix of its entries."""
     return (
         *rungs.pytorch(
@@ -35,13 +35,18 @@ def _rungs(what: str, fits) -> tuple[Rung, ...]:
             "the same by vectors of 16 bytes, whatever the alignment of each tensor",
             supports=fits,
             configs=choose.CUDA,
+            heuristic=choose_list,
             sources=("cuda_list.cu",),
         ),
     )
 
 
 NORM = Ladder(
-    spec.NORM, _rungs("norm", choose.fits_norm), __name__, choose.order, choose.bucket_norm
+    spec.NORM,
+    _rungs("norm", choose.fits_norm, choose.choose_list),
+    __name__,
+    choose.order,
+    choose.bucket_norm,
 )
 CLIP = Ladder(
     spec.CLIP, _rungs("clip", choose.fits_clip), __name__, choose.order, choose.bucket_clip

@@ -38,6 +38,12 @@ def _fits(name, tensors):
     return None
 
 
+def choose_list(gpu, tensors, **others):
+    """Rounds as long as every multiprocessor still gets several blocks."""
+    blocks = sum(t.nbytes for t in tensors) // (256 * 4 * 8 * 16)
+    return CUDA[2 if blocks >= 4 * gpu.sms else 0]
+
+
 def order(gpu, **others):
     return ("cuda_list", "triton_list")
 
