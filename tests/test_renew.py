@@ -151,9 +151,10 @@ def test_what_was_watched_is_not_watched_again(shipped):
     seen = {"rung": "cuda_warp", "hash": source_hash(SOFTMAX, warp), "case": "check:races"}
     write(shipped, proof({}, "a", **seen))
     jobs = {j.name: j.words for j in renew.missing("watch", [SOFTMAX], H200)}
-    assert "softmax.cuda_warp" not in jobs["watch-softmax-races"]
-    assert "softmax.cuda_warp" in jobs["watch-softmax-bounds"]
-    assert jobs["watch-softmax-races"][-3:] == ("--check", "races", "--record")
+    assert "watch-softmax.cuda_warp-races" not in jobs
+    words = ("verify", "softmax.cuda_warp", "--check", "bounds", "--record")
+    assert jobs["watch-softmax.cuda_warp-bounds"] == words
+    assert "watch-softmax.cuda_block-races" in jobs
 
 
 @pytest.fixture
@@ -195,9 +196,7 @@ def test_a_job_is_stopped_when_time_is_over(tmp_path, capsys, two_gpus):
 def test_the_list_says_what_would_be_done(capsys, shipped):
     assert renew.main(["x", "gelu", "--list", "--steps", "prove,watch"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert "watch: kernelwright verify gelu.cuda_thread gelu.cuda_vec16 --check races" in "".join(
-        said
-    )
+    assert "watch: kernelwright verify gelu.cuda_vec16 --check races --record" in said
 
 
 @pytest.mark.parametrize("words", [("x", "--steps", "prove,guess"), ("x",)])
