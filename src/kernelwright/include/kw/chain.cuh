@@ -1,4 +1,4 @@
-// layer_norm, residual, dropout and gelu over eight neighbours of a row.
+// layer_norm, residual, dropout and gelu over pieces of a row: 16 bytes of neighbours.
 #pragma once
 #include "kw/dropout.cuh"
 #include "kw/gelu.cuh"
@@ -14,36 +14,49 @@ template <typename T_, typename W_, Draw DRAW, bool TANH> struct Chain {
   static constexpr bool kTanh = TANH;
 };
 
-template <typename W>
-__device__ __forceinline__ void octet_or(const W *p, bool given, float other, float (&f)[kOctet]) {
+// N elements of W, in one or two vectors of 16 bytes, as floats.
+template <typename W, int N>
+__device__ __forceinline__ void floats_or(const W *p, bool given, float other, float (&f)[N]) {
+  constexpr int kWidth = kVecWidth<W>;
 #pragma unroll
   for (float &one : f) one = other;
-  if (given) Octet<W>::template read<false>(p).floats(f);
-}
-
-// Weight and bias of an octet's columns; 1 and 0 where there are none.
-template <typename W>
-__device__ __forceinline__ void octet_parameters(const W *w, const W *b, int given, int col,
-                                                 float (&wf)[kOctet], float (&bf)[kOctet]) {
-  octet_or(w + col, given & kWeight, 1.0f, wf);
-  octet_or(b + col, given & kBias, 0.0f, bf);
-}
-
-// Eight floats for each of a thread's octets of a row, in shared memory: planes of 16 bytes a
-// thread.
-template <int THREADS> struct Planes {
-  using Half = Vec<float, kOctet / 2>;
-  Half *first;  // the thread's, of the first octet
-
-  __device__ __forceinline__ Half &half(int v, int i) const { return first[(2 * v + i) * THREADS]; }
-  __device__ __forceinline__ void set(int v, const float (&f)[kOctet]) const {
+  if (!given) return;
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) half(v, i / 4)[i % 4] = f[i];
+  for (int i = 0; i < N; i += kWidth) {
+    float part[kWidth];
+    to_float(load<W, kWidth>(p + i), part);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) f[i + j] = part[j];
   }
-  __device__ __forceinline__ void get(int v, float (&f)[kOctet]) const {
-    const Half low = half(v, 0), high = half(v, 1);
+}
+
+// Weight and bias of a piece's columns; 1 and 0 where there are none.
+template <typename W, int N>
+__device__ __forceinline__ void piece_parameters(const W *w, const W *b, int given, int col,
+                                                 float (&wf)[N], float (&bf)[N]) {
+  floats_or(w + col, given & kWeight, 1.0f, wf);
+  floats_or(b + col, given & kBias, 0.0f, bf);
+}
+
+// N floats for each of a thread's pieces of a row, in shared memory: planes of 16 bytes a thread.
+template <int N, int THREADS> struct Planes {
+  using Quad = Vec<float, 4>;
+  static constexpr int kQuads = N / 4;
+  Quad *first;  // the thread's, of the first piece
+
+  __device__ __forceinline__ Quad &quad(int v, int i) const {
+    return first[(kQuads * v + i) * THREADS];
+  }
+  __device__ __forceinline__ void set(int v, const float (&f)[N]) const {
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) f[i] = i < 4 ? low[i] : high[i - 4];
+    for (int i = 0; i < N; ++i) quad(v, i / 4)[i % 4] = f[i];
+  }
+  __device__ __forceinline__ void get(int v, float (&f)[N]) const {
+    Quad of_piece[kQuads];
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) of_piece[i] = quad(v, i);
+#pragma unroll
+    for (int i = 0; i < N; ++i) f[i] = of_piece[i / 4][i % 4];
   }
 };
 

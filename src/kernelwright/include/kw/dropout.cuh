@@ -1,5 +1,7 @@
-// Dropout of eight neighbours at a time: their places in row-major order are 8 octet ... 8 octet +
-// 7, so that their random words come from one Philox counter, and their mask is one byte.
+// Dropout of 16 bytes of neighbours at a time. Eight in row-major order, from a multiple of eight
+// on, are an octet: their random words come from one Philox counter, and their mask is one byte. A
+// thread takes a piece of it: all eight in 16-bit dtypes, so that a warp's accesses lie side by
+// side, and for the same reason four in float32, where two lanes draw the words of an octet.
 #pragma once
 #include "kw/map.cuh"
 #include "kw/math.cuh"
@@ -12,20 +14,49 @@ enum class Draw { kNone, kSeed, kMask };
 
 constexpr int kOctet = 8;
 
-// Word i / 2 of philox(seed, octet); where i is odd, with its halves exchanged. `high` is
-// octet >> 32: a caller that knows it to be 0 says so.
-__device__ __forceinline__ void octet_words(unsigned long long seed, unsigned octet, unsigned high,
-                                            unsigned (&words)[kOctet]) {
-  uint4 c[1] = {{octet, high, 0, 0}};
-  philox_rounds(seed, c);
-  const unsigned drawn[kOctet / 2] = {c[0].x, c[0].y, c[0].z, c[0].w};
+// Piece k of a tensor is its elements N k ... N k + N - 1, N = kVecWidth<T>: 16 bytes.
+template <typename T> using Piece = Vec<T, kVecWidth<T>>;
+
+// For element i of an octet word i / 2 of philox(seed, octet); where i is odd, with its halves
+// exchanged. An odd piece of four takes the last two words.
+template <int N>
+__device__ __forceinline__ void piece_words(unsigned long long seed, unsigned long long piece,
+                                            unsigned (&words)[N]) {
+  const uint4 c = philox(seed, piece / (kOctet / N));
+  const unsigned drawn[kOctet / 2] = {c.x, c.y, c.z, c.w};
+  const bool odd = piece % (kOctet / N);
 #pragma unroll
-  for (int i = 0; i < kOctet; ++i)
-    words[i] = i % 2 ? drawn[i / 2] << 16 | drawn[i / 2] >> 16 : drawn[i / 2];
+  for (int i = 0; i < N; ++i) {
+    const unsigned word = odd ? drawn[(kOctet - N + i) / 2] : drawn[i / 2];
+    words[i] = i % 2 ? word << 16 | word >> 16 : word;
+  }
+}
+
+// Bit i of the result: element i of the piece is kept.
+template <int N>
+__device__ __forceinline__ unsigned piece_bits(const unsigned char *mask,
+                                               unsigned long long piece) {
+  constexpr int kPieces = kOctet / N;
+  return mask[piece / kPieces] >> piece % kPieces * N & ((1u << N) - 1);
+}
+
+// Stores the bits of piece v of `left`, counted from a whole word of the mask on. Of two threads
+// that share a byte, neighbours who come together, the first stores it. The last byte's thread
+// clears those that fill its word up and stand for nothing.
+template <int N, typename I, typename L>
+__device__ __forceinline__ void keep_bits(unsigned char *mask, I v, L left, unsigned bits) {
+  constexpr int kPieces = kOctet / N;
+  if constexpr (kPieces == 2) {
+    bits |= __shfl_down_sync(3u << (threadIdx.x & 30), bits, 1) << N;
+    if (v % 2) return;
+  }
+  mask[v / kPieces] = bits;
+  if (v + kPieces == left)
+    for (L rest = left / kPieces; rest % 4; ++rest) mask[rest] = 0;
 }
 
 // What one call's dropout is: `p` in float64, since 1 - p would lose its digits near 1.
-template <Draw DRAW> struct Dropout {
+template <Draw DRAW, int N> struct Dropout {
   unsigned long long seed = 0;
   unsigned threshold = 0;
   float scale = 1.0f;
@@ -42,14 +73,14 @@ template <Draw DRAW> struct Dropout {
     }
   }
 
-  // Bit i: element 8 octet + i is kept. A word's upper 24 bits are compared, as integers.
-  __device__ __forceinline__ unsigned bits(long long octet) const {
-    if constexpr (DRAW == Draw::kNone) return 0xffu;
-    if constexpr (DRAW == Draw::kMask) return mask[octet];
-    unsigned words[kOctet], kept = 0;
-    octet_words(seed, unsigned(octet), unsigned(octet >> 32), words);
+  // Bit i: element i of the piece is kept. A word's upper 24 bits are compared, as integers.
+  __device__ __forceinline__ unsigned bits(long long piece) const {
+    if constexpr (DRAW == Draw::kNone) return (1u << N) - 1;
+    if constexpr (DRAW == Draw::kMask) return piece_bits<N>(mask, piece);
+    unsigned words[N], kept = 0;
+    piece_words(seed, piece, words);
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) kept |= (words[i] >> 8 >= threshold ? 1u : 0u) << i;
+    for (int i = 0; i < N; ++i) kept |= (words[i] >> 8 >= threshold ? 1u : 0u) << i;
     return kept;
   }
 
@@ -60,35 +91,35 @@ template <Draw DRAW> struct Dropout {
   }
 };
 
-// What an octet's elements are multiplied with: `Dropout::factor` of `Dropout::bits`, without the
+// What a piece's elements are multiplied with: `Dropout::factor` of `Dropout::bits`, without the
 // bits. Where all are dropped no word may be kept: `threshold` has 25 bits then, of which a word
 // compares 24, and every factor is 0.
-template <Draw DRAW> struct Factors {
+template <Draw DRAW, int N> struct Factors {
   unsigned long long seed;
   unsigned threshold;
   float scale;
 
-  __device__ __forceinline__ Factors(const Dropout<DRAW> &dropout)
+  __device__ __forceinline__ Factors(const Dropout<DRAW, N> &dropout)
       : seed(dropout.seed),
         threshold(dropout.threshold << 8),
         scale(dropout.threshold >> 24 ? 0.0f : dropout.scale) {}
 
-  __device__ __forceinline__ void get(long long octet, float (&factor)[kOctet]) const {
+  __device__ __forceinline__ void get(long long piece, float (&factor)[N]) const {
     if constexpr (DRAW == Draw::kNone) {
 #pragma unroll
       for (float &f : factor) f = 1.0f;
     } else {
-      unsigned words[kOctet];
-      octet_words(seed, unsigned(octet), unsigned(octet >> 32), words);
+      unsigned words[N];
+      piece_words(seed, piece, words);
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) factor[i] = words[i] >= threshold ? scale : 0.0f;
+      for (int i = 0; i < N; ++i) factor[i] = words[i] >= threshold ? scale : 0.0f;
     }
   }
 };
 
-// Factors for a thread of many octets, fewer than 2^31 in all: the seed is in registers of the
+// Factors for a thread of many pieces, fewer than 2^32 in all: the seed is in registers of the
 // warp, all of whose threads make this together. A bit says what is kept, for those who store it.
-template <Draw DRAW> struct WarpFactors {
+template <Draw DRAW, int N> struct WarpFactors {
   unsigned long long seed = 0;
   unsigned threshold = 0;
   float scale = 1.0f;
@@ -106,12 +137,12 @@ template <Draw DRAW> struct WarpFactors {
     if constexpr (DRAW == Draw::kSeed) seed = uniform(static_cast<unsigned long long>(*seed_));
   }
 
-  __device__ __forceinline__ unsigned get(unsigned octet, float (&factor)[kOctet]) const {
-    unsigned words[kOctet], bits = 0;
-    if constexpr (DRAW == Draw::kSeed) octet_words(seed, octet, 0, words);
-    if constexpr (DRAW == Draw::kMask) bits = mask[octet];
+  __device__ __forceinline__ unsigned get(unsigned piece, float (&factor)[N]) const {
+    unsigned words[N], bits = 0;
+    if constexpr (DRAW == Draw::kSeed) piece_words(seed, piece, words);
+    if constexpr (DRAW == Draw::kMask) bits = piece_bits<N>(mask, piece);
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) {
+    for (int i = 0; i < N; ++i) {
       const bool kept =
           DRAW == Draw::kNone || (DRAW == Draw::kSeed ? words[i] >= threshold : bits >> i & 1);
       factor[i] = kept ? scale : 0.0f;
@@ -120,48 +151,16 @@ template <Draw DRAW> struct WarpFactors {
     return scale == 0.0f ? 0 : bits;
   }
 
-  // x of an octet becomes 0 x where dropped, for callers that multiply with `scale` themselves:
+  // x of a piece becomes 0 x where dropped, for callers that multiply with `scale` themselves:
   // some lanes skip a multiplication, where `get` chooses a factor and all multiply with it.
-  __device__ __forceinline__ void drop(unsigned octet, float (&x)[kOctet]) const {
+  __device__ __forceinline__ void drop(unsigned piece, float (&x)[N]) const {
     static_assert(DRAW != Draw::kMask, "a mask is read by get");
     if constexpr (DRAW == Draw::kSeed) {
-      unsigned words[kOctet];
-      octet_words(seed, octet, 0, words);
+      unsigned words[N];
+      piece_words(seed, piece, words);
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i)
+      for (int i = 0; i < N; ++i)
         if (words[i] < threshold) x[i] *= 0.0f;
-    }
-  }
-};
-
-// Eight elements of T in one or two vectors of 16 bytes.
-template <typename T> struct Octet {
-  static constexpr int kWidth = kVecWidth<T>, kVecs = kOctet / kWidth;
-  Vec<T, kWidth> v[kVecs];
-
-  template <bool STREAM> static __device__ __forceinline__ Octet read(const T *p) {
-    Octet x;
-#pragma unroll
-    for (int i = 0; i < kVecs; ++i) x.v[i] = kw::read<STREAM>(p + i * kWidth);
-    return x;
-  }
-  template <bool STREAM>
-  static __device__ __forceinline__ void write(T *p, const float (&x)[kOctet]) {
-#pragma unroll
-    for (int i = 0; i < kVecs; ++i) {
-      float part[kWidth];
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) part[j] = x[i * kWidth + j];
-      kw::write<STREAM>(p + i * kWidth, from_float<T, kWidth>(part));
-    }
-  }
-  __device__ __forceinline__ void floats(float (&x)[kOctet]) const {
-#pragma unroll
-    for (int i = 0; i < kVecs; ++i) {
-      float part[kWidth];
-      to_float(v[i], part);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) x[i * kWidth + j] = part[j];
     }
   }
 };

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv
 
-OCTET = 8  # neighbours that share a Philox call and a byte of mask
+OCTET = 8  # neighbours that share a Philox counter and a byte of mask
 
 
 class Call:
@@ -29,6 +29,11 @@ class Call:
 
     def has(self, name) -> bool:
         return self.args.get(name) is not None
+
+    @property
+    def width(self) -> int:
+        """Elements of a piece: 16 bytes."""
+        return 16 // self.dtype.itemsize
 
     @property
     def flat(self) -> bool:

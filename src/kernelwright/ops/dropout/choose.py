@@ -19,19 +19,19 @@ OCTETS_CONFIGS = (
     {"octets": 256, "num_warps": 4, "rows": 4, "cols": 512, "programs": 8},
     {"octets": 128, "num_warps": 4, "rows": 2, "cols": 1024, "programs": 16},
 )
-# unroll: octets of a thread, all of them in flight
+# unroll: octets' worth of a thread, all of it in flight
 VEC16_CONFIGS = (
     {"block": 256, "unroll": 2, "stream": True},
     {"block": 256, "unroll": 1, "stream": True},
     {"block": 128, "unroll": 1, "stream": False},
 )
-# down * 32 threads a block, in a strip of 256 columns
+# down * 32 threads a block, in a strip of 32 vectors
 STRIPS_CONFIGS = tuple(
     {**config, "down": 8, "blocks_per_sm": n}
     for config, n in zip(VEC16_CONFIGS, (16, 8, 4), strict=True)
 )
 
-# steps: octets of a thread, one after another; resident: blocks whose registers an SM holds
+# steps: octets' worth of a thread, one after another; resident: blocks whose registers an SM holds
 OCTET_CONFIGS = (
     {"block": 256, "steps": 4, "resident": 8, "stream": False},
     {"block": 256, "steps": 4, "resident": 8, "stream": True},
@@ -72,23 +72,24 @@ def fits_octets(gpu, **args):
 def fits_vec16(gpu, **args):
     c = Call(args)
     cols = c.n if c.flat else c.cols
-    if cols % OCTET or cols // OCTET >= 2**31:
-        return f"a row of {cols} elements is no whole number, under 2**31, of {OCTET} elements"
+    if cols % OCTET:
+        return f"a row of {cols} elements is no whole number of {OCTET}"
+    if cols // c.width >= 2**31:
+        return f"a row of {cols} elements is 2**31 vectors or more"
     if c.bias and c.main == "gy" and (c.cols % OCTET or c.cols >= 2**31):
         return f"a row of {c.cols} elements is no whole number, under 2**28, of {OCTET} elements"
-    width = 16 // c.dtype.itemsize
     for stride in () if c.flat else c.strides:
-        if stride % width:
+        if stride % c.width:
             return f"rows {stride} elements apart begin off a 16-byte boundary"
     vectors = {name: args.get(name) for name in ("x", "gy", "bias", "residual")}
     return off_boundary(vectors) or fits_octets(gpu, **args)
 
 
 def fits_cuda_octets(gpu, **args):
-    """What the kernels ask that count octets in 32 bits."""
-    octets = main(args).numel() // OCTET
-    if octets >= 2**31:
-        return f"{octets} octets are not under 2**31"
+    """What the kernels ask that count vectors in 32 bits, up to a block's past the last."""
+    c = Call(args)
+    if c.n // c.width >= 2**31:
+        return f"{c.n} elements are 2**31 vectors or more"
     return fits_vec16(gpu, **args)
 
 

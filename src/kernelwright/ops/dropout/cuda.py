@@ -34,7 +34,9 @@ def _map(config, c, out, keep=False):
     block, unroll = config["block"], config["unroll"]
     rows, cols = (1, c.n) if c.flat else (c.rows, c.cols)
     flags = ", ".join(map(_bool, (c.bias, c.add, keep)))
-    template = f"{_kind(c)}, {flags}, {block}, {unroll}, {_bool(config['stream'])}"
+    template = (
+        f"{_kind(c)}, {flags}, {block}, {unroll * OCTET // c.width}, {_bool(config['stream'])}"
+    )
     pointers = [c.main, *map(c.pointer, ("bias", "residual", "seed", "mask"))]
     sizes = map(i64, (rows, cols, c.strides[0], c.residual_stride))
     launch = Launch(
@@ -48,9 +50,9 @@ def _map(config, c, out, keep=False):
 
 def _sums(gpu, config, c):
     down, unroll = config["down"], config["unroll"]
-    strips = cdiv(c.cols, WARP * OCTET)
+    strips = cdiv(c.cols, WARP * c.width)
     parts, share = shares(c.rows, strips, config["blocks_per_sm"] * gpu.sms)
-    template = f"{_kind(c)}, {down}, {unroll}, {_bool(config['stream'])}"
+    template = f"{_kind(c)}, {down}, {unroll * OCTET // c.width}, {_bool(config['stream'])}"
     sizes = i64(c.rows), i32(c.cols), i64(c.strides[0]), i64(share)
     walk = Launch(
         CudaKernel(SOURCE, f"dropout_bwd_vec16<{template}>"),

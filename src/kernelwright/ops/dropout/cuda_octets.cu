@@ -2,11 +2,12 @@
 //
 // Idea: `cuda_vec16` in fewer instructions. Each word selects a factor where it is; the seed is a
 // number of the warp, whose scalar unit adds the keys up; a thread divides once to find its row,
-// and takes STEPS octets. Few registers keep many warps at it, so that some draw while others wait.
+// and takes as much as STEPS octets. Few registers keep many warps at it, so that some draw while
+// others wait.
 // Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept;
 // backward gy read, gx written once, and partial rows of about a hundredth of that.
 // Over `cuda_vec16`: three fifths of its instructions, which in 16-bit dtypes are what binds it.
-// Limit: DRAM. Rows of a whole number of octets, fewer than 2^31 of them.
+// Limit: DRAM. Rows of a whole number of octets, fewer than 2^31 vectors in all.
 #include "kw/dropout.cuh"
 #include "kw/launch.cuh"
 #include "kw/parts.cuh"
@@ -18,87 +19,102 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     dropout_octets(const T *x, const T *bias, const T *residual, const long long *seed,
                    const unsigned char *mask, T *y, unsigned char *kept, long long rows,
                    long long cols, long long x_stride, long long residual_stride, double p) {
-  using Octet = kw::Octet<T>;
-  constexpr long long N = kw::kOctet;
-  const unsigned across = cols / N, octets = rows * across, start = blockIdx.x * (BLOCK * STEPS);
-  const unsigned down = BLOCK / across, right = BLOCK - down * across;  // what a step moves by
-  unsigned octet = start + threadIdx.x, row = octet / across, col = octet - row * across;
-  Octet in, more, shared;
+  using Piece = kw::Piece<T>;
+  constexpr long long N = kw::kVecWidth<T>;
+  constexpr int STEP = kw::kOctet / N;  // pieces of a step, a block apart: as many bytes in any T
+  constexpr int TILE = BLOCK * STEP * STEPS;
+  const unsigned across = cols / N, pieces = rows * across, start = blockIdx.x * TILE;
+  const unsigned down = BLOCK / across, right = BLOCK - down * across;  // between two pieces
+  unsigned piece = start + threadIdx.x, row = piece / across, col = piece - row * across;
+  Piece in[STEP], more[STEP], shared[STEP];
 
-  const auto load = [&] {
-    in = Octet::template read<STREAM>(x + (DENSE ? octet * N : row * x_stride + col * N));
-    if constexpr (ADD)
-      more = Octet::template read<STREAM>(residual +
-                                          (DENSE ? octet * N : row * residual_stride + col * N));
-    if constexpr (BIAS) shared = Octet::template read<false>(bias + col * N);
+  // The step's pieces that there are; row and col go on to the next step.
+  const auto load = [&](bool whole) {
+#pragma unroll
+    for (int k = 0; k < STEP; ++k) {
+      const unsigned at = piece + k * BLOCK;
+      if (whole || at < pieces) {
+        in[k] = kw::read<STREAM>(x + (DENSE ? at * N : row * x_stride + col * N));
+        if constexpr (ADD)
+          more[k] = kw::read<STREAM>(residual + (DENSE ? at * N : row * residual_stride + col * N));
+        if constexpr (BIAS) shared[k] = kw::read<false>(bias + col * N);
+      }
+      row += down, col += right;
+      if (col >= across) col -= across, ++row;
+    }
   };
-  const auto finish = [&](const kw::WarpFactors<DRAW> &factors) {
+  const auto finish = [&](const kw::WarpFactors<DRAW, N> &factors, unsigned at, int k) {
     float factor[N], out[N], b[N], r[N];
-    const unsigned bits = factors.get(octet, factor);
-    in.floats(out);
-    if constexpr (BIAS) shared.floats(b);
-    if constexpr (ADD) more.floats(r);
+    const unsigned bits = factors.get(at, factor);
+    kw::to_float(in[k], out);
+    if constexpr (BIAS) kw::to_float(shared[k], b);
+    if constexpr (ADD) kw::to_float(more[k], r);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       if constexpr (BIAS) out[i] += b[i];
       out[i] *= factor[i];
       if constexpr (ADD) out[i] += r[i];
     }
-    Octet::template write<STREAM>(y + octet * N, out);
-    if constexpr (KEEP) {
-      kept[octet] = bits;
-      if (octet + 1 == octets)  // the last word's bytes that stand for nothing
-        for (unsigned rest = octets; rest % 4; ++rest) kept[rest] = 0;
-    }
+    kw::write<STREAM>(y + at * N, kw::from_float<T>(out));
+    if constexpr (KEEP) kw::keep_bits<N>(kept, at, pieces, bits);
   };
   const auto walk = [&](bool whole) {
-    if (whole || octet < octets) load();  // before the seed is waited for
-    const kw::WarpFactors<DRAW> factors(seed, mask, p);
+    load(whole);  // before the seed is waited for
+    const kw::WarpFactors<DRAW, N> factors(seed, mask, p);
 #pragma unroll 1
-    for (int k = 0; k < STEPS; ++k) {
-      if (whole || octet < octets) {
-        if (k > 0) load();
-        finish(factors);
-      }
-      octet += BLOCK, row += down, col += right;
-      if (col >= across) col -= across, ++row;
+    for (int s = 0; s < STEPS; ++s, piece += STEP * BLOCK) {
+      if (s > 0) load(whole);
+#pragma unroll
+      for (int k = 0; k < STEP; ++k)
+        if (whole || piece + k * BLOCK < pieces) finish(factors, piece + k * BLOCK, k);
     }
   };
-  if (octets - start >= BLOCK * STEPS)
+  if (pieces - start >= TILE)
     walk(true);  // threads of a warp stay together, as scalar work asks
   else
     walk(false);
 }
 
-// Blocks begin `apart` rows from each other, take steps of `step` rows, and end after `span` rows.
+// Blocks begin `apart` rows from each other, take steps of `step` rows, as many at once as make an
+// octet, and end after `span` rows.
 template <typename T, kw::Draw DRAW, int DOWN, bool STREAM, int RESIDENT>
 __global__ void __launch_bounds__(32 * DOWN, RESIDENT)
     dropout_bwd_octets(const T *gy, const long long *seed, const unsigned char *mask, T *gx,
                        float *part, int rows, int cols, long long stride, int apart, int step,
                        int span, double p) {
-  using Octet = kw::Octet<T>;
-  constexpr int N = kw::kOctet;
-  const kw::WarpFactors<DRAW> factors(seed, mask, p);
-  const unsigned octet = blockIdx.x * 32 + threadIdx.x, across = cols / N;
-  const unsigned first = blockIdx.y * apart, end = min(unsigned(rows), first + span);
+  using Piece = kw::Piece<T>;
+  constexpr int N = kw::kVecWidth<T>, ROWS = kw::kOctet / N;
+  const kw::WarpFactors<DRAW, N> factors(seed, mask, p);
+  const unsigned piece = blockIdx.x * 32 + threadIdx.x, across = cols / N;
+  const unsigned begin = blockIdx.y * apart, end = min(unsigned(rows), begin + span);
   float sum[N] = {};
-  if (octet < across) {
+  if (piece < across) {
 #pragma unroll 1
-    for (unsigned row = first + threadIdx.y; row < end; row += step) {
-      const Octet in = Octet::template read<STREAM>(gy + row * stride + octet * N);
-      float factor[N], g[N];
-      factors.get(row * across + octet, factor);
-      in.floats(g);
+    for (unsigned first = begin + threadIdx.y; first < end; first += ROWS * step) {
+      Piece in[ROWS];
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        g[i] *= factor[i];
-        sum[i] += g[i];
+      for (int k = 0; k < ROWS; ++k) {
+        const unsigned row = first + k * step;
+        if (row < end) in[k] = kw::read<STREAM>(gy + row * stride + piece * N);
       }
-      Octet::template write<STREAM>(gx + row * (long long)cols + octet * N, g);
+#pragma unroll
+      for (int k = 0; k < ROWS; ++k) {
+        const unsigned row = first + k * step;
+        if (row >= end) continue;
+        float factor[N], g[N];
+        factors.get(row * across + piece, factor);
+        kw::to_float(in[k], g);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+          g[i] *= factor[i];
+          sum[i] += g[i];
+        }
+        kw::write<STREAM>(gx + row * (long long)cols + piece * N, kw::from_float<T>(g));
+      }
     }
   }
   kw::let_next_launch_start();
-  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + octet * N, octet < across);
+  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + piece * N, piece < across);
 }
 
 template <typename T>

@@ -45,7 +45,7 @@ def _map(config, c, out, keep=False):
 
 def _sums(gpu, config, c):
     down = config["down"]
-    strips = cdiv(c.cols, WARP * OCTET)
+    strips = cdiv(c.cols, WARP * c.width)
     parts, share = shares(c.rows, strips, config["waves"] * config["resident"] * gpu.sms)
     # `together`: all blocks go down the tensor side by side; else each goes down a share of it
     apart, step, span = (down, down * parts, c.rows) if config["together"] else (share, down, share)

@@ -1,8 +1,8 @@
-// Eight neighbours a thread: one Philox call, one byte of mask, 16-byte vectors.
+// 16-byte vectors, of which a thread draws the words while they are on their way.
 //
 // Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. A thread loads
 // all its vectors, then computes the random words while they are on their way. With a bias the
-// backward walks down strips of 32 octets of columns and adds the gradient up as it writes it: a
+// backward walks down strips of 32 vectors of columns and adds the gradient up as it writes it: a
 // partial row a block, and a second kernel adds those in a fixed order.
 // Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept;
 // backward gy read, gx written once, and partial rows of about a hundredth of that.
@@ -18,45 +18,41 @@ __global__ void __launch_bounds__(BLOCK)
     dropout_vec16(const T *x, const T *bias, const T *residual, const long long *seed,
                   const unsigned char *mask, T *y, unsigned char *kept, long long rows,
                   long long cols, long long x_stride, long long residual_stride, double p) {
-  using Octet = kw::Octet<T>;
-  const kw::Dropout<DRAW> dropout(seed, mask, p);
-  const unsigned across = cols / kw::kOctet;  // octets of a row
+  using Piece = kw::Piece<T>;
+  constexpr int N = kw::kVecWidth<T>;
+  const kw::Dropout<DRAW, N> dropout(seed, mask, p);
+  const unsigned across = cols / N;  // pieces of a row
   const long long start = (long long)blockIdx.x * (BLOCK * UNROLL);
   const long long row = start / across, left = rows * across - start;
   const unsigned first = start - row * across;
-  Octet in[UNROLL], more[UNROLL], row_bias[UNROLL];
+  Piece in[UNROLL], more[UNROLL], row_bias[UNROLL];
 #pragma unroll
   for (int k = 0; k < UNROLL; ++k) {
     const unsigned v = threadIdx.x + k * BLOCK;
     if (v >= left) continue;
     const unsigned down = (first + v) / across;
-    const long long col = (first + v - down * across) * (long long)kw::kOctet;
-    in[k] = Octet::template read<STREAM>(x + (row + down) * x_stride + col);
-    if constexpr (ADD)
-      more[k] = Octet::template read<STREAM>(residual + (row + down) * residual_stride + col);
-    if constexpr (BIAS) row_bias[k] = Octet::template read<false>(bias + col);
+    const long long col = (first + v - down * across) * (long long)N;
+    in[k] = kw::read<STREAM>(x + (row + down) * x_stride + col);
+    if constexpr (ADD) more[k] = kw::read<STREAM>(residual + (row + down) * residual_stride + col);
+    if constexpr (BIAS) row_bias[k] = kw::read<false>(bias + col);
   }
 #pragma unroll
   for (int k = 0; k < UNROLL; ++k) {
     const unsigned v = threadIdx.x + k * BLOCK;
     if (v >= left) continue;
     const unsigned bits = dropout.bits(start + v);
-    float out[kw::kOctet], b[kw::kOctet], r[kw::kOctet];
-    in[k].floats(out);
-    if constexpr (BIAS) row_bias[k].floats(b);
-    if constexpr (ADD) more[k].floats(r);
+    float out[N], b[N], r[N];
+    kw::to_float(in[k], out);
+    if constexpr (BIAS) kw::to_float(row_bias[k], b);
+    if constexpr (ADD) kw::to_float(more[k], r);
 #pragma unroll
-    for (int i = 0; i < kw::kOctet; ++i) {
+    for (int i = 0; i < N; ++i) {
       if constexpr (BIAS) out[i] += b[i];
       out[i] *= dropout.factor(bits, i);
       if constexpr (ADD) out[i] += r[i];
     }
-    Octet::template write<STREAM>(y + (start + v) * kw::kOctet, out);
-    if constexpr (KEEP) {
-      kept[start + v] = bits;
-      if (v + 1 == left)  // the last word's bytes that stand for nothing
-        for (long long rest = start + v + 1; rest % 4; ++rest) kept[rest] = 0;
-    }
+    kw::write<STREAM>(y + (start + v) * N, kw::from_float<T>(out));
+    if constexpr (KEEP) kw::keep_bits<N>(kept + start * N / kw::kOctet, v, left, bits);
   }
 }
 
@@ -65,38 +61,38 @@ __global__ void __launch_bounds__(32 * DOWN)
     dropout_bwd_vec16(const T *gy, const long long *seed, const unsigned char *mask, T *gx,
                       float *part, long long rows, int cols, long long stride, long long share,
                       double p) {
-  using Octet = kw::Octet<T>;
-  constexpr int WIDTH = kw::kOctet;
-  const kw::Dropout<DRAW> dropout(seed, mask, p);
-  const int octet = blockIdx.x * 32 + threadIdx.x, across = cols / WIDTH;
+  using Piece = kw::Piece<T>;
+  constexpr int N = kw::kVecWidth<T>;
+  const kw::Dropout<DRAW, N> dropout(seed, mask, p);
+  const int piece = blockIdx.x * 32 + threadIdx.x, across = cols / N;
   const long long end = min(rows, (blockIdx.y + 1) * share);
-  float sum[WIDTH] = {};
-  if (octet < across) {
+  float sum[N] = {};
+  if (piece < across) {
     for (long long first = blockIdx.y * share + threadIdx.y; first < end; first += DOWN * UNROLL) {
-      Octet in[UNROLL];
+      Piece in[UNROLL];
 #pragma unroll
       for (int k = 0; k < UNROLL; ++k) {
         const long long row = first + k * DOWN;
-        if (row < end) in[k] = Octet::template read<STREAM>(gy + row * stride + octet * WIDTH);
+        if (row < end) in[k] = kw::read<STREAM>(gy + row * stride + piece * N);
       }
 #pragma unroll
       for (int k = 0; k < UNROLL; ++k) {
         const long long row = first + k * DOWN;
         if (row >= end) continue;
-        const unsigned bits = dropout.bits(row * across + octet);
-        float g[WIDTH];
-        in[k].floats(g);
+        const unsigned bits = dropout.bits(row * across + piece);
+        float g[N];
+        kw::to_float(in[k], g);
 #pragma unroll
-        for (int i = 0; i < WIDTH; ++i) {
+        for (int i = 0; i < N; ++i) {
           g[i] *= dropout.factor(bits, i);
           sum[i] += g[i];
         }
-        Octet::template write<STREAM>(gx + row * cols + octet * WIDTH, g);
+        kw::write<STREAM>(gx + row * cols + piece * N, kw::from_float<T>(g));
       }
     }
   }
   kw::let_next_launch_start();
-  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + octet * WIDTH, octet < across);
+  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + piece * N, piece < across);
 }
 
 template <typename T>

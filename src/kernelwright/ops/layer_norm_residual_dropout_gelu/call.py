@@ -22,6 +22,7 @@ class Call:
         self.strides = [rows_view(args[n].shape, args[n].strides)[2] for n in self.read]
         self.weight, self.bias, self.drop = (self.has(n) for n in ("weight", "bias", "seed"))
         self.tanh = args["approximate"] == "tanh"
+        self.width = 16 // self.dtype.itemsize  # elements of a piece: 16 bytes
 
     def has(self, name) -> bool:
         return self.args[name] is not None
@@ -51,18 +52,23 @@ class Call:
         return self.rows, self.cols, *self.strides
 
 
-OCTET = 8  # neighbours that share a Philox call
+OCTET = 8  # neighbours that share a Philox counter
 MOST = {False: (4, 1024), True: (2, 512)}  # octets a thread, threads a block; backward
 
 
 def shape(c: Call, config) -> tuple[int, int] | None:
-    """(octets a thread, threads) of a block that holds a row: the config's octets or, if the row
-    needs it, more."""
+    """(pieces a thread, threads) of a block that holds a row: as much as the config's octets or,
+    if the row needs it, more."""
     most, top = MOST[c.backward]
     octets = cdiv(c.cols, OCTET)
     threads = min(top, max(32, next_power_of_2(cdiv(octets, config["octets"]))))
-    each = cdiv(octets, threads)
-    return (each, threads) if each <= most else None
+    pieces = cdiv(c.cols, c.width * threads)
+    return (pieces, threads) if pieces * c.width <= most * OCTET else None
+
+
+def whole(c: Call, pieces: int, threads: int) -> str:
+    """Whether a row fills its threads' pieces, in C++."""
+    return "true" if pieces * threads * c.width == c.cols else "false"
 
 
 STATIC = 256  # bytes of shared memory that a block's warps exchange sums in, at most
@@ -75,5 +81,5 @@ def rows_of(threads: int) -> int:
 
 def walk_bytes(c: Call, config) -> int:
     """Shared memory of a block that walks: weight and bias as floats, rows of x and residual."""
-    octets, threads = shape(c, config)
-    return 2 * OCTET * octets * threads * (4 + rows_of(threads) * c.dtype.itemsize)
+    pieces, threads = shape(c, config)
+    return 2 * c.width * pieces * threads * (4 + rows_of(threads) * c.dtype.itemsize)

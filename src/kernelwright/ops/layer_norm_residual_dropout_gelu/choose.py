@@ -17,7 +17,7 @@ TRITON_CONFIGS_BACKWARD = (
     {"tile": 1024, "items": 8, "programs": 4},
     {"tile": 2048, "items": 16, "programs": 2},
 )
-# octets: of a thread, eight neighbours each; more where a row needs it
+# octets: as many elements of a thread as eight times this; more where a row needs it
 BLOCK_CONFIGS = ({"octets": 1}, {"octets": 2})
 OCTETS_CONFIGS = ({"octets": 4}, {"octets": 2})
 # resident: threads of a multiprocessor; 512 have 128 registers each
@@ -59,9 +59,8 @@ def fits_block(gpu, **args):
         return f"a row of {c.cols} elements is no whole number of {OCTET}"
     if shape(c, BLOCK_CONFIGS[0]) is None:
         return f"a row of {c.cols} does not fit a block's registers"
-    width = 16 // c.dtype.itemsize
     for name, stride in zip(c.read, c.strides, strict=True):
-        if stride % width:
+        if stride % c.width:
             return f"{name}: rows {stride} elements apart begin off a 16-byte boundary"
     for name in c.parameters:
         dtype = args[name].dtype
@@ -88,9 +87,9 @@ def fits_block_backward(gpu, **args):
 
 
 def _uncounted(c: Call):
-    """What the kernels ask that count octets in 32 bits."""
-    if c.rows * c.cols // OCTET >= 2**31:
-        return f"{c.rows * c.cols} elements are 2**31 octets or more, which 32 bits do not count"
+    """What the kernels ask that count vectors in 32 bits."""
+    if c.rows * c.cols // c.width >= 2**31:
+        return f"{c.rows * c.cols} elements are 2**31 vectors or more"
     return None
 
 

@@ -9,7 +9,7 @@ import torch
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, f64, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 
-from .call import OCTET, Call, shape
+from .call import Call, shape, whole
 
 SOURCE = Path(__file__).parent / "cuda_block.cu"
 CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
@@ -17,9 +17,9 @@ CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_
 
 def block(gpu, config, **args):
     c = Call(args)
-    octets, threads = shape(c, config)
+    pieces, threads = shape(c, config)
     launch = Launch(
-        CudaKernel(SOURCE, f"chain_fwd_block<{chain(c)}, {octets}, {threads}>"),
+        CudaKernel(SOURCE, f"chain_fwd_block<{chain(c)}, {pieces}, {threads}>"),
         grid=(c.rows, 1, 1),
         block=(threads, 1, 1),
         args=(*c.pointers, *map(i64, c.sizes), f64("p"), f32("eps"), given(c)),
@@ -29,18 +29,17 @@ def block(gpu, config, **args):
 
 def block_backward(gpu, config, **args):
     c = Call(args)
-    octets, threads = shape(c, config)
+    pieces, threads = shape(c, config)
     blocks = max(1, config["resident"] // threads)
     parts = min(c.rows, gpu.sms * blocks)
-    whole = "true" if octets * threads * OCTET == c.cols else "false"
     dense = "true" if all(s == c.cols for s in c.strides) else "false"
-    constants = f"{chain(c)}, {octets}, {threads}, {blocks}, {whole}, {dense}"
+    constants = f"{chain(c)}, {pieces}, {threads}, {blocks}, {whole(c, pieces, threads)}, {dense}"
     walk = Launch(
         CudaKernel(SOURCE, f"chain_bwd_block<{constants}>"),
         grid=(parts, 1, 1),
         block=(threads, 1, 1),
         args=(*c.pointers, *map(i64, c.sizes), f64("p"), given(c), f32(1.0 / c.cols)),
-        shared=2 * OCTET * octets * threads * 4,  # weight and bias, as floats
+        shared=2 * c.width * pieces * threads * 4,  # weight and bias, as floats
     )
     if not c.parameters:
         return Plan((walk,))

@@ -1,6 +1,6 @@
-// A row in a block's registers, eight neighbours at a time.
+// A row in a block's registers, 16 bytes at a time.
 //
-// Idea: a thread holds OCTETS octets of its row and of the residual, loaded together; the row's
+// Idea: a thread holds PIECES vectors of its row and of the residual, loaded together; the row's
 // mean and its squares about that mean cross the block, and the random words are drawn while others
 // wait. Backward: a fixed number of blocks walk over the rows; the next row's vectors are loaded
 // before this row's barrier, both sums cross the block at once, weight and bias are floats in
@@ -14,37 +14,37 @@
 #include "kw/launch.cuh"
 #include "kw/parts.cuh"
 
-template <typename C, int OCTETS, int THREADS>
+template <typename C, int PIECES, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     chain_fwd_block(const typename C::T *x, const typename C::T *residual, const typename C::W *w,
                     const typename C::W *b, const long long *seed, typename C::T *y, float *means,
                     float *rstds, long long n_rows, long long n_cols_, long long x_stride,
                     long long residual_stride, double p, float eps, int given) {
   using T = typename C::T;
-  using Octet = kw::Octet<T>;
-  constexpr int kWarps = THREADS / 32;
+  using Piece = kw::Piece<T>;
+  constexpr int N = kw::kVecWidth<T>, kWarps = THREADS / 32;
   __shared__ float parts[2][kWarps];
   const int n_cols = static_cast<int>(n_cols_);
   const long long row = blockIdx.x;
-  const kw::Dropout<C::kDraw> dropout(seed, nullptr, p);
+  const kw::Dropout<C::kDraw, N> dropout(seed, nullptr, p);
 
-  Octet held[OCTETS], more[OCTETS];
+  Piece held[PIECES], more[PIECES];
   float sum = 0.0f;
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
-    const int col = (v * THREADS + threadIdx.x) * kw::kOctet;
+  for (int v = 0; v < PIECES; ++v) {
+    const int col = (v * THREADS + threadIdx.x) * N;
     if (col >= n_cols) continue;
-    held[v] = Octet::template read<false>(x + row * x_stride + col);
-    more[v] = Octet::template read<false>(residual + row * residual_stride + col);
+    held[v] = kw::read<false>(x + row * x_stride + col);
+    more[v] = kw::read<false>(residual + row * residual_stride + col);
   }
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
-    if ((v * THREADS + threadIdx.x) * kw::kOctet >= n_cols) continue;
-    float f[kw::kOctet], of_octet = 0.0f;
-    held[v].floats(f);
+  for (int v = 0; v < PIECES; ++v) {
+    if ((v * THREADS + threadIdx.x) * N >= n_cols) continue;
+    float f[N], of_piece = 0.0f;
+    kw::to_float(held[v], f);
 #pragma unroll
-    for (int i = 0; i < kw::kOctet; ++i) of_octet += f[i];
-    sum += of_octet;
+    for (int i = 0; i < N; ++i) of_piece += f[i];
+    sum += of_piece;
   }
   sum = kw::warp_reduce<kw::Sum>(sum);
   if (threadIdx.x % 32 == 0) parts[0][threadIdx.x / 32] = sum;
@@ -53,13 +53,13 @@ __global__ void __launch_bounds__(THREADS)
 
   float squares = 0.0f;
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
-    if ((v * THREADS + threadIdx.x) * kw::kOctet >= n_cols) continue;
-    float f[kw::kOctet], of_octet = 0.0f;
-    held[v].floats(f);
+  for (int v = 0; v < PIECES; ++v) {
+    if ((v * THREADS + threadIdx.x) * N >= n_cols) continue;
+    float f[N], of_piece = 0.0f;
+    kw::to_float(held[v], f);
 #pragma unroll
-    for (int i = 0; i < kw::kOctet; ++i) of_octet += (f[i] - mean) * (f[i] - mean);
-    squares += of_octet;
+    for (int i = 0; i < N; ++i) of_piece += (f[i] - mean) * (f[i] - mean);
+    squares += of_piece;
   }
   squares = kw::warp_reduce<kw::Sum>(squares);
   if (threadIdx.x % 32 == 0) parts[1][threadIdx.x / 32] = squares;
@@ -68,26 +68,26 @@ __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x == 0) means[row] = mean, rstds[row] = rstd;
 
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
-    const int octet = v * THREADS + threadIdx.x, col = octet * kw::kOctet;
+  for (int v = 0; v < PIECES; ++v) {
+    const int piece = v * THREADS + threadIdx.x, col = piece * N;
     if (col >= n_cols) continue;
-    const unsigned bits = dropout.bits(row * (n_cols / kw::kOctet) + octet);
-    float f[kw::kOctet], r[kw::kOctet], wf[kw::kOctet], bf[kw::kOctet];
-    held[v].floats(f);
-    more[v].floats(r);
-    kw::octet_parameters(w, b, given, col, wf, bf);
+    const unsigned bits = dropout.bits(row * (n_cols / N) + piece);
+    float f[N], r[N], wf[N], bf[N];
+    kw::to_float(held[v], f);
+    kw::to_float(more[v], r);
+    kw::piece_parameters(w, b, given, col, wf, bf);
 #pragma unroll
-    for (int i = 0; i < kw::kOctet; ++i) {
+    for (int i = 0; i < N; ++i) {
       const float s = (f[i] - mean) * rstd * wf[i] + bf[i] + r[i];
       f[i] = kw::gelu<T, C::kTanh>(s * dropout.factor(bits, i));
     }
-    Octet::template write<false>(y + row * n_cols + col, f);
+    kw::write<false>(y + row * n_cols + col, kw::from_float<T>(f));
   }
 }
 
-// WHOLE: a row fills its threads' octets. DENSE: no gaps between rows. BLOCKS of a multiprocessor.
+// WHOLE: a row fills its threads' pieces. DENSE: no gaps between rows. BLOCKS of a multiprocessor.
 // `share` is 1 / n_cols.
-template <typename C, int OCTETS, int THREADS, int BLOCKS, bool WHOLE, bool DENSE>
+template <typename C, int PIECES, int THREADS, int BLOCKS, bool WHOLE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     chain_bwd_block(const typename C::T *gy, const typename C::T *x, const typename C::T *residual,
                     const typename C::W *w, const typename C::W *b, const float *means,
@@ -96,25 +96,25 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                     long long gy_stride, long long x_stride, long long residual_stride, double p,
                     int given, float share) {
   using T = typename C::T;
-  using Octet = kw::Octet<T>;
-  constexpr int N = kw::kOctet, kApart = THREADS * N;  // between a thread's octets
+  using Piece = kw::Piece<T>;
+  constexpr int N = kw::kVecWidth<T>, kApart = THREADS * N;  // between a thread's pieces
   extern __shared__ uint4 dynamic_shared[];
   __shared__ float parts[2][2 * (THREADS / 32)];
   const int n_cols = static_cast<int>(n_cols_), across = n_cols / N, lane = threadIdx.x;
   const auto missing = [&](int v) { return !WHOLE && v * THREADS + lane >= across; };
-  const kw::WarpFactors<C::kDraw> dropout(seed, nullptr, p);
+  const kw::WarpFactors<C::kDraw, N> dropout(seed, nullptr, p);
   const float scale = dropout.scale;
-  float gw[OCTETS][N] = {}, gb[OCTETS][N] = {};
+  float gw[PIECES][N] = {}, gb[PIECES][N] = {};
 
   // weight and bias, times dropout's scale
-  using Half = typename kw::Planes<THREADS>::Half;
-  Half *const planes = reinterpret_cast<Half *>(dynamic_shared) + lane;
-  const kw::Planes<THREADS> weights{planes}, biases{planes + 2 * OCTETS * THREADS};
+  using Planes = kw::Planes<N, THREADS>;
+  auto *const planes = reinterpret_cast<typename Planes::Quad *>(dynamic_shared) + lane;
+  const Planes weights{planes}, biases{planes + Planes::kQuads * PIECES * THREADS};
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
+  for (int v = 0; v < PIECES; ++v) {
     if (missing(v)) continue;
     float wf[N], bf[N];
-    kw::octet_parameters(w, b, given, lane * N + v * kApart, wf, bf);
+    kw::piece_parameters(w, b, given, lane * N + v * kApart, wf, bf);
 #pragma unroll
     for (int i = 0; i < N; ++i) wf[i] *= scale, bf[i] *= scale;
     weights.set(v, wf), biases.set(v, bf);
@@ -128,34 +128,34 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   // want the value at once, in a register of the warp.
   const float *const statistics = lane % 2 ? rstds : means;
   float next_statistic;
-  Octet next[3][OCTETS];
+  Piece next[3][PIECES];
   const auto fetch = [&](unsigned row, long long at) {
     next_statistic = statistics[row];
 #pragma unroll
-    for (int v = 0; v < OCTETS; ++v) {
+    for (int v = 0; v < PIECES; ++v) {
       if (missing(v)) continue;
       const int col = lane * N + v * kApart;
       const auto place = [&](long long stride) {
         return DENSE ? at + v * kApart : row * stride + col;
       };
-      next[0][v] = Octet::template read<true>(gy + place(gy_stride));
-      next[1][v] = Octet::template read<true>(x + place(x_stride));
-      next[2][v] = Octet::template read<true>(residual + place(residual_stride));
+      next[0][v] = kw::read<true>(gy + place(gy_stride));
+      next[1][v] = kw::read<true>(x + place(x_stride));
+      next[2][v] = kw::read<true>(residual + place(residual_stride));
     }
   };
   fetch(row, at);
   for (int turn = 0; row < rows; row += step, at += apart, turn ^= 1) {
     const float mean = __shfl_sync(0xffffffffu, next_statistic, 0);
     const float rstd = __shfl_sync(0xffffffffu, next_statistic, 1);
-    float g[OCTETS][N], xhat[OCTETS][N], dot = 0.0f, sum = 0.0f;
+    float g[PIECES][N], xhat[PIECES][N], dot = 0.0f, sum = 0.0f;
 #pragma unroll
-    for (int v = 0; v < OCTETS; ++v) {
+    for (int v = 0; v < PIECES; ++v) {
       if (missing(v)) continue;
       float gs[N], r[N], wf[N], bf[N];
-      next[0][v].floats(gs);
+      kw::to_float(next[0][v], gs);
       dropout.drop(row * across + lane + v * THREADS, gs);
-      next[1][v].floats(xhat[v]);
-      next[2][v].floats(r);
+      kw::to_float(next[1][v], xhat[v]);
+      kw::to_float(next[2][v], r);
       weights.get(v, wf), biases.get(v, bf);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -169,22 +169,22 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         dot += g[v][i] * xhat[v][i];
         sum += g[v][i];
       }
-      Octet::template write<true>(gr + at + v * kApart, gs);
+      kw::write<true>(gr + at + v * kApart, kw::from_float<T>(gs));
     }
     if (row + step < rows) fetch(row + step, at + apart);
     const float2 sums = kw::block_sums<THREADS>(dot, sum, parts[turn]);
     dot = rstd * (sums.x * share), sum = rstd * (sums.y * share);
 #pragma unroll
-    for (int v = 0; v < OCTETS; ++v) {
+    for (int v = 0; v < PIECES; ++v) {
       if (missing(v)) continue;
 #pragma unroll
       for (int i = 0; i < N; ++i) g[v][i] = fmaf(rstd, g[v][i], -fmaf(xhat[v][i], dot, sum));
-      Octet::template write<true>(gx + at + v * kApart, g[v]);
+      kw::write<true>(gx + at + v * kApart, kw::from_float<T>(g[v]));
     }
   }
   kw::let_next_launch_start();
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
+  for (int v = 0; v < PIECES; ++v) {
     if (missing(v)) continue;
 #pragma unroll
     for (int i = 0; i < N; i += 4) {

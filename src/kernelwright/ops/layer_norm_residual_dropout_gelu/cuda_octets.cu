@@ -1,7 +1,7 @@
 // Several octets a thread, for fewer instructions an element.
 //
 // Idea: at copy speed three 16-bit tensors leave 46 issue slots an element, and ten rounds of
-// Philox with a gelu take some 20. So all else is done once: a thread holds OCTETS octets, unpacks
+// Philox with a gelu take some 20. So all else is done once: a thread holds PIECES vectors, unpacks
 // each value once and keeps its distance from the mean; both reductions, the seed and the
 // parameters of dropout are shared by all of them; a random word is compared as it is drawn, and no
 // bits are packed. Rows of up to 32 threads cross no barrier, and ROWS of them share a block.
@@ -21,65 +21,65 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
   return x;
 }
 
-// WHOLE: a row fills its threads' octets. `share` is 1 / n_cols.
-template <typename C, int OCTETS, int THREADS, int ROWS, bool WHOLE>
+// WHOLE: a row fills its threads' pieces. `share` is 1 / n_cols.
+template <typename C, int PIECES, int THREADS, int ROWS, bool WHOLE>
 __global__ void __launch_bounds__(THREADS *ROWS)
     chain_fwd_octets(const typename C::T *x, const typename C::T *residual, const typename C::W *w,
                      const typename C::W *b, const long long *seed, typename C::T *y, float *means,
                      float *rstds, long long n_rows, long long n_cols_, long long x_stride,
                      long long residual_stride, double p, float eps, int given, float share) {
   using T = typename C::T;
-  using Octet = kw::Octet<T>;
-  constexpr int N = kw::kOctet;
+  using Piece = kw::Piece<T>;
+  constexpr int N = kw::kVecWidth<T>;
   __shared__ float parts[2][THREADS / 32];
   const int n_cols = static_cast<int>(n_cols_), across = n_cols / N;
   const long long row = (long long)blockIdx.x * ROWS + threadIdx.y;
   if (ROWS > 1 && row >= n_rows) return;
-  const kw::Factors factors(kw::Dropout<C::kDraw>(seed, nullptr, p));
+  const kw::Factors factors(kw::Dropout<C::kDraw, N>(seed, nullptr, p));
 
-  Octet held[OCTETS], more[OCTETS];
+  Piece held[PIECES], more[PIECES];
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
-    const int octet = v * THREADS + threadIdx.x;
-    if (!WHOLE && octet >= across) continue;
-    held[v] = Octet::template read<true>(x + row * x_stride + octet * N);
-    more[v] = Octet::template read<true>(residual + row * residual_stride + octet * N);
+  for (int v = 0; v < PIECES; ++v) {
+    const int piece = v * THREADS + threadIdx.x;
+    if (!WHOLE && piece >= across) continue;
+    held[v] = kw::read<true>(x + row * x_stride + piece * N);
+    more[v] = kw::read<true>(residual + row * residual_stride + piece * N);
   }
-  float f[OCTETS][N], sum = 0.0f, squares = 0.0f;
+  float f[PIECES][N], sum = 0.0f, squares = 0.0f;
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
+  for (int v = 0; v < PIECES; ++v) {
     if (!WHOLE && v * THREADS + threadIdx.x >= across) continue;
-    held[v].floats(f[v]);
-    float of_octet = 0.0f;
+    kw::to_float(held[v], f[v]);
+    float of_piece = 0.0f;
 #pragma unroll
-    for (int i = 0; i < N; ++i) of_octet += f[v][i];
-    sum += of_octet;
+    for (int i = 0; i < N; ++i) of_piece += f[v][i];
+    sum += of_piece;
   }
   const float mean = row_sum<THREADS>(sum, parts[0]) * share;
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
+  for (int v = 0; v < PIECES; ++v) {
     if (!WHOLE && v * THREADS + threadIdx.x >= across) continue;
-    float of_octet = 0.0f;
+    float of_piece = 0.0f;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       f[v][i] -= mean;
-      of_octet += f[v][i] * f[v][i];
+      of_piece += f[v][i] * f[v][i];
     }
-    squares += of_octet;
+    squares += of_piece;
   }
   const float rstd = rsqrtf(row_sum<THREADS>(squares, parts[1]) * share + eps);
   if (threadIdx.x == 0) means[row] = mean, rstds[row] = rstd;
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v) {
-    const int octet = v * THREADS + threadIdx.x;
-    if (!WHOLE && octet >= across) continue;
+  for (int v = 0; v < PIECES; ++v) {
+    const int piece = v * THREADS + threadIdx.x;
+    if (!WHOLE && piece >= across) continue;
     float factor[N], r[N], wf[N], bf[N];
-    factors.get(row * across + octet, factor);
-    more[v].floats(r);
-    kw::octet_parameters(w, b, given, octet * N, wf, bf);
+    factors.get(row * across + piece, factor);
+    kw::to_float(more[v], r);
+    kw::piece_parameters(w, b, given, piece * N, wf, bf);
 #pragma unroll
     for (int i = 0; i < N; ++i)
       f[v][i] = kw::gelu<T, C::kTanh>((f[v][i] * rstd * wf[i] + bf[i] + r[i]) * factor[i]);
-    Octet::template write<true>(y + row * n_cols + octet * N, f[v]);
+    kw::write<true>(y + row * n_cols + piece * N, kw::from_float<T>(f[v]));
   }
 }

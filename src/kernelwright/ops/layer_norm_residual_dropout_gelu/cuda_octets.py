@@ -7,7 +7,7 @@ from pathlib import Path
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, f64, i64
 from kernelwright.contract.arithmetic import cdiv
 
-from .call import OCTET, Call, shape
+from .call import Call, shape, whole
 from .cuda import chain, given
 
 SOURCE = Path(__file__).parent / "cuda_octets.cu"
@@ -15,11 +15,11 @@ SOURCE = Path(__file__).parent / "cuda_octets.cu"
 
 def octets(gpu, config, **args):
     c = Call(args)
-    each, threads = shape(c, config)
+    pieces, threads = shape(c, config)
     rows = 4 if threads == 32 else 1  # of a block, where no barrier is needed
-    whole = "true" if each * threads * OCTET == c.cols else "false"
+    constants = f"{chain(c)}, {pieces}, {threads}, {rows}, {whole(c, pieces, threads)}"
     launch = Launch(
-        CudaKernel(SOURCE, f"chain_fwd_octets<{chain(c)}, {each}, {threads}, {rows}, {whole}>"),
+        CudaKernel(SOURCE, f"chain_fwd_octets<{constants}>"),
         grid=(cdiv(c.rows, rows), 1, 1),
         block=(threads, rows, 1),
         args=(

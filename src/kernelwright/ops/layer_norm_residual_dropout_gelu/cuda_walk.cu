@@ -11,22 +11,16 @@
 #include "kw/async.cuh"
 #include "kw/chain.cuh"
 
-// A thread's octets of a row of one tensor, as they arrive: STEP threads of a block have slots.
+// A thread's pieces of a row of one tensor, as they arrive: STEP threads of a block have slots.
 template <typename T, int STEP> struct Slots {
-  using Octet = kw::Octet<T>;
-  using V = kw::Vec<T, Octet::kWidth>;
-  V *first;
+  using Piece = kw::Piece<T>;
+  Piece *first;
 
   __device__ __forceinline__ void start(int v, const T *from) const {
-#pragma unroll
-    for (int i = 0; i < Octet::kVecs; ++i)
-      kw::copy_async(first + (v * Octet::kVecs + i) * STEP, reinterpret_cast<const V *>(from) + i);
+    kw::copy_async(first + v * STEP, reinterpret_cast<const Piece *>(from));
   }
-  __device__ __forceinline__ void floats(int v, float (&f)[kw::kOctet]) const {
-    Octet octet;
-#pragma unroll
-    for (int i = 0; i < Octet::kVecs; ++i) octet.v[i] = first[(v * Octet::kVecs + i) * STEP];
-    octet.floats(f);
+  __device__ __forceinline__ void floats(int v, float (&f)[kw::kVecWidth<T>]) const {
+    kw::to_float(first[v * STEP], f);
   }
 };
 
@@ -41,52 +35,51 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
   return x;
 }
 
-// WHOLE: a row fills its threads' octets. BLOCKS of a multiprocessor. `share` is 1 / n_cols.
-template <typename C, int OCTETS, int THREADS, int ROWS, int BLOCKS, bool WHOLE>
+// WHOLE: a row fills its threads' pieces. BLOCKS of a multiprocessor. `share` is 1 / n_cols.
+template <typename C, int PIECES, int THREADS, int ROWS, int BLOCKS, bool WHOLE>
 __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
     chain_fwd_walk(const typename C::T *x, const typename C::T *residual, const typename C::W *w,
                    const typename C::W *b, const long long *seed, typename C::T *y, float *means,
                    float *rstds, long long n_rows, long long n_cols_, long long x_stride,
                    long long residual_stride, double p, float eps, int given, float share) {
   using T = typename C::T;
-  using Octet = kw::Octet<T>;
+  using Piece = kw::Piece<T>;
   using Own = Slots<T, THREADS * ROWS>;
-  constexpr int N = kw::kOctet, kApart = THREADS * N;  // between a thread's octets
+  constexpr int N = kw::kVecWidth<T>, kApart = THREADS * N;  // between a thread's pieces
   extern __shared__ uint4 dynamic_shared[];
   __shared__ float parts[2][THREADS / 32];
   const int n_cols = static_cast<int>(n_cols_), across = n_cols / N, lane = threadIdx.x;
   const auto missing = [&](int v) { return !WHOLE && v * THREADS + lane >= across; };
 
-  typename Own::V *const slots =
-      reinterpret_cast<typename Own::V *>(dynamic_shared) + threadIdx.y * THREADS + lane;
-  constexpr int kSlots = OCTETS * Octet::kVecs * THREADS * ROWS;
+  Piece *const slots = reinterpret_cast<Piece *>(dynamic_shared) + threadIdx.y * THREADS + lane;
+  constexpr int kSlots = PIECES * THREADS * ROWS;
   const Own of_x{slots}, of_residual{slots + kSlots};
   const long long step = (long long)gridDim.x * ROWS;
   long long row = (long long)blockIdx.x * ROWS + threadIdx.y;
-  unsigned octet = static_cast<unsigned>(row) * across + lane;
+  unsigned piece = static_cast<unsigned>(row) * across + lane;
   x += row * x_stride + lane * N, residual += row * residual_stride + lane * N;
   y += row * n_cols + lane * N;
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v)
+  for (int v = 0; v < PIECES; ++v)
     if (row < n_rows && !missing(v)) of_x.start(v, x + v * kApart);
   kw::copy_async_commit();
 #pragma unroll
-  for (int v = 0; v < OCTETS; ++v)
+  for (int v = 0; v < PIECES; ++v)
     if (row < n_rows && !missing(v)) of_residual.start(v, residual + v * kApart);
   kw::copy_async_commit();
 
-  const kw::WarpFactors<C::kDraw> dropout(seed, nullptr, p);
+  const kw::WarpFactors<C::kDraw, N> dropout(seed, nullptr, p);
   const float half_scale = 0.5f * dropout.scale;  // half: for gelu_twice
-  using Half = typename kw::Planes<THREADS>::Half;
-  Half *const planes = reinterpret_cast<Half *>(dynamic_shared) +
-                       2 * kSlots * sizeof(typename Own::V) / sizeof(Half) + lane;
-  const kw::Planes<THREADS> weights{planes}, biases{planes + 2 * OCTETS * THREADS};
+  using Planes = kw::Planes<N, THREADS>;
+  auto *const planes =
+      reinterpret_cast<typename Planes::Quad *>(dynamic_shared) + 2 * kSlots + lane;
+  const Planes weights{planes}, biases{planes + Planes::kQuads * PIECES * THREADS};
   if (threadIdx.y == 0) {
 #pragma unroll
-    for (int v = 0; v < OCTETS; ++v) {
+    for (int v = 0; v < PIECES; ++v) {
       if (missing(v)) continue;
       float wf[N], bf[N];
-      kw::octet_parameters(w, b, given, lane * N + v * kApart, wf, bf);
+      kw::piece_parameters(w, b, given, lane * N + v * kApart, wf, bf);
 #pragma unroll
       for (int i = 0; i < N; ++i) wf[i] *= half_scale, bf[i] *= half_scale;
       weights.set(v, wf), biases.set(v, bf);
@@ -97,38 +90,38 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
   for (; row < n_rows; row += step) {
     const bool again = row + step < n_rows;
     x += step * x_stride, residual += step * residual_stride;
-    float f[OCTETS][N], sum = 0.0f, squares = 0.0f;
+    float f[PIECES][N], sum = 0.0f, squares = 0.0f;
     kw::copy_async_wait_all_but<1>();
 #pragma unroll
-    for (int v = 0; v < OCTETS; ++v) {
+    for (int v = 0; v < PIECES; ++v) {
       if (missing(v)) continue;
       of_x.floats(v, f[v]);
-      float of_octet = 0.0f;
+      float of_piece = 0.0f;
 #pragma unroll
-      for (int i = 0; i < N; ++i) of_octet += f[v][i];
-      sum += of_octet;
+      for (int i = 0; i < N; ++i) of_piece += f[v][i];
+      sum += of_piece;
     }
 #pragma unroll
-    for (int v = 0; v < OCTETS; ++v)
+    for (int v = 0; v < PIECES; ++v)
       if (again && !missing(v)) of_x.start(v, x + v * kApart);
     kw::copy_async_commit();
     const float mean = row_sum<THREADS>(sum, parts[0]) * share;
 #pragma unroll
-    for (int v = 0; v < OCTETS; ++v) {
+    for (int v = 0; v < PIECES; ++v) {
       if (missing(v)) continue;
-      float of_octet = 0.0f;
+      float of_piece = 0.0f;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         f[v][i] -= mean;
-        of_octet += f[v][i] * f[v][i];
+        of_piece += f[v][i] * f[v][i];
       }
-      squares += of_octet;
+      squares += of_piece;
     }
     const float rstd = rsqrtf(row_sum<THREADS>(squares, parts[1]) * share + eps);
     if (lane == 0) means[row] = mean, rstds[row] = rstd;
     kw::copy_async_wait_all_but<1>();
 #pragma unroll
-    for (int v = 0; v < OCTETS; ++v) {
+    for (int v = 0; v < PIECES; ++v) {
       if (missing(v)) continue;
       float r[N], wf[N], bf[N];
       of_residual.floats(v, r);
@@ -137,12 +130,12 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
 #pragma unroll
       for (int i = 0; i < N; ++i)
         f[v][i] = fmaf(r[i], half_scale, fmaf(f[v][i] * rstd, wf[i], bf[i]));
-      dropout.drop(octet + v * THREADS, f[v]);
+      dropout.drop(piece + v * THREADS, f[v]);
 #pragma unroll
       for (int i = 0; i < N; ++i) f[v][i] = kw::gelu_twice<T, C::kTanh>(f[v][i]);
-      Octet::template write<false>(y + v * kApart, f[v]);
+      kw::write<false>(y + v * kApart, kw::from_float<T>(f[v]));
     }
     kw::copy_async_commit();
-    y += step * n_cols, octet += static_cast<unsigned>(step) * across;
+    y += step * n_cols, piece += static_cast<unsigned>(step) * across;
   }
 }

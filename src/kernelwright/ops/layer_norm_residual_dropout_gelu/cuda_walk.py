@@ -7,7 +7,7 @@ from pathlib import Path
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, f64, i64
 from kernelwright.contract.arithmetic import cdiv
 
-from .call import OCTET, STATIC, Call, rows_of, shape, walk_bytes
+from .call import STATIC, Call, rows_of, shape, walk_bytes, whole
 from .cuda import chain, given
 
 SOURCE = Path(__file__).parent / "cuda_walk.cu"
@@ -16,12 +16,11 @@ SYSTEM = 1024  # bytes of shared memory that each block costs beside its own
 
 def walk(gpu, config, **args):
     c = Call(args)
-    each, threads = shape(c, config)
+    pieces, threads = shape(c, config)
     rows, shared = rows_of(threads), walk_bytes(c, config)
     most = (gpu.shared_per_block + SYSTEM) // (shared + SYSTEM + STATIC)
     blocks = max(1, min(config["resident"] // (threads * rows), most))
-    whole = "true" if each * threads * OCTET == c.cols else "false"
-    constants = f"{chain(c)}, {each}, {threads}, {rows}, {blocks}, {whole}"
+    constants = f"{chain(c)}, {pieces}, {threads}, {rows}, {blocks}, {whole(c, pieces, threads)}"
     launch = Launch(
         CudaKernel(SOURCE, f"chain_fwd_walk<{constants}>"),
         grid=(min(cdiv(c.rows, rows), gpu.sms * blocks), 1, 1),
