@@ -1,7 +1,7 @@
-// Dropout of 16 bytes of neighbours at a time. Eight in row-major order, from a multiple of eight
-// on, are an octet: their random words come from one Philox counter, and their mask is one byte. A
-// thread takes a piece of it: all eight in 16-bit dtypes, so that a warp's accesses lie side by
-// side, and for the same reason four in float32, where two lanes draw the words of an octet.
+// Dropout of 16 bytes of neighbours at a time: a piece, so that a warp's accesses lie side by side.
+// Eight neighbours in row-major order, from a multiple of eight on, are an octet: their random
+// words come from one Philox counter, and their mask is one byte. In 16-bit dtypes a piece is an
+// octet; in float32 it is half of one, and two lanes draw the same words.
 #pragma once
 #include "kw/map.cuh"
 #include "kw/math.cuh"
@@ -40,19 +40,18 @@ __device__ __forceinline__ unsigned piece_bits(const unsigned char *mask,
   return mask[piece / kPieces] >> piece % kPieces * N & ((1u << N) - 1);
 }
 
-// Stores the bits of piece v of `left`, counted from a whole word of the mask on. Of two threads
-// that share a byte, neighbours who come together, the first stores it. The last byte's thread
-// clears those that fill its word up and stand for nothing.
-template <int N, typename I, typename L>
-__device__ __forceinline__ void keep_bits(unsigned char *mask, I v, L left, unsigned bits) {
+// Stores a piece's bits. Of two lanes that share a byte, 2 k and 2 k + 1 who come together, the
+// first stores it. The last byte's thread clears those that fill its word up and stand for nothing.
+template <int N, typename I>
+__device__ __forceinline__ void keep_bits(unsigned char *mask, I piece, I pieces, unsigned bits) {
   constexpr int kPieces = kOctet / N;
   if constexpr (kPieces == 2) {
-    bits |= __shfl_down_sync(3u << (threadIdx.x & 30), bits, 1) << N;
-    if (v % 2) return;
+    bits |= __shfl_xor_sync(3u << (threadIdx.x & 30), bits, 1) << N;
+    if (piece % 2) return;
   }
-  mask[v / kPieces] = bits;
-  if (v + kPieces == left)
-    for (L rest = left / kPieces; rest % 4; ++rest) mask[rest] = 0;
+  mask[piece / kPieces] = bits;
+  if (piece + kPieces == pieces)
+    for (I rest = pieces / kPieces; rest % 4; ++rest) mask[rest] = 0;
 }
 
 // What one call's dropout is: `p` in float64, since 1 - p would lose its digits near 1.

@@ -19,7 +19,7 @@ OCTETS_CONFIGS = (
     {"octets": 256, "num_warps": 4, "rows": 4, "cols": 512, "programs": 8},
     {"octets": 128, "num_warps": 4, "rows": 2, "cols": 1024, "programs": 16},
 )
-# unroll: octets' worth of a thread, all of it in flight
+# unroll: pieces of a thread, in float32 twice as many, all of them in flight
 VEC16_CONFIGS = (
     {"block": 256, "unroll": 2, "stream": True},
     {"block": 256, "unroll": 1, "stream": True},
@@ -31,7 +31,8 @@ STRIPS_CONFIGS = tuple(
     for config, n in zip(VEC16_CONFIGS, (16, 8, 4), strict=True)
 )
 
-# steps: octets' worth of a thread, one after another; resident: blocks whose registers an SM holds
+# steps: of a thread, one after another: a piece each, in float32 two; resident: blocks whose
+# registers an SM holds
 OCTET_CONFIGS = (
     {"block": 256, "steps": 4, "resident": 8, "stream": False},
     {"block": 256, "steps": 4, "resident": 8, "stream": True},

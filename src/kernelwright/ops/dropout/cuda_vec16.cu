@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(BLOCK)
       if constexpr (ADD) out[i] += r[i];
     }
     kw::write<STREAM>(y + (start + v) * N, kw::from_float<T>(out));
-    if constexpr (KEEP) kw::keep_bits<N>(kept + start * N / kw::kOctet, v, left, bits);
+    if constexpr (KEEP) kw::keep_bits<N>(kept, start + v, start + left, bits);
   }
 }
 

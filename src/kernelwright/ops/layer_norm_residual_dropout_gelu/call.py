@@ -57,8 +57,8 @@ MOST = {False: (4, 1024), True: (2, 512)}  # octets a thread, threads a block; b
 
 
 def shape(c: Call, config) -> tuple[int, int] | None:
-    """(pieces a thread, threads) of a block that holds a row: as much as the config's octets or,
-    if the row needs it, more."""
+    """(pieces a thread, threads) of a block that holds a row: the config's octets or, if the row
+    needs it, more."""
     most, top = MOST[c.backward]
     octets = cdiv(c.cols, OCTET)
     threads = min(top, max(32, next_power_of_2(cdiv(octets, config["octets"]))))

@@ -17,7 +17,7 @@ TRITON_CONFIGS_BACKWARD = (
     {"tile": 1024, "items": 8, "programs": 4},
     {"tile": 2048, "items": 16, "programs": 2},
 )
-# octets: as many elements of a thread as eight times this; more where a row needs it
+# octets: pieces of a thread, in float32 twice as many; more where a row needs it
 BLOCK_CONFIGS = ({"octets": 1}, {"octets": 2})
 OCTETS_CONFIGS = ({"octets": 4}, {"octets": 2})
 # resident: threads of a multiprocessor; 512 have 128 registers each
