@@ -39,7 +39,7 @@ def _vec16(kept: str, backward: str) -> Rung:
     return rungs.cuda(
         "vec16",
         f"{kept}{backward}",
-        "eight neighbours a thread: a Philox call under way with its loads",
+        "16-byte vectors: words are drawn while they are on their way",
         choose.fits_vec16,
         choose.STRIPS_CONFIGS if backward else choose.VEC16_CONFIGS,
         heuristic=choose.choose_strips if backward else choose.choose_vec16,
@@ -52,7 +52,7 @@ def _octets(kept: str, backward: str, sums: bool = False) -> Rung:
         "cuda_octets",
         "cuda",
         f"cuda_octets:octets{kept}{backward}",
-        "octets one after another; words are compared as they are drawn",
+        "vectors one after another; words are compared as they are drawn",
         supports=choose.fits_cuda_octets,
         configs=choose.OCTET_STRIPS_CONFIGS if sums else choose.OCTET_CONFIGS,
         heuristic=None if sums else choose.choose_octets,

@@ -1,9 +1,9 @@
-// Octets one after another, and words that are compared as they are drawn.
+// Vectors one after another, and words that are compared as they are drawn.
 //
 // Idea: `cuda_vec16` in fewer instructions. Each word selects a factor where it is; the seed is a
 // number of the warp, whose scalar unit adds the keys up; a thread divides once to find its row,
-// and takes as much as STEPS octets. Few registers keep many warps at it, so that some draw while
-// others wait.
+// and takes STEPS times a piece, in float32 two. Few registers keep many warps at it, so that some
+// draw while others wait.
 // Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept;
 // backward gy read, gx written once, and partial rows of about a hundredth of that.
 // Over `cuda_vec16`: three fifths of its instructions, which in 16-bit dtypes are what binds it.

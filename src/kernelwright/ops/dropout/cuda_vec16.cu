@@ -1,4 +1,4 @@
-// 16-byte vectors, of which a thread draws the words while they are on their way.
+// 16-byte vectors, whose words are drawn while they are on their way.
 //
 // Idea: dropout(x + bias) + residual and every part of it is one kernel with flags. A thread loads
 // all its vectors, then computes the random words while they are on their way. With a bias the

@@ -16,7 +16,7 @@ OCTETS = Rung(
     "cuda_octets",
     "cuda",
     "cuda_octets:octets",
-    "several octets a thread: half the instructions an element",
+    "several vectors a thread: half the instructions an element",
     supports=choose.fits_block,
     configs=choose.OCTETS_CONFIGS,
     sources=("cuda_octets.cu",),

@@ -1,4 +1,4 @@
-// Several octets a thread, for fewer instructions an element.
+// Several vectors a thread, for fewer instructions an element.
 //
 // Idea: at copy speed three 16-bit tensors leave 46 issue slots an element, and ten rounds of
 // Philox with a gelu take some 20. So all else is done once: a thread holds PIECES vectors, unpacks

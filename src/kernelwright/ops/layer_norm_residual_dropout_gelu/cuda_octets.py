@@ -1,4 +1,4 @@
-"""Launches of the CUDA C++ rung of several octets a thread."""
+"""Launches of the CUDA C++ rung of several vectors a thread."""
 
 from __future__ import annotations
 

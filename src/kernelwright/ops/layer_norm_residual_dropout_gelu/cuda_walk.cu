@@ -1,4 +1,4 @@
-// Blocks walk over the rows, several octets a thread, the next row on its way.
+// Blocks walk over the rows, several vectors a thread, the next row on its way.
 //
 // Idea: at copy speed three 16-bit tensors leave 46 issue slots an element, and ten rounds of
 // Philox with a gelu take some 20. So all else is done once for all rows that a block meets: weight

@@ -1,4 +1,4 @@
-"""Launches of the CUDA C++ rung that walks, several octets a thread."""
+"""Launches of the CUDA C++ rung that walks, several vectors a thread."""
 
 from __future__ import annotations
 
