@@ -17,7 +17,7 @@ VEC16_CONFIGS = (
 # down * 32 threads a block, each with unroll vectors of gy and of x in flight; registers leave room
 # for 4 blocks of 8 * 32 an SM, and several rounds of blocks end more evenly than one
 STRIPS_CONFIGS = (
-    {"down": 8, "unroll": 2, "stream": False, "blocks_per_sm": 16},
+    {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 16},
     {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 4},
     {"down": 8, "unroll": 1, "stream": False, "blocks_per_sm": 4},
 )
