@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from hosted import hosted
+from kernelwright.dispatch import binding
 from kernelwright.machine import clock
 from kernelwright.toolchain import modes, native
 from publics import randn
@@ -89,3 +90,27 @@ def test_the_stand_in_launches_what_an_h200_would(stand_in):
     with kw.use(softmax="cuda_warp"):  # refuses where there is no GPU
         y = kw.softmax(x, -1)
     assert y.shape == x.shape
+
+
+def test_torch_compile_calls_the_operator_as_cheaply(stand_in):
+    """What a compiled graph calls finds its launcher again: it neither plans nor binds anew, which
+    a CUDA graph would refuse."""
+    x, w = randn(M, N, dtype=torch.bfloat16), randn(N, dtype=torch.bfloat16)
+    calls = {
+        "function": lambda: kw.rms_norm(x, (N,), w, 1e-6),
+        "operator": lambda: torch.ops.kernelwright.rms_norm(x, w, 1e-6, 0.0),
+    }
+    found = clock.time_host(calls, lambda: None, random.Random(0), blocks=40)
+    assert min(found["operator"]) < 3 * min(found["function"])
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "scale_unless_one_"])
+def test_the_operator_is_bound_once(name, stand_in, monkeypatch):
+    x, w, g = randn(M, N), randn(N), torch.tensor(2.0)
+    given = {"rms_norm": (x, w, 1e-6, 0.0), "scale_unless_one_": (x, g)}[name]
+    operator = getattr(torch.ops.kernelwright, name)
+    operator(*given)
+    monkeypatch.setattr(binding, "launcher", None)
+    version = x._version
+    operator(*given)
+    assert x._version == version + (name == "scale_unless_one_")

@@ -73,7 +73,8 @@ def _bound(
     """The operator's function, and what runs it where nobody watches."""
     op = forward.operator
     register(forward)
-    run, overload = Run(forward), _define(forward)
+    run = Run(forward)
+    overload = _define(forward, run)
     if backward is not None:
         call, back = _bound(backward, None, None, None, vmap, {}, {})
         derivative = autograd.by_operator(op, backward, call, back, same)
@@ -90,7 +91,7 @@ def _bound(
     return _entry(op, run, overload, function, eager, tuple(alone), formula), run
 
 
-def _define(ladder: Ladder) -> Any:
+def _define(ladder: Ladder, run: Run) -> Any:
     """torch.ops.kernelwright.<name>, its implementation and its fake."""
     op = ladder.operator
     inputs, results = op.schema.rsplit("->", 1)
@@ -98,8 +99,8 @@ def _define(ladder: Ladder) -> Any:
     _library.define(f"{name}{inputs.rstrip()[:-1]}, *, str? rung=None) ->{results}")
 
     def implementation(*args, rung=None):
-        named = _named(op, args)  # the dispatcher leaves out what has its default
-        return launcher(ladder, named, rung)(*named.values())
+        given = _named(op, args).values()  # the dispatcher leaves out what has its default
+        return run.quietly(*given, rung)
 
     def fake(*args, rung=None):
         device = device_of(_named(op, args))
@@ -149,23 +150,29 @@ class Run:
         # in C there are no version counters, and lists have a description of their own
         self._in_python = bool(op.mutated) or any(a.kind == "Tensor[]" for a in op.args)
         given = f"{listed(op)}, rung"
-        bumps = "".join(f"\n    increment_version({name})" for name in op.mutated)
         source = f"""
 def {{}}({given}):
     key = ({_key(op)} rung)
     bound = get(key)
     if bound is None:
-        bound = miss(key, {given}){bumps}
-    return bound{{}}
+        bound = miss(key, {given}){{}}
 """
+        bumps = "".join(f"\n    increment_version({name})" for name in op.mutated)
+        call = f"\n    return bound({listed(op)})"
         used: dict[str, Any] = {
             "get": self._known.get,
             "miss": self._miss,
             "list_key": _list_key,
             "increment_version": increment_version,
         }
-        self.now = compiled(source.format("run", f"({listed(op)})"), "run", **used)
-        self._bound = compiled(source.format("bound", ""), "bound", **used)
+        self.now = compiled(source.format("run", bumps + call), "run", **used)
+        self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
+
+    def quietly(self, *given: Any) -> Any:
+        """The same, arguments that change keep their version: the dispatcher has counted it."""
+        if not self._ladder.operator.mutated:
+            return self.now(*given)
+        return self._bound(*given)(*given[:-1])
 
     def used_by(self, function: Callable) -> Callable:
         """The function, whose name `run` is this from now on."""
