@@ -99,11 +99,10 @@ def choose_vec16(gpu, **args):
     return VEC16_CONFIGS[_size(gpu, args)]
 
 
-def choose_octets(gpu, residual=None, **args):
-    """A thread with a residual has enough in flight of one octet, and so it has in float32."""
-    if _size(gpu, args):
-        return OCTET_CONFIGS[3]
-    return OCTET_CONFIGS[0 if residual is None else 2]
+def choose_octets(gpu, **args):
+    """One step: many threads have more in flight than a few that go on. In 16 bits what outgrows
+    the L2 streams."""
+    return OCTET_CONFIGS[3 if _size(gpu, args) else 2]
 
 
 def choose_strips(gpu, **args):

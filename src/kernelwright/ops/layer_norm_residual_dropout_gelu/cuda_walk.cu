@@ -7,7 +7,7 @@
 // as it is read, so that no wait for memory stands in the loop; in registers it would, since the
 // compiler copies what a loop carries over, and a copy waits for its load.
 // Traffic: x, residual read, y written once. Over `cuda_octets`: a quarter fewer instructions.
-// Limit: issue slots in 16-bit dtypes, nearly; DRAM in float32.
+// Limit: DRAM, nearly.
 #include "kw/async.cuh"
 #include "kw/chain.cuh"
 
