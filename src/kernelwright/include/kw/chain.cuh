@@ -60,6 +60,17 @@ template <int N, int THREADS> struct Planes {
   }
 };
 
+// The sum of x over the threads of a row, to each of them.
+template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *parts) {
+  x = warp_reduce<Sum>(x);
+  if constexpr (THREADS > 32) {
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = reduce_parts<THREADS / 32>(parts);
+  }
+  return x;
+}
+
 // Two sums over a block of up to 16 warps at once, to every thread: half a warp adds up each.
 // `parts` holds two floats a warp; the caller alternates between two of them, so that one barrier
 // is enough.

@@ -40,8 +40,9 @@ def _fits(name, tensors):
 
 def choose_list(gpu, tensors, **others):
     """Rounds as long as every multiprocessor still gets several blocks."""
-    blocks = sum(t.nbytes for t in tensors) // (256 * 4 * 8 * 16)
-    return CUDA[2 if blocks >= 4 * gpu.sms else 0]
+    few, many = CUDA[0], CUDA[2]
+    of_block = 16 * many["block"] * many["vecs"] * many["rounds"]  # bytes
+    return many if sum(t.nbytes for t in tensors) >= 4 * gpu.sms * of_block else few
 
 
 def order(gpu, **others):

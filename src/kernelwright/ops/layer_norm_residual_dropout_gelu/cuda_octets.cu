@@ -10,17 +10,6 @@
 // float32.
 #include "kw/chain.cuh"
 
-// The sum of x over the threads of a row, to each of them.
-template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *parts) {
-  x = kw::warp_reduce<kw::Sum>(x);
-  if constexpr (THREADS > 32) {
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = kw::reduce_parts<THREADS / 32>(parts);
-  }
-  return x;
-}
-
 // WHOLE: a row fills its threads' pieces. `share` is 1 / n_cols.
 template <typename C, int PIECES, int THREADS, int ROWS, bool WHOLE>
 __global__ void __launch_bounds__(THREADS *ROWS)
@@ -55,7 +44,7 @@ __global__ void __launch_bounds__(THREADS *ROWS)
     for (int i = 0; i < N; ++i) of_piece += f[v][i];
     sum += of_piece;
   }
-  const float mean = row_sum<THREADS>(sum, parts[0]) * share;
+  const float mean = kw::row_sum<THREADS>(sum, parts[0]) * share;
 #pragma unroll
   for (int v = 0; v < PIECES; ++v) {
     if (!WHOLE && v * THREADS + threadIdx.x >= across) continue;
@@ -67,7 +56,7 @@ __global__ void __launch_bounds__(THREADS *ROWS)
     }
     squares += of_piece;
   }
-  const float rstd = rsqrtf(row_sum<THREADS>(squares, parts[1]) * share + eps);
+  const float rstd = rsqrtf(kw::row_sum<THREADS>(squares, parts[1]) * share + eps);
   if (threadIdx.x == 0) means[row] = mean, rstds[row] = rstd;
 #pragma unroll
   for (int v = 0; v < PIECES; ++v) {

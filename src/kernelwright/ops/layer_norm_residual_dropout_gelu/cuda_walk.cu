@@ -24,17 +24,6 @@ template <typename T, int STEP> struct Slots {
   }
 };
 
-// The sum of x over the threads of a row, to each of them.
-template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *parts) {
-  x = kw::warp_reduce<kw::Sum>(x);
-  if constexpr (THREADS > 32) {
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = kw::reduce_parts<THREADS / 32>(parts);
-  }
-  return x;
-}
-
 // WHOLE: a row fills its threads' pieces. BLOCKS of a multiprocessor. `share` is 1 / n_cols.
 template <typename C, int PIECES, int THREADS, int ROWS, int BLOCKS, bool WHOLE>
 __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
@@ -105,7 +94,7 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
     for (int v = 0; v < PIECES; ++v)
       if (again && !missing(v)) of_x.start(v, x + v * kApart);
     kw::copy_async_commit();
-    const float mean = row_sum<THREADS>(sum, parts[0]) * share;
+    const float mean = kw::row_sum<THREADS>(sum, parts[0]) * share;
 #pragma unroll
     for (int v = 0; v < PIECES; ++v) {
       if (missing(v)) continue;
@@ -117,7 +106,7 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
       }
       squares += of_piece;
     }
-    const float rstd = rsqrtf(row_sum<THREADS>(squares, parts[1]) * share + eps);
+    const float rstd = rsqrtf(kw::row_sum<THREADS>(squares, parts[1]) * share + eps);
     if (lane == 0) means[row] = mean, rstds[row] = rstd;
     kw::copy_async_wait_all_but<1>();
 #pragma unroll
