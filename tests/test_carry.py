@@ -70,12 +70,22 @@ def test_what_a_process_leaves_in_a_name_is_no_difference(then, monkeypatch):
     for package in ptx:
         build = importlib.import_module(f"{package}.toolchain.build")
         monkeypatch.setattr(build, "compile", compiled(package))
-    assert carry._code(mine, (None, None)) == carry._code(theirs, (None, None))
+
+    def ptx_of(version):
+        return carry._ptx(carry._compiled(version, (None, None)))
+
+    assert ptx_of(mine) == ptx_of(theirs)
     line = ptx[NAME]
     ptx[NAME] = f"{line} = 1; \n$L__tmp7:\n//"  # where a line of the source begins
-    assert carry._code(mine, (None, None)) == carry._code(theirs, (None, None))
+    assert ptx_of(mine) == ptx_of(theirs)
     ptx[NAME] = line.replace("7kWeight", "5kBias")
-    assert carry._code(mine, (None, None)) != carry._code(theirs, (None, None))
+    assert ptx_of(mine) != ptx_of(theirs)
+
+
+def test_other_ptx_of_the_same_machine_code(then, monkeypatch):
+    texts = iter(range(100))
+    monkeypatch.setattr(carry, "_ptx", lambda _: f"text {next(texts)}")
+    assert carry.differs(*versions(), cases=[CASE]) == ""
 
 
 def test_other_kernels(header):

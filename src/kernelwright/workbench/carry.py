@@ -5,9 +5,10 @@
 
 A header that gains a function for one rung changes the hash of every rung that includes it, and so
 takes their proof. Here both commits' versions of a rung are planned and compiled for an H200, on
-every case with every config. Where launches and machine code (PTX) are the same, what a GPU said
-of the one holds for the other: the records come over with the present hash, and name in `carried`
-the one under which they were made.
+every case with every config. Where launches and code are the same, what a GPU said of the one holds
+for the other: the records come over with the present hash, and name in `carried` the one under
+which they were made. Code is PTX; where that differs, in the numbers of registers say, the machine
+code that ptxas makes of it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
 from kernelwright.dispatch import ladders, source_hash
+from kernelwright.toolchain import binary
 
 from . import commit, records
 from .merge import Merged, merge
@@ -125,12 +127,13 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
     known: dict[str, bool] = {}
     for case in cases or [c.id for c in mine.ladder.operator.cases]:
         for config in mine.rung.configs:
-            (told, ours), (said, others) = (_planned(v, case, config) for v in (mine, theirs))
+            (told, steps), (said, their_steps) = (_planned(v, case, config) for v in (mine, theirs))
             if told != said:
                 return f"other launches on {case}"
-            for (key, a), (_, b) in zip(ours, others, strict=True):
+            for (key, a), (_, b) in zip(steps, their_steps, strict=True):
                 if key not in known:
-                    known[key] = _code(mine, a) == _code(theirs, b)
+                    ours, others = _compiled(mine, a), _compiled(theirs, b)
+                    known[key] = _ptx(ours) == _ptx(others) or _sass(ours) == _sass(others)
                 if not known[key]:
                     return f"other machine code on {case}: {key[:100]}"
     return "" if known else "no case launches it"
@@ -138,7 +141,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
 
 def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:
     """What a case launches, as text without paths, or why nothing; and of each launch what it
-    compiles, as text, and what `_code` takes."""
+    compiles, as text, and what `_compiled` takes."""
     operator = of.ladder.operator
     specs = of.module("workbench.inspect").specs_of(of.ladder, operator.case(case_id))
     if not all(t.numel() for t in _tensors(specs)):
@@ -178,10 +181,17 @@ def _name(kernel: Any) -> str:
 TRACES = re.compile(r"\s*(\.file|\.loc)\b|\s*\.global \.align 1 \.b8 \$str|\$L__tmp\d+:|\s*$")
 
 
-def _code(of: Version, launch: tuple[Any, Any]) -> str:
+def _compiled(of: Version, launch: tuple[Any, Any]) -> Any:
+    return of.module("toolchain.build").compile(*launch, H200.arch)
+
+
+def _sass(compiled: Any) -> tuple[str, Any]:
+    return binary.sass(compiled), binary.resources(compiled)
+
+
+def _ptx(compiled: Any) -> str:
     """PTX without debug sections, comments, TRACES, and numbers in names that only a file knows."""
-    ptx = of.module("toolchain.build").compile(*launch, H200.arch).ptx
-    code = re.split(r"^\s*\.section\s+\.debug", ptx, maxsplit=1, flags=re.M)[0]
+    code = re.split(r"^\s*\.section\s+\.debug", compiled.ptx, maxsplit=1, flags=re.M)[0]
     code = re.sub(r"_ZN\d+(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+", r"\1", code)
     lines = re.sub(r"//[^\n]*", "", code).splitlines()
     return "\n".join(line for line in lines if not TRACES.match(line))
