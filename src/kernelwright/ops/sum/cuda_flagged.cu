@@ -10,35 +10,13 @@
 // Limit: what is left is the launch, one memory latency, and two block reductions. That blocks
 // start in the order of their numbers is how GPUs do it, not a promise of CUDA's.
 #include <kw/accumulate.cuh>
+#include <kw/flagged.cuh>
 #include <kw/reduce.cuh>
 
-using Word = unsigned long long;
-constexpr Word kFlag = Word(1) << 32;
-
-__device__ __forceinline__ void publish(volatile Word *at, float sum) {
-  at[0] = kFlag | __float_as_uint(sum);
-}
-__device__ __forceinline__ void publish(volatile Word *at, double sum) {
-  at[0] = kFlag | unsigned(__double2loint(sum));
-  at[1] = kFlag | unsigned(__double2hiint(sum));
-}
-__device__ __forceinline__ unsigned take(volatile Word *at) {
-  Word word;
-  do word = *at;
-  while (word < kFlag);
-  *at = 0;
-  return unsigned(word);
-}
-template <typename A> __device__ __forceinline__ A take_sum(volatile Word *at) {
-  if constexpr (sizeof(A) == 4)
-    return __uint_as_float(take(at));
-  else
-    return __hiloint2double(int(take(at + 1)), int(take(at)));
-}
-
 template <typename In, typename Out, int BLOCK, int VECS>
-__global__ void __launch_bounds__(BLOCK) sum_flagged(const In *x, Word *words, Out *y, long long n,
-                                                     long long x_stride, long long y_stride) {
+__global__ void __launch_bounds__(BLOCK)
+    sum_flagged(const In *x, kw::Flagged *words, Out *y, long long n, long long x_stride,
+                long long y_stride) {
   using A = kw::acc_t<In>;
   constexpr int EACH = sizeof(A) / 4;  // words of a sum
   __shared__ A scratch[32];
@@ -57,11 +35,11 @@ __global__ void __launch_bounds__(BLOCK) sum_flagged(const In *x, Word *words, O
   words += row * gridDim.x * EACH;
   const unsigned collector = gridDim.x - 1;
   if (blockIdx.x != collector) {
-    if (threadIdx.x == 0) publish(words + blockIdx.x * EACH, sum);
+    if (threadIdx.x == 0) kw::publish(words + blockIdx.x * EACH, sum);
     return;
   }
   if (threadIdx.x != 0) sum = 0;
-  for (unsigned i = threadIdx.x; i < collector; i += BLOCK) sum += take_sum<A>(words + i * EACH);
+  for (unsigned i = threadIdx.x; i < collector; i += BLOCK) sum += kw::take<A>(words + i * EACH);
   sum = kw::block_reduce<kw::Sum>(sum, scratch);
   if (threadIdx.x == 0) y[row * y_stride] = kw::narrow<Out>(sum);
 }
