@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+LONGEST = 256
+MOST_ABREAST = 65_535  # blocks in a column of a grid
+
 
 def cdiv(a: int, b: int) -> int:
     return -(-a // b)
@@ -24,3 +27,18 @@ def chunks(sizes: Sequence[int], length: int) -> torch.Tensor:
     before = torch.cumsum(per_tensor, 0) - per_tensor
     chunk = torch.arange(total, device="cpu") - before[place]
     return torch.stack((place, chunk), 1).to(torch.int32)
+
+
+def shares(rows: int, strips: int, blocks: int) -> tuple[int, int]:
+    """(parts, rows of a part) where `strips` strips of columns and some `blocks` blocks in all
+    share the rows evenly."""
+    share = cdiv(rows, max(1, blocks // strips))
+    return cdiv(rows, share), share
+
+
+def abreast(rows: int, down: int, strips: int, blocks: int) -> int:
+    """How many blocks go down a strip of columns side by side, `down` rows at a time each, where
+    some `blocks` share `strips` of them: as many more as it takes that no thread adds up more
+    than LONGEST rows, one after another, each of which rounds the sum."""
+    fewest = cdiv(rows, down * LONGEST)
+    return min(max(min(cdiv(rows, down), max(1, blocks // strips)), fewest), MOST_ABREAST)

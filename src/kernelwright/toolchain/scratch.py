@@ -16,7 +16,7 @@ from kernelwright.contract import Scratch, TensorSpec
 
 from . import driver
 
-_CHUNK = 1 << 20  # bytes kept ready for captures on each device
+_CHUNK, _MOST = 1 << 20, 16 << 20  # bytes kept ready for captures on each device
 _ALIGNMENT = 256
 
 
@@ -37,7 +37,8 @@ class _Arena:
 
     def reserve(self, size: int) -> None:
         if self.free < max(size, _CHUNK // 2):
-            chunk = torch.zeros(max(16 * size, _CHUNK), dtype=torch.uint8, device=self.device)
+            ready = max(size, min(16 * size, _MOST), _CHUNK)
+            chunk = torch.zeros(ready, dtype=torch.uint8, device=self.device)
             torch.cuda.current_stream(self.device).synchronize()  # zero for every stream
             self.chunks.append(chunk)
             self.next, self.free = chunk.data_ptr(), chunk.numel()

@@ -54,6 +54,22 @@ __device__ __forceinline__ void keep_bits(unsigned char *mask, I piece, I pieces
     for (I rest = pieces / kPieces; rest % 4; ++rest) mask[rest] = 0;
 }
 
+// The words of a stored mask down a column of pieces, `across` in a row: 32 elements each.
+template <Draw DRAW, int N> struct MaskWords {
+  static constexpr bool kAny = DRAW == Draw::kMask;
+  static constexpr unsigned kPieces = 32 / N;
+  const unsigned char *mask;
+  unsigned across, piece;
+
+  __device__ __forceinline__ const unsigned *at(unsigned row) const {
+    return reinterpret_cast<const unsigned *>(mask) + (row * across + piece) / kPieces;
+  }
+  // Of the row's piece: bit i, element i is kept.
+  __device__ __forceinline__ unsigned bits(unsigned row, unsigned word) const {
+    return word >> (row * across + piece) % kPieces * N & ((1u << N) - 1);
+  }
+};
+
 // What one call's dropout is: `p` in float64, since 1 - p would lose its digits near 1.
 template <Draw DRAW, int N> struct Dropout {
   unsigned long long seed = 0;
@@ -137,9 +153,14 @@ template <Draw DRAW, int N> struct WarpFactors {
   }
 
   __device__ __forceinline__ unsigned get(unsigned piece, float (&factor)[N]) const {
-    unsigned words[N], bits = 0;
-    if constexpr (DRAW == Draw::kSeed) piece_words(seed, piece, words);
+    unsigned bits = 0;
     if constexpr (DRAW == Draw::kMask) bits = piece_bits<N>(mask, piece);
+    return get(piece, bits, factor);
+  }
+  // `bits`: what a mask holds of the piece.
+  __device__ __forceinline__ unsigned get(unsigned piece, unsigned bits, float (&factor)[N]) const {
+    unsigned words[N];
+    if constexpr (DRAW == Draw::kSeed) piece_words(seed, piece, words);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const bool kept =

@@ -13,13 +13,14 @@ ROWS_CONFIGS = (
 VEC16_CONFIGS = (
     {"block": 128, "unroll": 2, "stream": True},
     {"block": 128, "unroll": 1, "stream": False},
+    {"block": 128, "unroll": 2, "stream": False},
 )
-# down * 32 threads a block, each with unroll vectors of gy and of x in flight; registers leave room
-# for 4 blocks of 8 * 32 an SM, and several rounds of blocks end more evenly than one
+# down * 32 threads a block, each with `stages` vectors of gy and of x in flight: few bytes on their
+# way, of neighbouring rows, suit DRAM better than many
 STRIPS_CONFIGS = (
-    {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 16},
-    {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 4},
-    {"down": 8, "unroll": 1, "stream": False, "blocks_per_sm": 4},
+    {"down": 16, "stages": 2, "blocks_per_sm": 1},
+    {"down": 4, "stages": 3, "blocks_per_sm": 3},
+    {"down": 16, "stages": 2, "blocks_per_sm": 32},
 )
 
 
@@ -41,14 +42,19 @@ def fits_vec16(gpu, bias, approximate, **tensors):
     return off_boundary({**tensors, "bias": bias}) or fits(gpu, bias, approximate, **tensors)
 
 
+def fits_strips(gpu, x, **rest):
+    rows = rows_of(x)[0]
+    if rows >= 2**31:
+        return f"{rows} rows have numbers of more than 32 bits"
+    return fits_vec16(gpu, x=x, **rest)
+
+
 def choose_vec16(gpu, x, **rest):
-    """What outgrows the L2 streams, with two vectors in flight; below, every SM needs work."""
-    return VEC16_CONFIGS[0 if 2 * x.nbytes > gpu.l2_bytes else 1]
-
-
-def choose_strips(gpu, x, **rest):
-    """Small tensors need every SM, and few rows a thread."""
-    return STRIPS_CONFIGS[0 if 3 * x.nbytes > gpu.l2_bytes else 2]
+    """Two vectors in flight where a tensor outgrows L2; below, every SM needs work. Streaming
+    serves 16 bits; in float32 it costs some percent or none, as the result lies in memory."""
+    if 2 * x.nbytes <= gpu.l2_bytes:
+        return VEC16_CONFIGS[1]
+    return VEC16_CONFIGS[2 if x.itemsize == 4 else 0]
 
 
 def order(gpu, **args):

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, i32, i64
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import abreast, cdiv
 
-from .shape import WARP, rows_of, shares
+from .shape import WARP, rows_of
 
 SOURCE = Path(__file__).parent / "cuda_vec16.cu"
 CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
@@ -30,26 +30,22 @@ def vec16(gpu, config, x, bias, approximate):
 
 def vec16_backward(gpu, config, gy, x, bias, approximate):
     rows, cols, x_stride = rows_of(x)
-    down, unroll = config["down"], config["unroll"]
+    down = config["down"]
     strips = cdiv(cols, WARP * (16 // x.itemsize))
-    parts, share = shares(rows, strips, config["blocks_per_sm"] * gpu.sms)
-    template = f"{_formula(x, approximate)}, {down}, {unroll}, {_bool(config['stream'])}"
-    strides = i64(rows_of(gy)[2]), i64(x_stride), i64(share)
+    parts = abreast(rows, down, strips, config["blocks_per_sm"] * gpu.sms)
+    template = f"{_formula(x, approximate)}, {down}, {config['stages']}"
+    strides = i64(rows_of(gy)[2]), i64(x_stride)
     walk = Launch(
         CudaKernel(SOURCE, f"bias_gelu_bwd_vec16<{template}>"),
         grid=(strips, parts, 1),
         block=(WARP, down, 1),
-        args=("gy", "x", "bias", "gx", "part", i64(rows), i32(cols), *strides),
+        args=(
+            *("gy", "x", "bias", "gx", "gbias", "handed"),
+            *(i32(rows), i32(cols), *strides),
+        ),
     )
-    add = Launch(
-        CudaKernel(SOURCE, f"bias_gelu_bwd_parts<{CTYPE[x.dtype]}>"),
-        grid=(cdiv(cols, WARP), 1, 1),
-        block=(WARP, 8, 1),
-        args=("part", "gbias", i32(parts), i32(cols)),
-        overlaps=True,
-    )
-    part = TensorSpec.contiguous((parts, cols), torch.float32)
-    return Plan((walk, add), {"part": Scratch(part)})
+    handed = TensorSpec.contiguous((parts, strips, 16 // x.itemsize, WARP), torch.int64)
+    return Plan((walk,), {"handed": Scratch(handed, zero=True)})
 
 
 def _formula(x, approximate) -> str:

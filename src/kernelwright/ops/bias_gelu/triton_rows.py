@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKernel, i64
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import cdiv, shares
 from kernelwright.ops._triton.math import gelu_erf, gelu_erf_slope, gelu_tanh, gelu_tanh_slope
 
-from .shape import rows_of, shares
+from .shape import rows_of
 
 
 @triton.jit

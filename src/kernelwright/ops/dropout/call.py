@@ -7,7 +7,6 @@ and a flag says that nobody reads it.
 from __future__ import annotations
 
 from kernelwright.contract import rows_view
-from kernelwright.contract.arithmetic import cdiv
 
 OCTET = 8  # neighbours that share a Philox counter and a byte of mask
 
@@ -46,10 +45,3 @@ class Call:
     @property
     def residual_stride(self) -> int:
         return self.strides[-1]
-
-
-def shares(rows: int, strips: int, blocks: int) -> tuple[int, int]:
-    """(parts, rows of a part) where `strips` strips of columns and some `blocks` blocks in all
-    share the rows evenly."""
-    share = cdiv(rows, max(1, blocks // strips))
-    return cdiv(rows, share), share

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f64, i32, i64
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import cdiv, shares
 
-from .call import OCTET, Call, shares
+from .call import OCTET, Call
 
 SOURCE = Path(__file__).parent / "cuda_vec16.cu"
 CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}

@@ -3,14 +3,13 @@
 // Idea: `cuda_vec16` in fewer instructions. Each word selects a factor where it is; the seed is a
 // number of the warp, whose scalar unit adds the keys up; a thread divides once to find its row,
 // and takes STEPS times a piece, in float32 two. Few registers keep many warps at it, so that some
-// draw while others wait.
+// draw while others wait; in the backward of a bias the next rows come while a thread draws.
 // Traffic: x, residual read, y written once, an eighth of a byte of mask where one is kept;
 // backward gy read, gx written once, and partial rows of about a hundredth of that.
 // Over `cuda_vec16`: three fifths of its instructions, which in 16-bit dtypes are what binds it.
 // Limit: DRAM. Rows of a whole number of octets, fewer than 2^31 vectors in all.
+#include "kw/descent.cuh"
 #include "kw/dropout.cuh"
-#include "kw/launch.cuh"
-#include "kw/parts.cuh"
 
 // RESIDENT: blocks whose registers an SM holds. DENSE: no gaps between rows.
 template <typename T, kw::Draw DRAW, bool BIAS, bool ADD, bool KEEP, bool DENSE, int BLOCK,
@@ -75,50 +74,28 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     walk(false);
 }
 
-// Blocks begin `apart` rows from each other, take steps of `step` rows, as many at once as make an
-// octet, and end after `span` rows.
-template <typename T, kw::Draw DRAW, int DOWN, bool STREAM, int RESIDENT>
+template <typename T, kw::Draw DRAW, int DOWN, int STAGES, int RESIDENT>
 __global__ void __launch_bounds__(32 * DOWN, RESIDENT)
     dropout_bwd_octets(const T *gy, const long long *seed, const unsigned char *mask, T *gx,
-                       float *part, int rows, int cols, long long stride, int apart, int step,
-                       int span, double p) {
-  using Piece = kw::Piece<T>;
-  constexpr int N = kw::kVecWidth<T>, ROWS = kw::kOctet / N;
-  const kw::WarpFactors<DRAW, N> factors(seed, mask, p);
+                       T *gbias, kw::Flagged *handed, int rows, int cols, long long stride,
+                       double p) {
+  constexpr int N = kw::kVecWidth<T>;
   const unsigned piece = blockIdx.x * 32 + threadIdx.x, across = cols / N;
-  const unsigned begin = blockIdx.y * apart, end = min(unsigned(rows), begin + span);
+  const bool inside = piece < across;
+  const kw::MaskWords<DRAW, N> kept = {mask, across, piece};
+  kw::Descent<T, 1, DOWN, STAGES, kw::MaskWords<DRAW, N>> descent({gy + piece * N}, {stride},
+                                                                  inside ? rows : 0, kept);
+  const kw::WarpFactors<DRAW, N> factors(seed, mask, p);
   float sum[N] = {};
-  if (piece < across) {
-#pragma unroll 1
-    for (unsigned first = begin + threadIdx.y; first < end; first += ROWS * step) {
-      Piece in[ROWS];
+  descent.go([&](unsigned row, float (&g)[1][N], unsigned word) {
+    float factor[N];
+    factors.get(row * across + piece, kept.bits(row, word), factor);
 #pragma unroll
-      for (int k = 0; k < ROWS; ++k) {
-        const unsigned row = first + k * step;
-        if (row < end) in[k] = kw::read<STREAM>(gy + row * stride + piece * N);
-      }
-#pragma unroll
-      for (int k = 0; k < ROWS; ++k) {
-        const unsigned row = first + k * step;
-        if (row >= end) continue;
-        float factor[N], g[N];
-        factors.get(row * across + piece, factor);
-        kw::to_float(in[k], g);
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-          g[i] *= factor[i];
-          sum[i] += g[i];
-        }
-        kw::write<STREAM>(gx + row * (long long)cols + piece * N, kw::from_float<T>(g));
-      }
+    for (int i = 0; i < N; ++i) {
+      g[0][i] *= factor[i];
+      sum[i] += g[0][i];
     }
-  }
-  kw::let_next_launch_start();
-  kw::write_part<DOWN>(sum, part + blockIdx.y * (long long)cols + piece * N, piece < across);
-}
-
-template <typename T>
-__global__ void dropout_octets_parts(const float *part, T *gbias, int parts, int cols) {
-  kw::wait_for_launch_before();  // for the parts
-  kw::add_parts<32>(part, gbias, parts, cols);
+    kw::store(gx + row * (long long)cols + piece * N, kw::from_float<T>(g[0]));
+  });
+  kw::add_strip<DOWN>(sum, handed, gbias, piece * N, inside);
 }

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f64, i32, i64
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import abreast, cdiv
 
-from .call import OCTET, Call, shares
+from .call import OCTET, Call
 from .cuda import CTYPE, DRAW, WARP
 
 SOURCE = Path(__file__).parent / "cuda_octets.cu"
@@ -46,26 +46,20 @@ def _map(config, c, out, keep=False):
 def _sums(gpu, config, c):
     down = config["down"]
     strips = cdiv(c.cols, WARP * c.width)
-    parts, share = shares(c.rows, strips, config["waves"] * config["resident"] * gpu.sms)
-    # `together`: all blocks go down the tensor side by side; else each goes down a share of it
-    apart, step, span = (down, down * parts, c.rows) if config["together"] else (share, down, share)
-    what = CTYPE[c.dtype], DRAW[c.draw], down, config["stream"], config["resident"]
-    sizes = i32(c.rows), i32(c.cols), i64(c.strides[0]), *map(i32, (apart, step, span))
+    parts = abreast(c.rows, down, strips, config["waves"] * config["resident"] * gpu.sms)
+    what = CTYPE[c.dtype], DRAW[c.draw], down, config["stages"], config["resident"]
+    sizes = i32(c.rows), i32(c.cols), i64(c.strides[0])
     walk = Launch(
         _kernel("dropout_bwd_octets", *what),
         grid=(strips, parts, 1),
         block=(WARP, down, 1),
-        args=("gy", c.pointer("seed"), c.pointer("mask"), "gx", "part", *sizes, f64("p")),
+        args=(
+            *("gy", c.pointer("seed"), c.pointer("mask"), "gx", "gbias", "handed"),
+            *(*sizes, f64("p")),
+        ),
     )
-    add = Launch(
-        _kernel("dropout_octets_parts", CTYPE[c.dtype]),
-        grid=(cdiv(c.cols, WARP), 1, 1),
-        block=(WARP, 32, 1),
-        args=("part", "gbias", i32(parts), i32(c.cols)),
-        overlaps=True,
-    )
-    part = TensorSpec.contiguous((parts, c.cols), torch.float32)
-    return Plan((walk, add), {"part": Scratch(part)})
+    handed = TensorSpec.contiguous((parts, strips, c.width, WARP), torch.int64)
+    return Plan((walk,), {"handed": Scratch(handed, zero=True)})
 
 
 def _kernel(name, *template) -> CudaKernel:

@@ -15,11 +15,11 @@ import triton
 import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKernel, f64, i64
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import cdiv, shares
 from kernelwright.ops._triton.dropout import keeps, mask_bits, octet_words, scaled, tile_factors
 from kernelwright.ops._triton.parts import add_parts
 
-from .call import OCTET, Call, shares
+from .call import OCTET, Call
 
 
 @triton.jit
