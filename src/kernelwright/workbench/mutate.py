@@ -65,7 +65,6 @@ REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
         "sum/cuda_two_pass.cu": ONCE,
         "sum/cuda_vec16.cu": ONCE,
         "sum/cuda_last_block.cu": "arrive_last's barrier stands between its two reductions",
-        "clip_grad_norm/cuda_list.cu": "arrive_last's barrier stands between its two reductions",
     },
     ("arrive.cuh", "return __syncthreads_or(last);", 1): {
         "sum/cuda_atomics.cu": "thread 0 alone goes on, and it knows without the others",

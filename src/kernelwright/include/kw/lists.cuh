@@ -13,17 +13,18 @@ template <typename T> __device__ __forceinline__ T *global_pointer(unsigned long
 #endif
 }
 
-// The part of a list that a block works on: elements `first` to `first + length` of tensor k,
+// A part of a list that a block works on: elements `first` to `first + length` of tensor k,
 // which has n.
 struct Chunk {
   int k, length;
   long long first, n;
 
-  // chunks: contract.arithmetic.chunks with `size` elements each
-  __device__ __forceinline__ Chunk(const int *chunks, const long long *sizes, int size) {
-    k = chunks[2 * blockIdx.x];
+  // chunks: contract.arithmetic.chunks with `size` elements each; `which` of them
+  __device__ __forceinline__ Chunk(const int *chunks, const long long *sizes, int size,
+                                   unsigned which = blockIdx.x) {
+    k = chunks[2 * which];
     n = sizes[k];
-    first = (long long)chunks[2 * blockIdx.x + 1] * size;
+    first = (long long)chunks[2 * which + 1] * size;
     length = int(n - first < size ? n - first : size);
   }
 };

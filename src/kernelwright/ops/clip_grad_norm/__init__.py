@@ -12,7 +12,7 @@ from kernelwright.dispatch import bind
 from . import choose, spec
 
 
-def _rungs(what: str, fits, choose_list=None) -> tuple[Rung, ...]:
+def _rungs(what: str, fits, configs, choose_list=None) -> tuple[Rung, ...]:
     """The ladder from the bottom up; `what` is the suffix of its entries."""
     return (
         *rungs.pytorch(
@@ -34,7 +34,7 @@ def _rungs(what: str, fits, choose_list=None) -> tuple[Rung, ...]:
             f"cuda:plan_{what}",
             "the same by vectors of 16 bytes, whatever the alignment of each tensor",
             supports=fits,
-            configs=choose.CUDA,
+            configs=configs,
             heuristic=choose_list,
             sources=("cuda_list.cu",),
         ),
@@ -43,13 +43,17 @@ def _rungs(what: str, fits, choose_list=None) -> tuple[Rung, ...]:
 
 NORM = Ladder(
     spec.NORM,
-    _rungs("norm", choose.fits_norm, choose.choose_list),
+    _rungs("norm", choose.fits_norm, choose.NORM, choose.choose_list),
     __name__,
     choose.order,
     choose.bucket_norm,
 )
 CLIP = Ladder(
-    spec.CLIP, _rungs("clip", choose.fits_clip), __name__, choose.order, choose.bucket_clip
+    spec.CLIP,
+    _rungs("clip", choose.fits_clip, choose.CLIP),
+    __name__,
+    choose.order,
+    choose.bucket_clip,
 )
 _norm = bind(NORM, vmap="loop")
 _clip = bind(CLIP, vmap="loop")

@@ -8,11 +8,15 @@ from kernelwright.contract.choosing import kind
 from kernelwright.contract.inputs import FLOATS
 
 TRITON = ({"block": 4096, "num_warps": 8}, {"block": 8192, "num_warps": 8})
-CUDA = (
-    {"block": 256, "vecs": 4, "rounds": 2},
-    {"block": 512, "vecs": 4, "rounds": 2},
-    {"block": 256, "vecs": 4, "rounds": 8},
+# vecs: vectors of a thread in flight, and a chunk is what a block's threads have in flight;
+# resident: blocks of a multiprocessor, which take chunk after chunk
+NORM = (
+    {"block": 512, "vecs": 4, "resident": 3},
+    {"block": 256, "vecs": 8, "resident": 4},
+    {"block": 256, "vecs": 4, "resident": 6},
 )
+# a chunk is what a block scales in `rounds`
+CLIP = ({"block": 256, "vecs": 4, "rounds": 2}, {"block": 512, "vecs": 4, "rounds": 2})
 ORDERS = ("1.0", "2.0", "inf")
 
 
@@ -39,10 +43,10 @@ def _fits(name, tensors):
 
 
 def choose_list(gpu, tensors, **others):
-    """Rounds as long as every multiprocessor still gets several blocks."""
-    few, many = CUDA[0], CUDA[2]
-    of_block = 16 * many["block"] * many["vecs"] * many["rounds"]  # bytes
-    return many if sum(t.nbytes for t in tensors) >= 4 * gpu.sms * of_block else few
+    """Large chunks as long as every multiprocessor gets several."""
+    large, small = NORM[0], NORM[2]
+    chunk = 16 * large["block"] * large["vecs"]  # bytes
+    return large if sum(t.nbytes for t in tensors) >= 2 * gpu.sms * chunk else small
 
 
 def order(gpu, **others):

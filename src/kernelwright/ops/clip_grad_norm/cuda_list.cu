@@ -1,11 +1,13 @@
 // One launch for the norm of all tensors and one to scale them, by vectors of 16 bytes.
 //
-// Idea: as `triton_list`: a table of which block works on what, the last block combines what the
-// others found, in their order. Here a tensor that is not aligned goes element by element without
-// slowing the others down, and a thread has several vectors on their way.
+// Idea: as `triton_list`: a table cuts the list into chunks, one block combines what the others
+// found, in their order. Here a tensor that is not aligned goes element by element without slowing
+// the others down, and a thread has several vectors on their way. For the norm a block takes chunk
+// after chunk (a part for each would be thousands, which one block adds up alone), and hands its
+// part over in a word with a flag.
 // Traffic: every tensor once for the norm; once more, read and written, where it is scaled.
 // Limit: bandwidth; for small lists the two launches.
-#include <kw/arrive.cuh>
+#include <kw/flagged.cuh>
 #include <kw/lists.cuh>
 #include <kw/reduce.cuh>
 #include <kw/vec.cuh>
@@ -26,20 +28,14 @@ template <typename T, int N> __device__ __forceinline__ bool aligned(const T *x)
   return reinterpret_cast<unsigned long long>(x) % (N * sizeof(T)) == 0;
 }
 
-template <typename T, typename Out, int ORDER, int BLOCK, int VECS, int ROUNDS>
-__global__ void __launch_bounds__(BLOCK)
-    norm_list(const unsigned long long *addresses, const int *chunks, const long long *sizes,
-              float *partials, unsigned *arrived, Out *norm) {
-  using Op = Norm<ORDER>;
-  constexpr int W = kw::kVecWidth<T>, CHUNK = BLOCK * VECS * ROUNDS * W;
-  __shared__ float scratch[32];
-  const kw::Chunk chunk(chunks, sizes, CHUNK);
-  const T *x = kw::global_pointer<const T>(addresses[chunk.k]) + chunk.first;
-  const int whole = aligned<T, W>(x) ? chunk.length / W * W : 0;
+// What a thread of BLOCK finds in a chunk: `length` elements from x on, VECS vectors of a thread.
+template <typename Op, typename T, int BLOCK, int VECS>
+__device__ __forceinline__ float found_in(const T *x, int length) {
+  constexpr int W = kw::kVecWidth<T>;
+  const int whole = aligned<T, W>(x) ? length / W * W : 0;
   float found[W] = {};
   int at = threadIdx.x * W;
-#pragma unroll 1
-  for (; at + (VECS - 1) * BLOCK * W < whole; at += VECS * BLOCK * W) {
+  if (at + (VECS - 1) * BLOCK * W < whole) {
     kw::Vec<T, W> v[VECS];
 #pragma unroll
     for (int k = 0; k < VECS; ++k) v[k] = kw::load<T, W>(x + at + k * BLOCK * W);
@@ -50,6 +46,7 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
       for (int j = 0; j < W; ++j) found[j] = Op::join(found[j], Op::of(f[j]));
     }
+    at += VECS * BLOCK * W;
   }
 #pragma unroll 1
   for (; at < whole; at += BLOCK * W) {
@@ -59,19 +56,39 @@ __global__ void __launch_bounds__(BLOCK)
     for (int j = 0; j < W; ++j) found[j] = Op::join(found[j], Op::of(f[j]));
   }
 #pragma unroll 1
-  for (at = whole + threadIdx.x; at < chunk.length; at += BLOCK)
+  for (at = whole + threadIdx.x; at < length; at += BLOCK)
     found[0] = Op::join(found[0], Op::of(kw::to_float(x[at])));
 #pragma unroll
   for (int half = W / 2; half > 0; half /= 2)
 #pragma unroll
     for (int j = 0; j < half; ++j) found[j] = Op::join(found[j], found[j + half]);
-  float total = Op::block(found[0], scratch);
-  if (threadIdx.x == 0) partials[blockIdx.x] = total;
-  if (!kw::arrive_last(arrived, gridDim.x)) return;
-  total = 0;
-  // from L2: the other blocks wrote these during this launch
-  for (unsigned i = threadIdx.x; i < gridDim.x; i += BLOCK)
-    total = Op::join(total, __ldcg(partials + i));
+  return found[0];
+}
+
+// Blocks, RESIDENT on a multiprocessor, go over all `count` chunks side by side.
+template <typename T, typename Out, int ORDER, int BLOCK, int VECS, int RESIDENT>
+__global__ void __launch_bounds__(BLOCK, RESIDENT)
+    norm_list(const unsigned long long *addresses, const int *chunks, const long long *sizes,
+              kw::Flagged *words, Out *norm, unsigned count) {
+  using Op = Norm<ORDER>;
+  constexpr int CHUNK = BLOCK * VECS * kw::kVecWidth<T>;
+  __shared__ float scratch[32];
+  float total = 0;
+#pragma unroll 1
+  for (unsigned which = blockIdx.x; which < count; which += gridDim.x) {
+    const kw::Chunk chunk(chunks, sizes, CHUNK, which);
+    const T *x = kw::global_pointer<const T>(addresses[chunk.k]) + chunk.first;
+    total = Op::join(total, found_in<Op, T, BLOCK, VECS>(x, chunk.length));
+  }
+  total = Op::block(total, scratch);
+  const unsigned collector = gridDim.x - 1;
+  if (blockIdx.x != collector) {
+    if (threadIdx.x == 0) kw::publish(words + blockIdx.x, total);
+    return;
+  }
+  if (threadIdx.x != 0) total = 0;
+  for (unsigned i = threadIdx.x; i < collector; i += BLOCK)
+    total = Op::join(total, kw::take<float>(words + i));
   total = Op::block(total, scratch);
   if (threadIdx.x == 0) *norm = kw::from_float<Out>(ORDER == 2 ? sqrtf(total) : total);
 }
