@@ -21,4 +21,10 @@ __device__ __forceinline__ void wait_for_launch_before() {
 #endif
 }
 
+// In a short kernel between two others, first of all: both.
+__device__ __forceinline__ void in_turn() {
+  wait_for_launch_before();
+  let_next_launch_start();
+}
+
 }  // namespace kw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -74,14 +75,14 @@ def atomics(gpu, config, gy, indices, num_weights, padding_idx=-1):
         **each,
     )
     if whole:
-        return Plan((zero, add))
+        return Plan(in_turn(zero, add))
     narrow = Launch(
         CudaKernel(_source("atomics"), f"embedding_narrow<{CTYPE[gy.dtype]}, {block}>"),
         args=("sums", "gweight", i64(count)),
         **each,
     )
     sums = TensorSpec.contiguous((num_weights, gy.shape[-1]), torch.float32)
-    return Plan((zero, add, narrow), {"sums": Scratch(sums)})
+    return Plan(in_turn(zero, add, narrow), {"sums": Scratch(sums)})
 
 
 def sorted_(gpu, config, gy, indices, num_weights, padding_idx=-1):
@@ -111,7 +112,8 @@ def sorted_(gpu, config, gy, indices, num_weights, padding_idx=-1):
         "gweight", i64(num_weights), i32(vectors), "chunk", stride, i64(padding_idx),
     )  # fmt: skip
     partials = TensorSpec.contiguous((pieces, 2, gy.shape[-1]), torch.float32)
-    return Plan((*sort, in_pieces, by_row), {**scratch, "partials": Scratch(partials)})
+    launches = in_turn(*sort, in_pieces, by_row)
+    return Plan(launches, {**scratch, "partials": Scratch(partials)})
 
 
 def _sort(indices, n: int, rows: int):
@@ -151,6 +153,11 @@ def _sort(indices, n: int, rows: int):
 
 def _order(name, blocks, block, *args):
     return Launch(CudaKernel(_source("order"), name), (blocks, 1, 1), args, (block, 1, 1))
+
+
+def in_turn(first: Launch, *others: Launch) -> tuple[Launch, ...]:
+    """Each starts while the one before it ends, and waits for it: few are long."""
+    return first, *(replace(launch, overlaps=True) for launch in others)
 
 
 def _cells(rows: int, vectors: int, per_block: int):

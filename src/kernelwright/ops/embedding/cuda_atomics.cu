@@ -8,6 +8,7 @@
 // result written. Over `triton_rows`: four additions an instruction (compute capability 9.0).
 // Limit: L2's atomic units. The order of the additions, and so the last bits, differ from run to
 // run.
+#include "kw/launch.cuh"
 #include "kw/table.cuh"
 
 // Adds 4 floats to 16 aligned bytes.
@@ -20,6 +21,7 @@ __device__ __forceinline__ void add_vector(float *to, const float *x) {
 }
 
 template <int BLOCK> __global__ void embedding_zero(float *sum, long long n) {
+  kw::let_next_launch_start();
   const long long i = ((long long)blockIdx.x * BLOCK + threadIdx.x) * 4;
   if (i + 4 <= n) {
     kw::store(sum + i, kw::Vec<float, 4>{});
@@ -50,6 +52,7 @@ __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_atomics(const T *gy, const Index *indices, float *sum, long long n, int vectors,
                           int chunk, long long rows, long long stride, long long padding) {
   static_assert(TILE <= BLOCK, "a thread a position");
+  kw::in_turn();
   __shared__ long long row[TILE];
   __shared__ int next[TILE];
   __shared__ bool first[TILE];
@@ -87,6 +90,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 template <typename T, int BLOCK>
 __global__ void embedding_narrow(const float *sum, T *gweight, long long n) {
+  kw::wait_for_launch_before();
   const long long i = ((long long)blockIdx.x * BLOCK + threadIdx.x) * 4;
   if (i + 4 <= n) {
     float v[4];

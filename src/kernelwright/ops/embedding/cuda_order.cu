@@ -7,6 +7,7 @@
 // by match, warps add up in order. Nothing depends on the data's distribution, nor on which block
 // comes first.
 // Traffic: 8 bytes a key read twice and written once a pass: nothing beside gy.
+#include <kw/launch.cuh>
 #include <kw/reduce.cuh>
 
 using Pair = unsigned long long;  // an index in the upper half, its position in the lower
@@ -30,6 +31,7 @@ template <int BITS> __device__ __forceinline__ unsigned digit_of(Pair pair, int 
 template <typename In, int BITS, int ITEMS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_count(const In *in, int *counts, int n, int shift, long long rows) {
+  kw::in_turn();
   __shared__ int found[1 << BITS];
   for (int d = threadIdx.x; d < 1 << BITS; d += BLOCK) found[d] = 0;
   __syncthreads();
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 // In place, a digit a warp: how many keys of the digit lie in earlier tiles. totals[digit]: in all.
 template <int BLOCK> __global__ void embedding_scan(int *counts, int *totals, int tiles) {
+  kw::in_turn();
   const int digit = (blockIdx.x * BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
   counts += (long long)digit * tiles;
   int before = 0;
@@ -68,6 +71,7 @@ template <typename In, int BITS, int ITEMS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_place(const In *in, const int *counts, const int *totals, Pair *out, int n, int shift,
                     long long rows) {
+  kw::in_turn();
   constexpr int DIGITS = 1 << BITS, WARPS = BLOCK / 32;
   static_assert(DIGITS <= BLOCK, "a thread a digit");
   __shared__ int place[WARPS][DIGITS];
@@ -120,6 +124,7 @@ __global__ void __launch_bounds__(BLOCK)
 // starts[r]: how many pairs have an index below r; r up to and with `rows`.
 template <int BLOCK>
 __global__ void embedding_starts(const Pair *pairs, int *starts, int n, int rows) {
+  kw::in_turn();
   const int row = blockIdx.x * BLOCK + threadIdx.x;
   if (row > rows) return;
   int low = 0, high = n;

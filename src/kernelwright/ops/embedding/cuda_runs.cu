@@ -6,13 +6,15 @@
 // that counts last gives them room for all of their positions, cut into pieces of PIECE where there
 // are more than WHOLE; embedding_place puts positions there. Runs, and the positions in a run, come
 // in another order each time; embedding_order mends the latter in listed runs, for who wants it.
-// Traffic: 16 bytes a position and 64 a row, in L2; 20 more a position of a listed run.
+// Traffic: 16 bytes a position and 64 a row, in L2; 16 more a position of a listed run.
 #include "kw/arrive.cuh"
+#include "kw/launch.cuh"
 #include "kw/runs.cuh"
 
 // Whole buckets, so that L2 holds all of each before positions come one by one.
 template <int BLOCK>
 __global__ void embedding_clear(kw::Bucket *buckets, unsigned *cursors, int rows) {
+  kw::let_next_launch_start();
   const long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
   constexpr int kParts = sizeof(kw::Bucket) / sizeof(int4);
   if (i / kParts < rows) reinterpret_cast<int4 *>(buckets)[i] = make_int4(0, 0, 0, 0);
@@ -41,42 +43,61 @@ __device__ __forceinline__ void make_room(const kw::Bucket *buckets, unsigned *c
 }
 
 // slots[i]: how many positions of the same row were counted before i. Lanes that share a row count
-// together: many wait for the counter of a frequent one.
-template <typename Index, int WHOLE, int PIECE, int BLOCK>
+// together: many wait for the counter of a frequent one. ITEMS of a thread count at the same time.
+template <typename Index, int WHOLE, int PIECE, int ITEMS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_count(const Index *indices, kw::Bucket *buckets, int *slots, unsigned *cursors,
                     int4 *listed, int2 *places, int2 *pieces, int n, long long rows,
                     long long padding) {
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x, lane = threadIdx.x % 32;
-  const long long row = i < n ? (long long)indices[i] : padding;
-  assert((i >= n || (row >= 0 && row < rows)) && "indices: an index is out of range");
-  const bool counted = i < n && row != padding;
-  const unsigned peers = __match_any_sync(0xffffffffu, counted ? int(row) : -1);
-  const int leader = __ffs(peers) - 1;
-  int first = 0;
-  if (counted && lane == leader) first = atomicAdd(&buckets[row].count, __popc(peers));
-  first = __shfl_sync(0xffffffffu, first, leader);
-  if (counted) {
-    const int slot = first + __popc(peers & ((1u << lane) - 1));
-    slots[i] = slot;
-    if (slot < kw::kShort) buckets[row].positions[slot] = i;
-    if (slot == kw::kShort) listed[atomicAdd(&cursors[kw::kListed], 1u)].x = int(row);
+  kw::in_turn();
+  const unsigned start = blockIdx.x * (BLOCK * ITEMS) + threadIdx.x, lane = threadIdx.x % 32;
+  long long row[ITEMS];
+  int slot[ITEMS];
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    const unsigned i = start + k * BLOCK;
+    row[k] = i < n ? (long long)indices[i] : padding;
   }
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    const bool inside = start + k * BLOCK < n, counted = inside && row[k] != padding;
+    assert((!inside || (row[k] >= 0 && row[k] < rows)) && "indices: an index is out of range");
+    const unsigned peers = __match_any_sync(0xffffffffu, counted ? int(row[k]) : -1);
+    const int leader = __ffs(peers) - 1;
+    int first = 0;
+    if (counted && lane == leader) first = atomicAdd(&buckets[row[k]].count, __popc(peers));
+    first = __shfl_sync(0xffffffffu, first, leader);
+    slot[k] = counted ? first + __popc(peers & ((1u << lane) - 1)) : -1;
+  }
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k)
+    if (slot[k] == kw::kShort) listed[atomicAdd(&cursors[kw::kListed], 1u)].x = int(row[k]);
   __syncthreads();
-  if (kw::arrive_last(&cursors[kw::kArrived], gridDim.x))
-    make_room<WHOLE, PIECE>(buckets, cursors, listed, places, pieces);
+  // Before the stores below, for which the last block need not wait.
+  const bool last = kw::arrive_last(&cursors[kw::kArrived], gridDim.x);
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    const unsigned i = start + k * BLOCK;
+    if (i < n) slots[i] = slot[k];
+    if (slot[k] >= 0 && slot[k] < kw::kShort) buckets[row[k]].positions[slot[k]] = i;
+  }
+  if (last) make_room<WHOLE, PIECE>(buckets, cursors, listed, places, pieces);
 }
 
-// positions: those of the listed rows.
+// positions: those of the listed rows. What is in a bucket is copied.
 template <typename Index, int BLOCK>
 __global__ void embedding_place(const Index *indices, const kw::Bucket *buckets, const int *slots,
-                                const unsigned *cursors, const int2 *places, int *positions, int n,
-                                long long padding) {
-  if (cursors[kw::kListed] == 0) return;
-  const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
-  if (i >= n) return;
-  const long long row = indices[i];
-  if (row != padding && buckets[row].count > kw::kShort) positions[places[row].x + slots[i]] = i;
+                                const unsigned *cursors, const int4 *listed, const int2 *places,
+                                int *positions, int n) {
+  kw::in_turn();
+  const unsigned many = cursors[kw::kListed], i = blockIdx.x * BLOCK + threadIdx.x;
+  if (many == 0 || i >= n) return;
+  const int slot = slots[i];
+  if (slot >= kw::kShort) positions[places[indices[i]].x + slot] = i;
+  if (i >= many * kw::kShort) return;
+  const int4 run = listed[i / kw::kShort];
+  const int at = i % kw::kShort;
+  positions[run.y + at] = buckets[run.x].positions[at];
 }
 
 constexpr int kBits = 1 << 18;  // positions that a block orders at a time
@@ -87,6 +108,7 @@ template <int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_order(const unsigned *cursors, const int4 *listed, const int *positions, int *ordered,
                     int n) {
+  kw::in_turn();
   constexpr int kEach = kBits / 32 / BLOCK;    // words of a thread
   __shared__ unsigned bits[BLOCK][kEach + 1];  // threads' words begin in banks of their own
   __shared__ int sums[BLOCK / 32];

@@ -10,13 +10,13 @@ from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec,
 from kernelwright.contract.arithmetic import cdiv
 
 from .choose import vector
-from .cuda import CTYPE, _cells, _stride
+from .cuda import CTYPE, _cells, _stride, in_turn
 
 FOLDER = Path(__file__).parent
 CURSORS = 4
 BUCKET = 16  # a row's count and its first positions, as kw::Bucket has them
 SHORT = BUCKET - 1
-COUNT = 256  # threads that count
+COUNT, ITEMS = 256, 4  # threads that count, and positions of each
 ORDER = 256  # threads that put a longer run in order
 
 
@@ -41,7 +41,7 @@ def scatter(gpu, config, weight, indices, num_weights, padding_idx=-1):
         "embedding_fwd_scatter_rows", width, grid, "weight", "buckets", "y",
         *(i64(num_weights), i32(vectors), i32(chunk), i64(_stride(weight))),
     )  # fmt: skip
-    return Plan((*runs, *([in_pieces] if pieces else []), by_row), scratch)
+    return Plan(in_turn(*runs, *([in_pieces] if pieces else []), by_row), scratch)
 
 
 def slots(gpu, config, gy, indices, num_weights, padding_idx=-1):
@@ -75,7 +75,7 @@ def slots(gpu, config, gy, indices, num_weights, padding_idx=-1):
     long = (*([order] if listed else []), *([in_pieces] if pieces else []))
     partials = TensorSpec.contiguous((pieces, gy.shape[-1]), torch.float32)
     scratch |= {"ordered": _ints(n), "partials": Scratch(partials)}
-    return Plan((*runs, *long, by_row), scratch)
+    return Plan(in_turn(*runs, *long, by_row), scratch)
 
 
 def _runs(indices, rows: int, padding: int, whole: int, piece: int):
@@ -88,13 +88,13 @@ def _runs(indices, rows: int, padding: int, whole: int, piece: int):
 
     clear = each("clear", "", max(4 * rows, CURSORS), "buckets", "cursors", i32(rows))
     count = each(
-        "count", f"{index}, {whole}, {piece}, ", n,
+        "count", f"{index}, {whole}, {piece}, {ITEMS}, ", cdiv(n, ITEMS),
         *("indices", "buckets", "slots", "cursors", "listed", "places", "pieces"),
         *(i32(n), i64(rows), i64(padding)),
     )  # fmt: skip
     place = each(
         "place", f"{index}, ", n,
-        *("indices", "buckets", "slots", "cursors", "places", "positions", i32(n), i64(padding)),
+        *("indices", "buckets", "slots", "cursors", "listed", "places", "positions", i32(n)),
     )  # fmt: skip
     scratch = {
         "buckets": _ints(rows, BUCKET),

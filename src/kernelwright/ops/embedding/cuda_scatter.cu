@@ -7,6 +7,7 @@
 // Traffic: the rows that are looked up read once, in the table's order; N rows written, each
 // whole. Over `cuda_sliced`: no line is read in parts, no index once a slice, and the table may
 // have any size. Limit: DRAM, and four launches ahead of the copy, which short rows do not repay.
+#include "kw/launch.cuh"
 #include "kw/runs.cuh"
 #include "kw/table.cuh"
 
@@ -23,6 +24,7 @@ template <typename T, int VEC, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_fwd_scatter_rows(const T *weight, const kw::Bucket *buckets, T *y, long long rows,
                                int vectors, int chunk, long long stride) {
+  kw::wait_for_launch_before();
   const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, rows);
   if (!at.inside) return;
   const int count = buckets[at.row].count;
@@ -37,6 +39,7 @@ __global__ void __launch_bounds__(BLOCK)
     embedding_fwd_scatter_pieces(const T *weight, const Index *indices, const unsigned *cursors,
                                  const int2 *pieces, const int *positions, T *y, int vectors,
                                  long long stride) {
+  kw::in_turn();
   const long long items = (long long)cursors[kw::kPieces] * vectors;
   for (long long item = blockIdx.x * BLOCK + threadIdx.x; item < items; item += gridDim.x * BLOCK) {
     const int2 piece = pieces[item / vectors];

@@ -8,6 +8,7 @@
 // many rows there are, no position is moved but those of long runs. Deterministic: sums go by
 // position, wherever runs lie. Limit: DRAM, and five launches ahead of the sums; a run that holds
 // most positions is one block's.
+#include "kw/launch.cuh"
 #include "kw/runs.cuh"
 #include "kw/table.cuh"
 
@@ -78,6 +79,7 @@ template <typename T, int VEC, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_slots_pieces(const T *gy, const unsigned *cursors, const int2 *pieces,
                                const int *ordered, float *partials, int vectors, long long stride) {
+  kw::in_turn();
   constexpr int W = kFloats<VEC>;
   const long long items = (long long)cursors[kw::kPieces] * vectors;
   for (long long item = blockIdx.x * BLOCK + threadIdx.x; item < items; item += gridDim.x * BLOCK) {
@@ -99,6 +101,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT / BLOCK)
     embedding_bwd_slots_rows(const T *gy, const kw::Bucket *buckets, const int2 *places,
                              const int *ordered, const float *partials, T *gweight, long long rows,
                              int vectors, int step, int chunk, long long stride) {
+  kw::wait_for_launch_before();
   constexpr int W = kFloats<VEC>;
   const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, step, chunk, rows);
   if (!at.inside) return;

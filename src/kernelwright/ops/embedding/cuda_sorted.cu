@@ -7,6 +7,7 @@
 // Traffic: gy read once, the gradient written once; `cuda_atomics` zeroes it, then reads and
 // writes. Over `cuda_atomics`: no additions in memory; deterministic: every order is by position.
 // Limit: DRAM, and some nine launches that sort.
+#include "kw/launch.cuh"
 #include "kw/table.cuh"
 
 using Pair = unsigned long long;  // as in cuda_order.cu
@@ -44,6 +45,7 @@ template <typename T, int VEC, int PIECE, int UNROLL, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_pieces(const T *gy, const Pair *pairs, const int *starts, float *partials, int n,
                          int pieces, int vectors, int chunk, long long stride) {
+  kw::in_turn();
   constexpr int W = kFloats<VEC>;
   const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, pieces);
   if (!at.inside) return;
@@ -73,6 +75,7 @@ __global__ void __launch_bounds__(BLOCK)
     embedding_bwd_rows(const T *gy, const Pair *pairs, const int *starts, const float *partials,
                        T *gweight, long long rows, int vectors, int chunk, long long stride,
                        long long padding) {
+  kw::wait_for_launch_before();
   constexpr int W = kFloats<VEC>;
   const kw::Cell at(blockIdx.x * BLOCK + threadIdx.x, vectors, chunk, rows);
   if (!at.inside) return;
