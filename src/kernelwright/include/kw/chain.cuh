@@ -14,28 +14,13 @@ template <typename T_, typename W_, Draw DRAW, bool TANH> struct Chain {
   static constexpr bool kTanh = TANH;
 };
 
-// N elements of W, in one or two vectors of 16 bytes, as floats.
-template <typename W, int N>
-__device__ __forceinline__ void floats_or(const W *p, bool given, float other, float (&f)[N]) {
-  constexpr int kWidth = kVecWidth<W>;
-#pragma unroll
-  for (float &one : f) one = other;
-  if (!given) return;
-#pragma unroll
-  for (int i = 0; i < N; i += kWidth) {
-    float part[kWidth];
-    to_float(load<W, kWidth>(p + i), part);
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) f[i + j] = part[j];
-  }
-}
-
-// Weight and bias of a piece's columns; 1 and 0 where there are none.
+// Weight and bias of a piece's columns; 1 and 0 where there are none. (-0 is what can be added to
+// any float and leaves it as it is, so that no addition remains.)
 template <typename W, int N>
 __device__ __forceinline__ void piece_parameters(const W *w, const W *b, int given, int col,
                                                  float (&wf)[N], float (&bf)[N]) {
-  floats_or(w + col, given & kWeight, 1.0f, wf);
-  floats_or(b + col, given & kBias, 0.0f, bf);
+  load_or(w + col, given & kWeight, -0.0f, 1.0f, wf);
+  load_or(b + col, given & kBias, -0.0f, 0.0f, bf);
 }
 
 // N floats for each of a thread's pieces of a row, in shared memory: planes of 16 bytes a thread.
@@ -59,6 +44,23 @@ template <int N, int THREADS> struct Planes {
     for (int i = 0; i < N; ++i) f[i] = of_piece[i / 4][i % 4];
   }
 };
+
+// Weight and bias of a thread's pieces of a row, THREADS apart, times `scale`, to shared memory.
+template <int PIECES, int N, int THREADS, typename W, typename Missing>
+__device__ __forceinline__ void keep_parameters(const W *w, const W *b, int given, float scale,
+                                                const Planes<N, THREADS> &weights,
+                                                const Planes<N, THREADS> &biases,
+                                                const Missing &missing) {
+#pragma unroll
+  for (int v = 0; v < PIECES; ++v) {
+    if (missing(v)) continue;
+    float wf[N], bf[N];
+    piece_parameters(w, b, given, (v * THREADS + threadIdx.x) * N, wf, bf);
+#pragma unroll
+    for (int i = 0; i < N; ++i) wf[i] *= scale, bf[i] *= scale;
+    weights.set(v, wf), biases.set(v, bf);
+  }
+}
 
 // The sum of x over the threads of a row, to each of them.
 template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *parts) {

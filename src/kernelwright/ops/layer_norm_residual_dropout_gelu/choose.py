@@ -26,6 +26,7 @@ WALK_CONFIGS = (
     {"octets": 4, "resident": 768},
     {"octets": 2, "resident": 768},
     {"octets": 2, "resident": 1024},
+    {"octets": 2, "resident": 512},
 )
 BLOCK_CONFIGS_BACKWARD = (
     {"octets": 1, "resident": 512},

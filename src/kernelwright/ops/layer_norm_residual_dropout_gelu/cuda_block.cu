@@ -110,15 +110,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
   using Planes = kw::Planes<N, THREADS>;
   auto *const planes = reinterpret_cast<typename Planes::Quad *>(dynamic_shared) + lane;
   const Planes weights{planes}, biases{planes + Planes::kQuads * PIECES * THREADS};
-#pragma unroll
-  for (int v = 0; v < PIECES; ++v) {
-    if (missing(v)) continue;
-    float wf[N], bf[N];
-    kw::piece_parameters(w, b, given, lane * N + v * kApart, wf, bf);
-#pragma unroll
-    for (int i = 0; i < N; ++i) wf[i] *= scale, bf[i] *= scale;
-    weights.set(v, wf), biases.set(v, bf);
-  }
+  kw::keep_parameters<PIECES>(w, b, given, scale, weights, biases, missing);
 
   const unsigned rows = n_rows, step = gridDim.x;
   unsigned row = blockIdx.x;

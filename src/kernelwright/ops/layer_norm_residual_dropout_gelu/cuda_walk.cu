@@ -63,17 +63,8 @@ __global__ void __launch_bounds__(THREADS *ROWS, BLOCKS)
   auto *const planes =
       reinterpret_cast<typename Planes::Quad *>(dynamic_shared) + 2 * kSlots + lane;
   const Planes weights{planes}, biases{planes + Planes::kQuads * PIECES * THREADS};
-  if (threadIdx.y == 0) {
-#pragma unroll
-    for (int v = 0; v < PIECES; ++v) {
-      if (missing(v)) continue;
-      float wf[N], bf[N];
-      kw::piece_parameters(w, b, given, lane * N + v * kApart, wf, bf);
-#pragma unroll
-      for (int i = 0; i < N; ++i) wf[i] *= half_scale, bf[i] *= half_scale;
-      weights.set(v, wf), biases.set(v, bf);
-    }
-  }
+  if (threadIdx.y == 0)
+    kw::keep_parameters<PIECES>(w, b, given, half_scale, weights, biases, missing);
   __syncthreads();
 
   for (; row < n_rows; row += step) {
