@@ -104,12 +104,11 @@ def test_pytorchs_kernel_gets_no_empty_gradient(rows, d, n):
     assert torch.ops.aten.embedding_dense_backward.default not in called
 
 
-@pytest.mark.parametrize("rung", BACKWARD)
+@pytest.mark.parametrize("rung", [r for r in BACKWARD if r != "native"])
 def test_sums_are_float32_in_every_dtype(rung):
-    """300 ones and a thousand of 2^-9: bfloat16 would stop at 256."""
+    """300 ones and a thousand of 2^-9: bfloat16 would stop at 256. PyTorch adds in bfloat16 on a
+    CPU, and rounds parts of a sum to it on a GPU."""
     gy = torch.cat((torch.ones(300, 2), torch.full((1000, 2), 2.0**-9))).bfloat16().to(DEVICE)
-    if rung == "native" and DEVICE == "cpu":
-        pytest.skip("PyTorch adds in bfloat16 on a CPU")
     got = by(LADDER_BACKWARD, rung, gy, drawn("equal", 1300, 7), 7, -1)
     want = torch.zeros(7, 2, dtype=torch.bfloat16, device=DEVICE)
     want[3] = 300 + 1000 * 2.0**-9

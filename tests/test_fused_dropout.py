@@ -58,7 +58,7 @@ def test_a_mask_says_what_is_kept_and_is_that_of_the_seed(rung, p):
     kept = unpack(mask, x.shape)
     assert torch.equal(kept, y != 0)
     assert torch.equal(y, seeded(lambda: kw.dropout(x, p)))
-    assert abs(kept.float().mean().item() - (1 - p)) < 5 * (p * (1 - p) / x.numel()) ** 0.5 + 1e-9
+    assert abs(kept.double().mean().item() - (1 - p)) < 5 * (p * (1 - p) / x.numel()) ** 0.5 + 1e-9
 
 
 def test_an_odd_number_of_elements_leaves_the_last_bits_zero():

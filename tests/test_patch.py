@@ -123,6 +123,9 @@ def test_norms_keep_their_dtypes_under_autocast():
 
 @pytest.mark.parametrize("language", GPU_RUNGS)
 def test_gpu_rungs_serve_the_model(language):
+    if language == "triton" and torch.cuda.is_available():
+        pytest.skip("Triton's interpreter needs a machine without a GPU")
+
     def run(model):
         with kw.use(GPU_RUNGS[language]):
             return step(model)
@@ -311,6 +314,31 @@ def test_torch_compile_in_one_graph(family):
     torch.testing.assert_close(out.loss, want["loss"])
     for name, p in model.named_parameters():
         torch.testing.assert_close(p.grad, want[f"gradient of {name}"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_graphs_hold_a_patched_model():
+    """mode="reduce-overhead" captures the operators with everything else."""
+    from torch._dynamo.utils import counters
+
+    model = make().cuda()
+    ids, labels = (t.cuda() for t in batch())
+
+    def trained(run):
+        model.zero_grad()
+        torch.compiler.cudagraph_mark_step_begin()
+        loss = run(input_ids=ids, labels=labels, use_cache=False).loss
+        loss.backward()
+        return [loss.item(), *(p.grad.clone() for p in model.parameters())]
+
+    want = trained(model)
+    kw.patch(model)
+    torch.compiler.reset()
+    counters.clear()
+    compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+    for _ in range(4):  # runs, captures, replays
+        torch.testing.assert_close(trained(compiled), want, rtol=1e-3, atol=1e-4)
+    assert not counters["inductor"]["cudagraph_skips"]
 
 
 def test_torch_compile_calls_our_rope():
