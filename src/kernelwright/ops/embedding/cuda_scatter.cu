@@ -6,7 +6,7 @@
 // its bucket. A frequent row has more than a bucket holds: its pieces are many threads' work.
 // Traffic: the rows that are looked up read once, in the table's order; N rows written, each
 // whole. Over `cuda_sliced`: no line is read in parts, no index once a slice, and the table may
-// have any size. Limit: DRAM, and four launches ahead of the copy, which short rows do not repay.
+// have any size. Limit: L2, and four launches ahead of the copy, which short rows do not repay.
 #include "kw/launch.cuh"
 #include "kw/runs.cuh"
 #include "kw/table.cuh"

@@ -5,7 +5,7 @@
 // after slice: what they read at one time is a part of the table that stays in L2 (and is read as
 // what leaves it last), so all look-ups but the first find it there.
 // Traffic: N rows written, each row that is looked up read once, the indices once a slice (from
-// L2). Over `cuda_vec16`: N - V rows less to read, of N + N. Limit: DRAM; a slice shorter than 128
+// L2). Over `cuda_vec16`: N - V rows less to read, of N + N. Limit: L2; a slice shorter than 128
 // bytes would waste lines.
 #include "kw/table.cuh"
 
