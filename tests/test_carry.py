@@ -11,7 +11,7 @@ import pytest
 
 import kernelwright
 from kernelwright.dispatch import source_hash
-from kernelwright.workbench import carry
+from kernelwright.workbench import carry, counters
 from kernelwright.workbench.records import Record
 
 NAME = "kernelwright_then"
@@ -133,3 +133,12 @@ def test_only_what_is_missing_is_taken():
     known = replace(old, config=dict(mine.rung.configs[0]))
     (found,) = carry._missing_here(mine, [of_no_case, known, replace(old, hash=present)])
     assert found == replace(of_no_case, hash=present, carried="before")
+
+
+def test_counters_come_over_too():
+    mine, _ = versions()
+    present = source_hash(mine.ladder, mine.rung)
+    old = counters.Counted("layer_norm", "cuda_block", "before", "a case", 0, "k", {"n": 1.0})
+    others = [replace(old, rung="cuda_warp"), replace(old, hash=present)]
+    (found,) = carry._uncounted_here(mine, [old, *others])
+    assert found == replace(old, hash=present, carried="before")

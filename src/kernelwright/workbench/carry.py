@@ -6,9 +6,9 @@
 A header that gains a function for one rung changes the hash of every rung that includes it, and so
 takes their proof. Here both commits' versions of a rung are planned and compiled for an H200, on
 every case with every config. Where launches and code are the same, what a GPU said of the one holds
-for the other: the records come over with the present hash, and name in `carried` the one under
-which they were made. Code is PTX; where that differs, in the numbers of registers say, the machine
-code that ptxas makes of it.
+for the other: records and counters come over with the present hash, and name in `carried` the one
+under which they were made. Code is PTX; where that differs, in the numbers of registers say, the
+machine code that ptxas makes of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
 from kernelwright.dispatch import ladders, source_hash
 from kernelwright.toolchain import binary
 
-from . import commit, records
+from . import commit, counters, records
+from .counters import Counted
 from .merge import Merged, merge
 from .records import Record
 
@@ -50,13 +51,13 @@ class Version:
 
 
 def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
-    """Bring over what may be; None where nothing may.
+    """Bring over what may be; None where no record may.
 
     Args:
         sha: of the commit whose records are taken.
         names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
     """
-    wanted, found = set(names), list[Record]()
+    wanted, found, counted = set(names), list[Record](), list[Counted]()
     runs: dict[str, dict[str, Any]] = {}
     other = commit.package(sha)
     for package in ("kernelwright", other):
@@ -66,14 +67,19 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         if wanted and name not in wanted:
             continue
         old = _missing_here(mine, _records(theirs))
-        if not old:
+        counts = _uncounted_here(mine, theirs.module("workbench.counters").load(MACHINE))
+        if not old and not counts:
             continue
         why = differs(mine, theirs)
-        print(f"{name}: {why or f'the same kernels, {len(old)} records'}", flush=True)
+        many = f"{len(old)} records, {len(counts)} counters"
+        print(f"{name}: {why or f'the same kernels, {many}'}", flush=True)
         if not why:
             found += old
+            counted += counts
             known = theirs.module("workbench.records").runs(MACHINE)
             runs.update((r.run, known[r.run]) for r in old)
+    if counted:
+        counters.save(counted, MACHINE)
     if not found:
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -103,6 +109,18 @@ def _missing_here(mine: Version, old: list[Record]) -> list[Record]:
         replace(r, hash=present, carried=r.carried or r.hash)
         for r in old
         if r.hash != present and r.key not in here
+    ]
+
+
+def _uncounted_here(mine: Version, old: Iterable[Any]) -> list[Counted]:
+    """The same of counters, as another commit has them."""
+    present = source_hash(mine.ladder, mine.rung)
+    name = mine.ladder.name, mine.rung.name
+    here = {(c.case, c.launch) for c in counters.load(MACHINE) if c.hash == present}
+    return [
+        replace(c, hash=present, carried=c.carried or c.hash)
+        for c in (Counted(**asdict(c)) for c in old)
+        if (c.operator, c.rung) == name and c.hash != present and (c.case, c.launch) not in here
     ]
 
 
@@ -205,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("rungs", nargs="*", metavar="OP.RUNG", help="none: all that changed")
     words = parser.parse_args(arguments)
     print(json.dumps(asdict(done)) if (done := carry(commit.resolve(words.commit), words.rungs))
-          else "nothing may be carried over")  # fmt: skip
+          else "no record may be carried over")  # fmt: skip
     return 0
 
 

@@ -56,6 +56,7 @@ class Counted:
         launch: its place in the plan.
         kernel: its name as Nsight Compute gives it.
         counts: by the words of METRICS.
+        carried: the hash under which it was counted, where `carry` brought it over.
     """
 
     operator: str
@@ -65,6 +66,7 @@ class Counted:
     launch: int
     kernel: str
     counts: dict[str, float]
+    carried: str = ""
 
 
 def count(pairs: Iterable[tuple[Ladder, Rung]], case: Case) -> list[Counted]:
@@ -113,7 +115,8 @@ def save(counted: Iterable[Counted], machine: str, root: Path | None = None) -> 
     path = (root or records.ROOT) / machine / "counters.json"
     kept = {_key(c): c for c in (*load(machine, root), *counted)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([asdict(kept[k]) for k in sorted(kept)], indent=1) + "\n")
+    written = ({f: v for f, v in asdict(kept[k]).items() if v != ""} for k in sorted(kept))
+    path.write_text(json.dumps(list(written), indent=1) + "\n")
     return path
 
 
