@@ -16,6 +16,7 @@ from kernelwright.contract import (
     Rung,
     TensorSpec,
     UnknownRung,
+    arithmetic,
     case,
     choosing,
     i32,
@@ -309,3 +310,24 @@ def test_unknown_names_say_what_there_is():
         ladder("softmax").rung("nope")
     with pytest.raises(UnknownOperator, match=r"operator 'nope': .*softmax"):
         ladder("nope")
+
+
+def test_shares_of_the_rows_cover_them_once():
+    for rows, strips, blocks in ((1, 1, 100), (7, 3, 4), (32768, 12, 2112), (100, 500, 64)):
+        parts, share = arithmetic.shares(rows, strips, blocks)
+        assert (parts - 1) * share < rows <= parts * share
+        assert parts * strips <= max(blocks, strips)
+
+
+@pytest.mark.parametrize(
+    ("rows", "down", "strips", "blocks", "abreast"),
+    [
+        (8192, 16, 16, 132, 8),  # as many as there are blocks for
+        (30, 16, 1, 132, 2),  # each has rows
+        (100, 16, 500, 132, 1),
+        (8192, 16, 128, 132, 2),  # a thread adds up 256 rows at most
+        (2**30, 8, 1, 132, 65_535),  # a column of a grid has no more
+    ],
+)
+def test_blocks_that_go_down_a_strip(rows, down, strips, blocks, abreast):
+    assert arithmetic.abreast(rows, down, strips, blocks) == abreast

@@ -9,7 +9,6 @@ import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import ladder, launcher, plan_of, specs_of, unsupported
-from kernelwright.ops.bias_gelu import shape as bias_shape
 from kernelwright.ops.glu import choose
 from kernelwright.ops.glu.shape import rows_of
 from kernelwright.workbench import fusion, tables
@@ -94,13 +93,6 @@ def test_bias_gelu_names_what_is_wrong():
         kw.bias_gelu(randn(), randn())
     with pytest.raises(TypeError, match=r"bias: must be floating point, is torch\.int64"):
         kw.bias_gelu(x, torch.arange(4))
-
-
-def test_shares_of_the_rows_cover_them_once():
-    for rows, strips, blocks in ((1, 1, 100), (7, 3, 4), (32768, 12, 2112), (100, 500, 64)):
-        parts, share = bias_shape.shares(rows, strips, blocks)
-        assert (parts - 1) * share < rows <= parts * share
-        assert parts * strips <= max(blocks, strips)
 
 
 @pytest.mark.parametrize("rung", ["triton_rows", "cuda_vec16"])
