@@ -31,7 +31,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
             "16-byte vectors; a strip of columns a block in the backward",
             choose.fits_strips if side else choose.fits_vec16,
             choose.STRIPS_CONFIGS if side else choose.VEC16_CONFIGS,
-            heuristic=None if side else choose.choose_vec16,
+            heuristic=choose.choose_strips if side else choose.choose_vec16,
         ),
     )
 

@@ -55,7 +55,7 @@ def _octets(kept: str, backward: str, sums: bool = False) -> Rung:
         "vectors one after another; words are compared as they are drawn",
         supports=choose.fits_cuda_octets,
         configs=choose.OCTET_STRIPS_CONFIGS if sums else choose.OCTET_CONFIGS,
-        heuristic=None if sums else choose.choose_octets,
+        heuristic=choose.choose_octet_strips if sums else choose.choose_octets,
         sources=("cuda_octets.cu",),
     )
 
