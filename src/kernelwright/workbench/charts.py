@@ -129,8 +129,9 @@ def _bar(row: Row, y: int, scale: Callable[[float], float]) -> list[str]:
     if row.over_below:
         inside = end > 88
         where = 'class="step in" dx="-8" text-anchor="end"' if inside else 'class="step" dx="8"'
+        at = min(end, scale(1.0)) if inside else end  # not across the roof's line
         factor = times(row.over_below)
-        out.append(f'<text {where} x="{end:.2f}%" y="{middle + 4}">{factor}</text>')
+        out.append(f'<text {where} x="{at:.2f}%" y="{middle + 4}">{factor}</text>')
     roof = f"{scale(1.0):.2f}%"
     return [*out, _line("roof", roof, y + 19, roof, y + 27 + BAR), "</g>"]
 
