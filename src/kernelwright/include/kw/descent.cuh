@@ -5,6 +5,7 @@
 #pragma once
 #include "kw/async.cuh"
 #include "kw/flagged.cuh"
+#include "kw/parts.cuh"
 #include "kw/vec.cuh"
 
 namespace kw {
@@ -70,22 +71,6 @@ template <typename T, int TENSORS, int DOWN, int STAGES, typename Words = NoWord
     copy_async_commit();
   }
 };
-
-// A block of (32, DOWN) threads, of which each has WIDTH columns, adds up its rows of threads:
-// put(i, the sum of the thread's column i), by one of the threads that share it.
-template <int DOWN, int WIDTH, typename Put>
-__device__ __forceinline__ void add_block(const float (&sum)[WIDTH],
-                                          float (&sums)[DOWN][32 * WIDTH], const Put &put) {
-#pragma unroll
-  for (int i = 0; i < WIDTH; ++i) sums[threadIdx.y][i * 32 + threadIdx.x] = sum[i];
-  __syncthreads();
-  for (int i = threadIdx.y; i < WIDTH; i += DOWN) {  // a row of threads for each of the columns
-    float total = 0.0f;
-#pragma unroll
-    for (int y = 0; y < DOWN; ++y) total += sums[y][i * 32 + threadIdx.x];
-    put(i, total);
-  }
-}
 
 // The sums of a strip, which the blocks of a column of the grid share, to `total`, whose columns
 // from `col` on are the thread's, if they are `inside`. The last of the blocks, which starts last,

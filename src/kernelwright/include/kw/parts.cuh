@@ -5,11 +5,11 @@
 
 namespace kw {
 
-// A block of (32, DOWN) threads, of which each has walked down WIDTH columns, adds up its rows of
-// threads: `part` is the place of the thread's columns in the block's row, if they are `inside`.
-template <int DOWN, int WIDTH>
-__device__ __forceinline__ void write_part(const float (&sum)[WIDTH], float *part, bool inside) {
-  __shared__ float sums[DOWN][32 * WIDTH];
+// A block of (32, DOWN) threads, of which each has WIDTH columns, adds up its rows of threads:
+// put(i, the sum of the thread's column i), by one of the threads that share it.
+template <int DOWN, int WIDTH, typename Put>
+__device__ __forceinline__ void add_block(const float (&sum)[WIDTH],
+                                          float (&sums)[DOWN][32 * WIDTH], const Put &put) {
 #pragma unroll
   for (int i = 0; i < WIDTH; ++i) sums[threadIdx.y][i * 32 + threadIdx.x] = sum[i];
   __syncthreads();
@@ -17,8 +17,18 @@ __device__ __forceinline__ void write_part(const float (&sum)[WIDTH], float *par
     float total = 0.0f;
 #pragma unroll
     for (int y = 0; y < DOWN; ++y) total += sums[y][i * 32 + threadIdx.x];
-    if (inside) part[i] = total;
+    put(i, total);
   }
+}
+
+// The same, to the block's row of partial sums: `part` is the place of the thread's columns in it,
+// if they are `inside`.
+template <int DOWN, int WIDTH>
+__device__ __forceinline__ void write_part(const float (&sum)[WIDTH], float *part, bool inside) {
+  __shared__ float sums[DOWN][32 * WIDTH];
+  add_block(sum, sums, [&](int i, float total) {
+    if (inside) part[i] = total;
+  });
 }
 
 // A block of (32, ROWS) threads adds 32 columns of `parts` rows of `cols`; its rows of threads
