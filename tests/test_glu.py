@@ -95,6 +95,27 @@ def test_bias_gelu_names_what_is_wrong():
         kw.bias_gelu(x, torch.arange(4))
 
 
+def _bias_gradient(rows, cols, dtype):
+    x = TensorSpec.contiguous((rows, cols), dtype)
+    return {"gy": x, "x": x, "bias": TensorSpec.contiguous((cols,), dtype), "approximate": "none"}
+
+
+def test_strips_number_their_rows_in_32_bits():
+    rung = ladder("bias_gelu.backward").rung("cuda_vec16")
+    assert rung.supports(H200, **_bias_gradient(2**31 - 1, 8, BF16)) is None
+    assert "rows" in rung.supports(H200, **_bias_gradient(2**31, 8, BF16))
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "rounds"),
+    [(32768, torch.float32, 32), (32768, BF16, 1), (8, torch.float32, 1)],
+)
+def test_where_no_table_decides_strips_are_as_they_were_timed(rows, dtype, rounds):
+    rung = ladder("bias_gelu.backward").rung("cuda_vec16")
+    config = rung.heuristic(H200, **_bias_gradient(rows, 3072, dtype))
+    assert config in rung.configs and config["blocks_per_sm"] == rounds
+
+
 @pytest.mark.parametrize("rung", ["triton_rows", "cuda_vec16"])
 def test_the_bias_gradient_is_summed_before_it_is_rounded(rung):
     """2,000 equal rows: a sum of bfloat16 would stop at 256."""

@@ -5,7 +5,7 @@ import torch
 
 from kernelwright import dispatch
 from kernelwright.contract import TensorSpec
-from kernelwright.toolchain import memory
+from kernelwright.toolchain import memory, scratch
 from planning import CPU, no_gpu
 
 
@@ -63,3 +63,11 @@ def test_guard_judges_a_rung(monkeypatch):
     with memory.guarded() as second:
         run(x, -1)
     assert second._given and not guard._given
+
+
+@pytest.mark.parametrize(
+    ("plan", "ready"),
+    [(100, 1 << 20), (256 << 10, 4 << 20), (4 << 20, 16 << 20), (1 << 26, 1 << 26)],
+)
+def test_zeroed_memory_for_captures_is_bounded(plan, ready):
+    assert scratch.kept_ready(plan) == ready

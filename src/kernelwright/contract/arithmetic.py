@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-LONGEST = 256
+LONGEST = 256  # rows that a thread adds up, one after another
 MOST_ABREAST = 65_535  # blocks in a column of a grid
 
 
@@ -38,7 +38,7 @@ def shares(rows: int, strips: int, blocks: int) -> tuple[int, int]:
 
 def abreast(rows: int, down: int, strips: int, blocks: int) -> int:
     """How many blocks go down a strip of columns side by side, `down` rows at a time each, where
-    some `blocks` share `strips` of them: as many more as it takes that no thread adds up more
-    than LONGEST rows, one after another, each of which rounds the sum."""
+    some `blocks` share `strips` of them: as many more, if a grid has them, as it takes that no
+    thread adds up more than LONGEST rows, each of which rounds the sum."""
     fewest = cdiv(rows, down * LONGEST)
     return min(max(min(cdiv(rows, down), max(1, blocks // strips)), fewest), MOST_ABREAST)

@@ -29,6 +29,11 @@ def places(specs: dict[str, TensorSpec]) -> tuple[dict[str, int], int]:
     return offsets, size
 
 
+def kept_ready(size: int) -> int:
+    """Bytes for captures of a plan of so many: for sixteen of small ones, for one of large ones."""
+    return max(size, min(16 * size, _MOST), _CHUNK)
+
+
 class _Arena:
     """Zeroed memory for captures. Grows when a plan is bound, never during a capture."""
 
@@ -37,8 +42,7 @@ class _Arena:
 
     def reserve(self, size: int) -> None:
         if self.free < max(size, _CHUNK // 2):
-            ready = max(size, min(16 * size, _MOST), _CHUNK)
-            chunk = torch.zeros(ready, dtype=torch.uint8, device=self.device)
+            chunk = torch.zeros(kept_ready(size), dtype=torch.uint8, device=self.device)
             torch.cuda.current_stream(self.device).synchronize()  # zero for every stream
             self.chunks.append(chunk)
             self.next, self.free = chunk.data_ptr(), chunk.numel()

@@ -40,7 +40,7 @@ OCTET_CONFIGS = (
     {"block": 256, "steps": 1, "resident": 4, "stream": False},
 )
 # stages: pieces on their way to a thread; waves: as many blocks as this many times fill the GPU.
-# Few bytes on their way, of neighbouring rows, suit DRAM better than many.
+# Few bytes on their way were faster than many.
 OCTET_STRIPS_CONFIGS = tuple(
     {**OCTET_CONFIGS[k], "down": down, "resident": resident, "stages": stages, "waves": waves}
     for k, down, resident, stages, waves in (
