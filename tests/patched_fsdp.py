@@ -7,6 +7,7 @@ import sys
 import torch
 import torch.multiprocessing as mp
 from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import kernelwright as kw
@@ -17,6 +18,7 @@ def run(rank, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))  # by default FSDP2 takes a GPU where there is one
     ids, labels = batch()
     alone = make()
     # each rank has a row of the batch; gradients are the mean over ranks
@@ -27,9 +29,9 @@ def run(rank, port):
         if patch_first:
             kw.patch(model)
         for layer in model.model.layers:
-            fully_shard(layer)
-        fully_shard(model.lm_head)
-        fully_shard(model)
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model.lm_head, mesh=mesh)
+        fully_shard(model, mesh=mesh)
         if not patch_first:
             report = kw.patch(model)
             assert {x.what for x in report.lines} == {"loss", "residual", "rope", "MLP", "norm"}
@@ -41,7 +43,8 @@ def run(rank, port):
             torch.testing.assert_close(p.grad.full_tensor(), q.grad, msg=lambda m, n=name: n + m)
         kw.unpatch(model)
         assert not any("forward" in vars(m) for m in model.modules())
-    losses = [train(patch, ids[rank : rank + 1], labels[rank : rank + 1]) for patch in (0, 1)]
+    mine = ids[rank : rank + 1], labels[rank : rank + 1]
+    losses = [train(patch, mesh, *mine) for patch in (0, 1)]
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-2, atol=0)
     dist.barrier()
     dist.destroy_process_group()
@@ -49,15 +52,15 @@ def run(rank, port):
     os._exit(0)  # the interpreter's own end now and then finds a thread of gloo's, and aborts
 
 
-def train(patch, ids, labels):
+def train(patch, mesh, ids, labels):
     """Losses of three steps, computed in bfloat16; patched, by our optimizer and clipping too."""
     model = make()
     if patch:
         kw.patch(model)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
     for layer in model.model.layers:
-        fully_shard(layer, mp_policy=policy)
-    fully_shard(model, mp_policy=policy)
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
     adamw = kw.optim.AdamW if patch else torch.optim.AdamW
     clip = kw.clip_grad_norm_ if patch else torch.nn.utils.clip_grad_norm_
     optimizer, losses = adamw(model.parameters(), lr=0.01), []

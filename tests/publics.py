@@ -110,13 +110,20 @@ def torch_chain(x, residual, w, b):
 
 @dataclass(frozen=True)
 class Public:
-    """A public function of tensors, and PyTorch's; `more`: shapes of further tensors, `rest`:
-    other arguments."""
+    """A public function of tensors, and PyTorch's.
+
+    Attributes:
+        more: shapes of further tensors.
+        rest: other arguments.
+        composed: PyTorch has no function of this name. Under autocast its parts may each choose a
+            dtype; ours keeps that of its input.
+    """
 
     ours: Callable
     torch: Callable
     more: tuple = ()
     rest: tuple = ()
+    composed: bool = False
 
     def call(self, fn, *tensors):
         torch.manual_seed(3)
@@ -144,7 +151,7 @@ PUBLIC = {
     "add": Public(kw.add, torch.add, more=("columns",)),
     "mul": Public(kw.mul, torch.mul, more=("columns",)),
     "relu": Public(kw.relu, torch.relu),
-    "squared_relu": Public(kw.squared_relu, lambda x: torch.relu(x).square()),
+    "squared_relu": Public(kw.squared_relu, lambda x: torch.relu(x).square(), composed=True),
     "silu": Public(kw.silu, F.silu),
     "sigmoid": Public(kw.sigmoid, torch.sigmoid),
     "tanh": Public(kw.tanh, torch.tanh),
@@ -168,11 +175,13 @@ PUBLIC = {
         lambda x, w, b: torch.stack(kw.add_layer_norm(x, 1 - x * x, w.shape, w, b)),
         lambda x, w, b: torch.stack(torch_add(torch_layer_norm, x, 1 - x * x, w.shape, w, b)),
         more=("columns", "columns"),
+        composed=True,
     ),
     "add_rms_norm": Public(
         lambda x, w: torch.stack(kw.add_rms_norm(x, 1 - x * x, w.shape, w)),
         lambda x, w: torch.stack(torch_add(F.rms_norm, x, 1 - x * x, w.shape, w)),
         more=("columns",),
+        composed=True,
     ),
     "rms_norm": Public(
         lambda x, w: kw.rms_norm(x, w.shape, w),
@@ -235,10 +244,28 @@ def with_gradients(fn, tensors, grad=None):
     return y, torch.autograd.grad(y, leaves, grad)
 
 
-def agree(ours, theirs, dtype):
+def agree(ours, theirs, dtype, slack=0.0):
     tolerance = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3}
     t = tolerance.get(dtype, 2e-2)
-    torch.testing.assert_close(ours, theirs, rtol=t, atol=t)
+    torch.testing.assert_close(ours, theirs, rtol=t, atol=t + slack)
+
+
+def agree_with_exact(call, public, tensors, dtype):
+    """`agree`, with float64 between them: our error may exceed PyTorch's own twice by as much.
+
+    Args:
+        call: `call(fn, tensors)` gives results of a public function.
+    """
+    exact = call(public.pytorch, [t.double() for t in tensors])
+    ours, theirs = (call(fn, tensors) for fn in (public.kw, public.pytorch))
+    for mine, native, right in zip(*map(_flat, (ours, theirs, exact)), strict=True):
+        assert mine.dtype == native.dtype and mine.shape == native.shape
+        slack = 2 * (native.double() - right).abs().max()
+        agree(mine.double(), right, dtype, slack.item())
+
+
+def _flat(results):
+    return [t for r in results for t in (_flat(r) if isinstance(r, tuple) else [r])]
 
 
 def ladders_by_name():

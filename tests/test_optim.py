@@ -51,7 +51,8 @@ OPTIONS = (
     {"amsgrad": True},
     {"maximize": True},
     {"lr": torch.tensor(0.01)},
-    {"betas": (torch.tensor(0.9), torch.tensor(0.99))},
+    # on a GPU PyTorch takes tensors for betas only without foreach
+    {"betas": (torch.tensor(0.9), torch.tensor(0.99)), "foreach": False},
     {"foreach": True},
     {"fused": True},
 )
