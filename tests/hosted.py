@@ -1,20 +1,55 @@
 """The host's side of an H200 on CPU tensors: everything of a call but its kernels, which a driver
-that does nothing stands in for. Results hold whatever memory held."""
+that does nothing stands in for. Results hold whatever memory held.
+
+CALLS are those whose host cost is counted (test_host_cost.py) and timed (tools/host_cost.py).
+"""
 
 import ctypes
 import subprocess
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+import kernelwright as kw
 from kernelwright import dispatch, toolchain
 from kernelwright.contract import H200
 from kernelwright.toolchain import build, compiled, driver, modes, native, runner, tensors
+from publics import randn
 
 FAKE = Path(__file__).with_name("fake_driver.c")
 _HERE = torch.device("cpu", 0)
+
+M, N = 16, 64
+INDICES = torch.arange(M)
+CALLS = {  # ours, PyTorch's where it is one operator, the shapes of what is differentiated
+    "add": (kw.add, torch.add, (M, N), (M, N)),
+    "mul": (kw.mul, torch.mul, (M, N), (M, N)),
+    "relu": (kw.relu, torch.relu, (M, N)),
+    "silu": (kw.silu, F.silu, (M, N)),
+    "sigmoid": (kw.sigmoid, torch.sigmoid, (M, N)),
+    "tanh": (kw.tanh, torch.tanh, (M, N)),
+    "gelu": (kw.gelu, F.gelu, (M, N)),
+    "softmax": (partial(kw.softmax, dim=-1), partial(F.softmax, dim=-1), (M, N)),
+    "sum": (partial(kw.sum, dim=-1), partial(torch.sum, dim=-1), (M, N)),
+    "layer_norm": (
+        lambda x, w, b: kw.layer_norm(x, (N,), w, b),
+        lambda x, w, b: F.layer_norm(x, (N,), w, b),
+        (M, N),
+        (N,),
+        (N,),
+    ),
+    "cross_entropy": (
+        lambda x: kw.cross_entropy(x, INDICES),
+        lambda x: F.cross_entropy(x, INDICES),
+        (M, N),
+    ),
+    "embedding": (partial(kw.embedding, INDICES), partial(F.embedding, INDICES), (M, N)),
+    "dropout": (kw.dropout, F.dropout, (M, N)),
+}
 
 
 @contextmanager
@@ -66,3 +101,12 @@ def _bind(plan, operator, specs, copies, device):
 
 def _compiled(step, tensors, arch):
     return compiled.Compiled(build.name_of(step.kernel), arch, b"", "", threads=step.block[0])
+
+
+def both(function, shapes):
+    """Forward and backward."""
+    leaves = [
+        randn(*s, dtype=torch.bfloat16, seed=i).requires_grad_() for i, s in enumerate(shapes)
+    ]
+    gradient = torch.ones_like(function(*leaves))
+    return lambda: torch.autograd.grad(function(*leaves), leaves, gradient)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -59,30 +58,42 @@ def python(code):
     return done.stdout.strip()
 
 
-def seconds(what, times=5):
-    """(the last result of running a process, the least processor time that it took), which a busy
-    machine does not stretch."""
-    took = []
-    for _ in range(times):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        result = what()
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return result, min(took)
+def loaded(code, after=""):
+    """Names of the modules that code loads, in a process of its own in which `after` has run."""
+    said = python(
+        f"import json, sys\n{after}\nbefore = set(sys.modules)\n"
+        f"try:\n    {code}\nexcept SystemExit: pass\n"
+        "print(); print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    return set(json.loads(said.splitlines()[-1]))
 
 
-def test_help_is_quick():
-    (code, out, _), took = seconds(lambda: run("--help"))
-    assert code == 0 and all(name in out for name in COMMANDS)
-    assert took < 0.3
+def packages(modules):
+    return {m.split(".")[0] for m in modules} - sys.stdlib_module_names
 
 
-def test_a_second_list_takes_little_over_torch():
+def test_help_loads_what_draws_it():
+    drawn = loaded(
+        "from typer import Typer; app = Typer(); app.callback()(lambda: None); "
+        "app.command('a')(lambda: None); app(['--help'])"
+    )
+    ours = loaded("from kernelwright.cli import main; main(['--help'])")
+    assert packages(ours) - packages(drawn) == {"kernelwright"}
+    assert {m for m in ours if m.startswith("kernelwright.")} == {
+        "kernelwright.cli",
+        *(f"kernelwright.cli.{group}" for group in ("learning", "looking", "options", "proving")),
+        "kernelwright.cli.timing",
+    }
+
+
+def test_importing_loads_one_module_beside_torch():
+    assert loaded("import kernelwright", after="import torch") == {"kernelwright"}
+
+
+def test_a_second_list_loads_no_kernel_language():
     run("list")
-    (code, out, _), took = seconds(lambda: run("list"), 3)
-    assert code == 0 and "softmax" in out
-    _, torch_alone = seconds(lambda: python("import torch"), 3)
-    assert took < 2 * torch_alone
+    shown = loaded("from kernelwright.cli import main; main(['list'])", after="import torch")
+    assert not packages(shown) & {"triton", "numba", "sympy"}
 
 
 def test_list_keeps_what_follows_from_the_files(capfd, monkeypatch, tmp_path):
@@ -98,30 +109,6 @@ def test_list_keeps_what_follows_from_the_files(capfd, monkeypatch, tmp_path):
     assert call(capfd, "list", "--json")[:2] == (0, first)
     monkeypatch.undo()
     settings.cache_clear()
-
-
-def test_help_imports_no_torch():
-    loaded = python(
-        "import sys\n"
-        "from kernelwright.cli import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print('loaded', 'torch' in sys.modules, 'numpy' in sys.modules)"
-    )
-    assert loaded.endswith("loaded False False")
-
-
-def test_import_costs_little_over_torch():
-    took = [
-        float(
-            python(
-                "import torch, time; t = time.perf_counter(); import kernelwright\n"
-                "print(time.perf_counter() - t)"
-            )
-        )
-        for _ in range(3)
-    ]
-    assert min(took) < 0.05
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -307,7 +307,8 @@ def test_launches_are_few(dtype):
     "name", ["cross_entropy.backward", "cross_entropy_with_grad_", "linear_cross_entropy"]
 )
 def test_references_by_pieces_are_those_of_the_whole(name, monkeypatch):
-    """A float64 copy of all logits may be eight gibibytes, and intermediates are several."""
+    """A float64 copy of all logits may be eight gibibytes, and intermediates are several. The two
+    may differ in the order of a row's sums: by a rounding of the largest value for each column."""
     op = ladder(name).operator
     each = next(c for c in op.cases if c.param("label_smoothing") and c.dtype == torch.float32)
     found = []
@@ -317,4 +318,6 @@ def test_references_by_pieces_are_those_of_the_whole(name, monkeypatch):
         exact = map_tensors(args, lambda t: t.double() if t.is_floating_point() else t.clone())
         results = all_results(op, exact, op.reference(**exact))
         found.append((*results, *op.noise(**args)))
-    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-18)
+    for whole, pieces in zip(*found, strict=True):
+        rounding = torch.finfo(torch.float64).eps * whole.abs().max().item()
+        torch.testing.assert_close(pieces, whole, rtol=0, atol=each.shape[-1] * rounding)

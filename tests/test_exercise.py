@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 import torch
@@ -296,10 +295,8 @@ def test_where_the_learner_stands(tmp_path):
 def test_a_loop_without_an_end_is_ended(tmp_path):
     of, path = written("gelu.triton_block", tmp_path)
     path.write_text(path.read_text() + "\nwhile True:\n    pass\n")
-    start = time.monotonic()
     found = exercise.check(of.exercise, tmp_path, seconds=8)
     assert found["outcome"] == "error" and "still runs after 8 s" in found["why"]
-    assert time.monotonic() - start < 30
 
 
 def test_a_process_that_dies_is_an_outcome(tmp_path):

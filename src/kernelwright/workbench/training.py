@@ -1,5 +1,5 @@
-"""Does a model train the same on our operators? A GPT-2 of four layers, bytes of a text, float32
-parameters under autocast to bfloat16.
+"""Does a model train the same on our operators? A GPT-2 of four layers, bytes of a text (by default
+the standard library's own sources), float32 parameters under autocast to bfloat16.
 
 A seed is an order of the data: the weights start the same, and a seed's batches are the same
 whichever operators compute. A curve is the mean loss of each EVERY steps, as training saw it. Three
@@ -15,7 +15,7 @@ things are asked of each operator, swapped in alone for the same seeds:
 - It was swapped: the first step is watched, and says which rungs served. On a GPU a swap that
   PyTorch served from end to end was none.
 
-    python -m kernelwright.workbench.training tinyshakespeare.txt --record
+    python -m kernelwright.workbench.training --record
 
 The learning rate rises in the first half and falls to a tenth in the second, as nanoGPT's does. At
 a constant rate, runs that differ by a rounding alone were seen to leave a band.
@@ -30,6 +30,7 @@ import json
 import math
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
@@ -46,6 +47,8 @@ from kernelwright.models.gpt2 import GPT2, Config, Operators
 
 from . import records
 
+LIBRARY = Path(sysconfig.get_path("stdlib"))
+LENGTH = 1 << 20  # bytes of it that are a text
 EVERY, WIDER = 10, 0.10
 LEARNING_RATE, CLIP = 1e-3, 1.0
 LAST_CLIP = 1e-2  # of the last step, whose norm is always above it
@@ -177,7 +180,7 @@ class Training:
 
 
 def train(
-    text: Path,
+    text: Path | None,
     device: torch.device,
     sizes: Sizes,
     rungs: dict[str, str] | None = None,
@@ -187,7 +190,7 @@ def train(
     """Train every swap with every order of the data.
 
     Args:
-        text: its bytes are the tokens.
+        text: its bytes are the tokens; None: the standard library's own sources.
         rungs: as `kw.use` takes them; by default what serves.
         jobs: processes at once; each trains one swap after the other.
         on_done: called with a line for each swap.
@@ -215,7 +218,7 @@ def train(
 
 
 def _train_swap(
-    text: Path, name: str, device: torch.device, sizes: Sizes, rungs: dict[str, str]
+    text: Path | None, name: str, device: torch.device, sizes: Sizes, rungs: dict[str, str]
 ) -> tuple[Run, ...]:
     import kernelwright as kw
 
@@ -226,8 +229,12 @@ def _train_swap(
         return tuple(run(data, parts, seed, sizes) for seed in range(sizes.seeds))
 
 
-def tokens(text: Path) -> torch.Tensor:
-    return torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8).long()
+def tokens(text: Path | None = None) -> torch.Tensor:
+    """The bytes of a text; by default of the modules of the standard library, in the order of their
+    names."""
+    files = [text] if text else sorted(LIBRARY.glob("*.py"))
+    read = b"".join(f.read_bytes() for f in files)
+    return torch.frombuffer(bytearray(read if text else read[:LENGTH]), dtype=torch.uint8).long()
 
 
 def run(data: torch.Tensor, parts: Parts, seed: int, sizes: Sizes) -> Run:
@@ -373,7 +380,12 @@ def rows(found: Training) -> list[list[str]]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernelwright.workbench.training")
-    parser.add_argument("text", type=Path, help="a text file, a few hundred thousand bytes")
+    parser.add_argument(
+        "text",
+        type=Path,
+        nargs="?",
+        help="a text file, a few hundred thousand bytes; by default sources of Python's library",
+    )
     parser.add_argument("--record", action="store_true", help="keep the runs in the records")
     parser.add_argument("--jobs", type=int, default=len(SWAPS) + 1, help="processes at once")
     parser.add_argument(

@@ -1,0 +1,112 @@
+"""Times what tests count: commands, imports, calls on the host's side, threads of the emulator.
+
+    python tools/host_cost.py            prints medians
+    python tools/host_cost.py --record   and keeps the samples in records/<machine>/host.json
+
+A machine that is busy with something else stretches the times: the records are of an idle one, and
+no test looks at them. Calls are those of tests/hosted.py, with a driver that does nothing in place
+of a GPU's: this wants a machine without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from hosted import CALLS, both, hosted  # noqa: E402
+from kernelwright.contract import i32  # noqa: E402
+from kernelwright.machine import clock, facts, here, slug  # noqa: E402
+from kernelwright.toolchain.settings import settings  # noqa: E402
+from kernelwright.workbench import records  # noqa: E402
+from primitives import run  # noqa: E402
+
+COMMANDS = {
+    "kernelwright --help": ("-m", "kernelwright.cli", "--help"),
+    "kernelwright list": ("-m", "kernelwright.cli", "list"),
+    "import torch": ("-c", "import torch"),
+    "import torch, kernelwright": ("-c", "import torch, kernelwright"),
+}
+THREADS = 1_000_000
+
+Samples = dict[str, list[float]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python tools/host_cost.py")
+    parser.add_argument("--record", action="store_true", help="keep the samples in the records")
+    asked = parser.parse_args()
+    found = {"commands_s": commands(), "calls_us": calls(), "emulator_s": emulator()}
+    for kind, samples in found.items():
+        print(f"{kind}:")
+        for name, values in samples.items():
+            print(f"  {name:28} {records.median(values):.4g}")
+    if asked.record:
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        environment = {"when": when, "load": os.getloadavg()[0], **facts(here())}
+        path = (settings().records or records.ROOT) / slug(here()) / "host.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"environment": environment, **found}, indent=1) + "\n")
+        print(path)
+
+
+def commands(times: int = 5) -> Samples:
+    """Seconds of processor time of each command, of a second start and later ones."""
+    return {name: _children(words, times) for name, words in COMMANDS.items()}
+
+
+def _children(words: tuple[str, ...], times: int) -> list[float]:
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    once()
+    return [round(once(), 4) for _ in range(times)]
+
+
+def calls() -> Samples:
+    """Microseconds of forward and backward of each call, ours and PyTorch's in turns."""
+    torch.set_num_threads(1)
+    found: Samples = {}
+    with tempfile.TemporaryDirectory() as folder, hosted(Path(folder)):
+        for name, (ours, theirs, *shapes) in CALLS.items():
+            made: dict[str, Callable] = {f"{name}, ours": both(ours, shapes),
+                                         f"{name}, torch": both(theirs, shapes)}  # fmt: skip
+            times = clock.time_host(made, lambda: None, random.Random(0), blocks=64)
+            found |= {who: [round(us, 2) for us in samples] for who, samples in times.items()}
+    return found
+
+
+def emulator(times: int = 5) -> Samples:
+    """Seconds of a core that a million threads take: that meet at a barrier, that only compute."""
+    x, y = torch.rand(THREADS), torch.empty(THREADS)
+
+    def once(name: str) -> float:
+        start = time.process_time()
+        run(name, x, y, i32(THREADS), grid=THREADS // 256 + 1, block=256, workers=2)
+        return time.process_time() - start
+
+    found: Samples = {}
+    for name in ("meets", "scales"):
+        once(name)
+        found[name] = [round(once(name), 4) for _ in range(times)]
+    return found
+
+
+if __name__ == "__main__":
+    main()
