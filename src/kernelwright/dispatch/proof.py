@@ -9,13 +9,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import json
 import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kernelwright.contract import Ladder, Rung
+
+from . import data
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
@@ -49,7 +50,7 @@ def proven_on(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
 
 @cache
 def _proven() -> dict[str, dict[str, list[str]]]:
-    return json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
+    return data.document(PROVEN, {})
 
 
 def _follow_python(path: Path, package: str, found: set[Path]) -> None:

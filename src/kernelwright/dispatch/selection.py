@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +13,7 @@ from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, U
 from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
 
+from . import data
 from .proof import proven_on
 
 Specs = dict[str, Any]  # argument name to TensorSpec, list of them, None, or a plain value
@@ -139,7 +139,7 @@ def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
         tables[int(path.stem.rsplit("_", 1)[1])] = path
     mine = gpu.capability[0] * 10 + gpu.capability[1]
     older = [c for c in tables if c <= mine]
-    return json.loads(tables[max(older)].read_text())["buckets"] if older else {}
+    return data.document(tables[max(older)], {})["buckets"] if older else {}
 
 
 def _tensors(specs: Specs):

@@ -18,6 +18,7 @@ from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
+    data,
     device_of,
     ladders,
     launcher,
@@ -351,9 +352,8 @@ def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
     """Merge into the record; the file's path."""
     path = (root or records.ROOT) / MACHINE / "dissect.json"
     kept = {_key(d): d for d in (*load(root), *found)}
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = ",\n".join(json.dumps(as_json(kept[k]), separators=(",", ":")) for k in sorted(kept))
-    path.write_text(f"[\n{rows}\n]\n")
+    data.write(path, f"[\n{rows}\n]\n")
     load.cache_clear()
     return path
 
@@ -361,7 +361,7 @@ def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
 @cache
 def load(root: Path | None = None) -> tuple[Dissection, ...]:
     path = (root or records.ROOT) / MACHINE / "dissect.json"
-    return tuple(_loaded(d) for d in json.loads(path.read_text())) if path.exists() else ()
+    return tuple(_loaded(d) for d in data.document(path, []))
 
 
 def as_json(found: Dissection) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from typing import Any
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Ladder, Rung
-from kernelwright.dispatch import ladders, proof, proven_on, source_hash
+from kernelwright.dispatch import data, ladders, proof, proven_on, source_hash
+from kernelwright.toolchain.settings import settings
 
 from . import records
 from .inspect import specs_of
@@ -65,7 +66,13 @@ class Ledger:
 
 
 def ledger(root: Path | None = None) -> Ledger:
-    """What is proven, and what is wrong with the records. `root`: other records than shipped."""
+    """What is proven, and what is wrong with the records. `root`: other records than shipped.
+
+    Raises:
+        data.Damaged: a file of the records, or of $KW_RECORDS, is not what was written to it.
+    """
+    for folder in filter(None, (root or records.ROOT, settings().records)):
+        _read_whole(folder)
     return Ledger(tuple(_rows(root or records.ROOT)), tuple(check(root)))
 
 
@@ -99,8 +106,7 @@ def proven(root: Path | None = None) -> dict[str, dict[str, list[str]]]:
 def write_proven(root: Path | None = None) -> Path:
     """Write `proven.json` from the records; its path."""
     path = (root or records.ROOT) / proof.PROVEN.name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(proven(root), indent=1, sort_keys=True) + "\n")
+    data.write(path, json.dumps(proven(root), indent=1, sort_keys=True) + "\n")
     return path
 
 
@@ -123,13 +129,22 @@ def _gpu_rungs() -> Iterator[tuple[Ladder, Rung]]:
     return ((lad, rung) for lad in ladders() for rung in lad.rungs if rung.is_gpu)
 
 
+def _read_whole(root: Path) -> None:
+    """Read every file, those too that no proof needs."""
+    for path in sorted(root.glob("*/*.jsonl")):
+        read = data.lines if path.name == "runs.jsonl" else records.lines
+        for _ in read(path):
+            pass
+    for path in sorted(root.glob("**/*.json")):
+        data.document(path, None)
+
+
 def _lines(root: Path) -> Iterator[tuple[str, Line]]:
     """(where it stands, the record as it stands in its file)."""
     for path in sorted(root.glob("*/*.jsonl")):
         if path.name != "runs.jsonl":
-            for number, text in enumerate(path.read_text().splitlines(), 1):
-                if text:
-                    yield f"{path.parent.name}/{path.name}:{number}", json.loads(text)
+            for number, line in records.lines(path):
+                yield f"{path.parent.name}/{path.name}:{number}", line
 
 
 def _verified(root: Path) -> dict[tuple, list[Line]]:
@@ -170,7 +185,10 @@ def _wanted(lad: Ladder) -> tuple[tuple[str, str], ...]:
 
 def _of_lines(root: Path) -> Iterator[str]:
     known = {lad.name: lad for lad in ladders()}
+    runs = {r["run"] for path in root.glob("*/runs.jsonl") for _, r in data.lines(path)}
     for where, line in _lines(root):
+        if line["run"] not in runs:
+            yield f"{where}: is of the run {line['run']}, which runs.jsonl does not know"
         outcome, error, budget = line["outcome"], line.get("error"), line.get("budget")
         if outcome not in records.OUTCOMES:
             yield f"{where}: {outcome!r} is no outcome"
@@ -226,7 +244,7 @@ def _of_defaults(root: Path) -> Iterator[str]:
 def _of_tables() -> Iterator[str]:
     for lad in ladders():
         for path in sorted((lad.folder / "tuned").glob(f"{lad.name}.sm_*.json")):
-            for bucket, entry in json.loads(path.read_text())["buckets"].items():
+            for bucket, entry in data.document(path, {})["buckets"].items():
                 where = f"{path.name}: {bucket}"
                 if entry["rung"] not in lad.names:
                     yield f"{where}: {lad.name} has no rung {entry['rung']}"
@@ -241,6 +259,5 @@ def _of_tables() -> Iterator[str]:
 
 def _of_proven(root: Path) -> Iterator[str]:
     path = root / proof.PROVEN.name
-    stands = json.loads(path.read_text()) if path.exists() else {}
-    if stands != proven(root):
+    if data.document(path, {}) != proven(root):
         yield f"{path.name} is not what the records say: write it again"
