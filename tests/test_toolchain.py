@@ -1,7 +1,6 @@
 """From source to binary: each part on inputs that make it fail, without a GPU."""
 
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ from kernelwright.toolchain import (
     availability,
     binary,
     build,
-    cache,
     compiled,
     nvrtc,
     progress,
@@ -24,45 +22,6 @@ from kernelwright.toolchain import (
 )
 from kernelwright.workbench.inspect import inspect
 from planning import CUDA_SOURCE, cuda_plan, no_gpu, own_cache, scale_cu, scaling  # noqa: F401
-
-# --- cache -------------------------------------------------------------------------------------
-
-
-def test_cache_gives_back_what_was_put_and_keeps_others_out(cached):
-    key = cache.key(["source", b"flags"])
-    assert cache.get("cuda", key) is None
-    cache.put("cuda", key, {"a": b"1", "b": b"2"})
-    cache.put("cuda", key, {"a": b"another process was first"})
-    assert cache.get("cuda", key) == {"a": b"1", "b": b"2"}
-    assert stat.S_IMODE(cached.stat().st_mode) == 0o700
-    assert not list(cached.rglob(".writing-*"))
-
-
-def test_cache_key_knows_where_a_part_ends():
-    assert cache.key(["ab", "c"]) != cache.key(["a", "bc"])
-
-
-def test_cache_refuses_a_folder_that_others_may_write_to(cached):
-    cached.mkdir(mode=0o700)
-    cached.chmod(0o770)
-    with pytest.raises(toolchain.ToolchainError, match="writable by others"):
-        cache.root()
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a folder away")
-def test_cache_refuses_a_folder_of_somebody_else(cached):
-    cached.mkdir(mode=0o700)
-    os.chown(cached, 12345, -1)
-    with pytest.raises(toolchain.ToolchainError, match="belongs to another user"):
-        cache.root()
-
-
-def test_cache_that_cannot_be_made_names_the_variable(cached, monkeypatch):
-    cached.parent.mkdir(exist_ok=True)
-    cached.write_text("a file")
-    with pytest.raises(toolchain.ToolchainError, match="KW_CACHE"):
-        cache.root()
-
 
 # --- NVRTC -------------------------------------------------------------------------------------
 

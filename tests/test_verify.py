@@ -144,6 +144,7 @@ def written(tmp_path):
         path = tmp_path / "nvidia-h200" / "softmax.jsonl"
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+        path.with_name("runs.jsonl").write_text('{"run": "r"}\n')
         return tmp_path
 
     return write
@@ -193,6 +194,7 @@ def test_the_ledger_shows_what_machine_code_proves(written):
         ({"config": {"rows": 7}}, "no config {'rows': 7}"),
         ({"outcome": "wrong", "cold": [1.0]}, "has times, but its outcome is wrong"),
         ({"outcome": "fine"}, "'fine' is no outcome"),
+        ({"run": "s"}, "is of the run s, which runs.jsonl does not know"),
         ({"error": {**ERROR, "worst": 5.0}}, "over its budget"),
         ({"error": {**ERROR, "worst": float("nan")}}, "over its budget"),
         ({"budget": None}, "an error without a budget"),

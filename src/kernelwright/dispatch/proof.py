@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 
 from kernelwright.contract import Ladder, Rung
 from kernelwright.toolchain.settings import settings
+
+from . import data
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
@@ -54,7 +55,7 @@ def _proven() -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     own = settings().records
     for path in (PROVEN, own / PROVEN.name) if own else (PROVEN,):
-        for rung, machines in json.loads(path.read_text()).items() if path.exists() else ():
+        for rung, machines in data.document(path, {}).items():
             found[rung] = {**found.get(rung, {}), **machines}
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
 from kernelwright.toolchain.settings import PACKAGE, settings
 
+from . import data
 from .proof import proven_on, source_hash
 
 Specs = dict[str, Any]  # argument name to TensorSpec, list of them, None, or a plain value
@@ -157,7 +157,7 @@ def _table(ladder: Ladder, folder: Path, gpu: Gpu) -> dict[str, Any]:
         tables[int(path.stem.rsplit("_", 1)[1])] = path
     mine = gpu.capability[0] * 10 + gpu.capability[1]
     older = [c for c in tables if c <= mine]
-    return json.loads(tables[max(older)].read_text()) if older else {"buckets": {}}
+    return data.document(tables[max(older)], {}) if older else {"buckets": {}}
 
 
 def _current(ladder: Ladder, table: dict[str, Any]) -> dict[str, dict]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from . import inductor
-from .errors import CompiledDuringCapture, CompileError, ToolchainError
+from .errors import CompiledDuringCapture, CompileError, NoSpace, ToolchainError
 from .modes import compile_only, compiling
 from .versions import warn_of_untested
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompileError",
     "CompiledDuringCapture",
+    "NoSpace",
     "ToolchainError",
     "bind",
     "claim",

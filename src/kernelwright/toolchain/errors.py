@@ -11,6 +11,10 @@ class CompileError(ToolchainError):
     """A compiler refused a kernel; the message holds its log."""
 
 
+class NoSpace(RuntimeError):
+    """The cache's disk is full. No ToolchainError: it is no fault of a kernel, and concerns all."""
+
+
 class CompiledDuringCapture(ToolchainError):
     """A kernel would have to be built while a CUDA graph is being captured."""
 

@@ -9,14 +9,12 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
-import tempfile
 from functools import cache as once
 from pathlib import Path
 from types import ModuleType
 
 from . import cache
 from .errors import CompileError, ToolchainError
-from .progress import waiting
 
 SOURCE = Path(__file__).with_name("launcher.c")
 FLAGS = ("-O2", "-fPIC", "-shared", "-std=c11")
@@ -59,15 +57,13 @@ def _built(file: str = "launcher") -> Path:
     suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
     entry = cache.key([source, version.stdout, " ".join(FLAGS), suffix, str(headers)])
     name = f"kernelwright_{file}{suffix}"
-    if cache.get(file, entry) is None:
-        with tempfile.TemporaryDirectory() as folder, waiting(f"building {path.name}"):
-            out = Path(folder) / name
-            done = subprocess.run(
-                [*command, *FLAGS, f"-I{headers}", str(path), "-o", str(out)],
-                capture_output=True,
-                text=True,
-            )
-            if done.returncode:
-                raise CompileError(f"{command[0]} refused {path.name}:\n{done.stderr}")
-            cache.put(file, entry, {name: out.read_bytes()})
-    return cache.path(file, entry) / name
+
+    def build(work: Path) -> cache.Files:
+        out = work / name
+        options = [*FLAGS, f"-I{headers}", str(path), "-o", str(out)]
+        done = subprocess.run([*command, *options], capture_output=True, text=True)
+        if done.returncode:
+            raise CompileError(f"{command[0]} refused {path.name}:\n{done.stderr}")
+        return {name: out.read_bytes()}
+
+    return cache.get_or_build(file, entry, f"building {path.name}", build) / name

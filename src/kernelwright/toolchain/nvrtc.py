@@ -14,7 +14,6 @@ from kernelwright.contract import CudaKernel
 from . import cache
 from .compiled import Compiled
 from .errors import CompileError, ToolchainError
-from .progress import waiting
 
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
 FLAGS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
@@ -30,25 +29,21 @@ def compile(kernel: CudaKernel, arch: str) -> Compiled:
         CompileError: with NVRTC's log, which names file and line.
         ToolchainError: NVRTC or the CUDA headers are not installed.
     """
-    text = kernel.source.read_text()
     key = cache.key(
         [*_sources(kernel.source), kernel.name, arch, *FLAGS, str(version()), header_version()]
     )
-    found = cache.get("cuda", key)
-    if found is None:
-        with waiting(f"compiling {kernel.source.name} for {arch}"):
-            compiled = _compile(kernel, text, arch)
-        cache.put("cuda", key, compiled.files())
-        return compiled
-    return Compiled.of(found)
+    what = f"compiling {kernel.source.name} for {arch}"
+    entry = cache.get_or_build("cuda", key, what, lambda _: _compile(kernel, arch).files())
+    return Compiled.of(cache.read(entry))
 
 
-def _compile(kernel: CudaKernel, text: str, arch: str) -> Compiled:
+def _compile(kernel: CudaKernel, arch: str) -> Compiled:
     from cuda.bindings import nvrtc
 
     includes = (INCLUDE, kernel.source.parent, *include_folders())
     options = [f"--gpu-architecture={arch}", *FLAGS, *(f"-I{p}" for p in includes)]
-    program = _ok(nvrtc.nvrtcCreateProgram(text.encode(), str(kernel.source).encode(), 0, [], []))
+    text = kernel.source.read_bytes()
+    program = _ok(nvrtc.nvrtcCreateProgram(text, str(kernel.source).encode(), 0, [], []))
     try:
         expression = kernel.name.encode()
         _ok(nvrtc.nvrtcAddNameExpression(program, expression))

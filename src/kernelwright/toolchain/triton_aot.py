@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 from kernelwright.contract import TritonKernel
 
+from . import cache, tools
 from .compiled import Compiled
 from .errors import CompileError, ToolchainError
-from .progress import waiting
 
 # (type in Triton's signature, divisible by 16), one for each argument that is no constexpr
 Kinds = tuple[tuple[str, bool], ...]
@@ -31,10 +34,11 @@ TYPES = {
 SCALARS = {"i32": "i32", "i64": "i64", "f32": "fp32", "f64": "fp64"}
 
 _made: dict[tuple, Compiled] = {}
+_alone = threading.Lock()  # triton's folder for what it compiles is one for the process
 
 
 def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
-    """`kernel` for `arch`; triton keeps its own cache on disk.
+    """`kernel` for `arch`, from the cache where nothing that it is made from has changed.
 
     Integers that are 1 stay arguments, unlike under triton's own launch: what depends on one
     belongs in `TritonKernel.constexprs`, where the interpreter sees the same.
@@ -44,7 +48,6 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
         ToolchainError: triton interprets in this process.
     """
     import triton
-    from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     fn = kernel.fn
@@ -75,20 +78,51 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
     if fn.is_gluon():
         from triton.experimental.gluon._runtime import GluonASTSource as source_of
     source = source_of(fn, signature, kernel.constexprs, attributes)
-    target = GPUTarget("cuda", int("".join(filter(str.isdigit, arch))), 32)
     options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages}
+    what = f"compiling {fn.__name__} for {arch}"
+
+    def build(_: Path) -> cache.Files:
+        return _compiled(source, options, arch).files()
+
+    entry = cache.get_or_build("triton", _key(source, options, arch), what, build)
+    _made[key] = Compiled.of(cache.read(entry))
+    return _made[key]
+
+
+def _key(source, options: dict[str, int], arch: str) -> str:
+    """Of what a kernel is compiled from, with, and under which of the settings that triton says
+    change its code."""
+    import triton
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+
+    settings = sorted(get_cache_invalidating_env_vars().items())
+    ptxas = str(tools.tritons_ptxas(arch))
+    return cache.key(
+        [triton.__version__, source.hash(), repr(options), arch, ptxas, repr(settings)]
+    )
+
+
+def _compiled(source, options: dict[str, int], arch: str) -> Compiled:
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    name = source.fn.__name__
+    target = GPUTarget("cuda", int("".join(filter(str.isdigit, arch))), 32)
     try:
-        with waiting(f"compiling {fn.__name__} for {arch}"):
+        # triton's own cache would keep all of it a second time, without checksums; what other
+        # threads compile meanwhile goes here too
+        with _alone, triton.knobs.cache.scope():
+            triton.knobs.cache.dir = str(cache.of_process())
             made = triton.compile(source, target=target, options=options)
     except Exception as e:  # every stage of triton raises types of its own
-        raise CompileError(f"triton refused {fn.__name__} for {arch}:\n{e}") from e
+        raise CompileError(f"triton refused {name} for {arch}:\n{e}") from e
     facts = made.metadata
     if facts.global_scratch_size:
         raise ToolchainError(
-            f"{fn.__name__} needs {facts.global_scratch_size} bytes of triton's global scratch a "
+            f"{name} needs {facts.global_scratch_size} bytes of triton's global scratch a "
             "program; tensor descriptors made inside a kernel are not supported"
         )
-    _made[key] = Compiled(
+    return Compiled(
         name=facts.name,
         arch=arch,
         cubin=made.asm["cubin"],
@@ -97,4 +131,3 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
         shared=facts.shared,
         threads=32 * facts.num_warps,
     )
-    return _made[key]

@@ -59,6 +59,7 @@ from . import records, roofs
 from .bound import bound, launch_us
 from .host import host_records
 from .material import chosen, peers_of, set_bytes, sets_of, unfit
+from .raised import one_line
 from .records import Record
 from .right import right
 from .standin import stand_in
@@ -421,7 +422,3 @@ def _shipped(ladder: Ladder, rung: Rung, case: Case) -> Record | None:
     found = records.load(SHIPPED, ladder.name)
     mine = [r for r in found if r.rung == rung.name and r.case == case.id and r.cold]
     return min(mine, key=lambda r: stats.median(r.cold), default=None)
-
-
-def one_line(e: Exception) -> str:
-    return f"{type(e).__name__}: {next(iter(str(e).splitlines()), '')}"

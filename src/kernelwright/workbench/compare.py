@@ -24,8 +24,9 @@ from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, ladder, specs_of
 from kernelwright.machine import clock, here, stats
 
-from .bench import limits_of, one_line
+from .bench import limits_of
 from .material import chosen, sets_of, unfit
+from .raised import one_line
 from .right import right
 from .sides import Bound, Side
 from .trial import Expected, all_results, copy_of, expected, map_tensors

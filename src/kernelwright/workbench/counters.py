@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kernelwright.contract import Case, Ladder, Rung
-from kernelwright.dispatch import source_hash
+from kernelwright.dispatch import data, source_hash
 from kernelwright.toolchain import tools
 
 from . import records
@@ -114,15 +114,14 @@ def save(counted: Iterable[Counted], machine: str, root: Path | None = None) -> 
     """Merge into the machine's counters; the file's path."""
     path = (root or records.ROOT) / machine / "counters.json"
     kept = {_key(c): c for c in (*load(machine, root), *counted)}
-    path.parent.mkdir(parents=True, exist_ok=True)
     written = ({f: v for f, v in asdict(kept[k]).items() if v != ""} for k in sorted(kept))
-    path.write_text(json.dumps(list(written), indent=1) + "\n")
+    data.write(path, json.dumps(list(written), indent=1) + "\n")
     return path
 
 
 def load(machine: str, root: Path | None = None) -> list[Counted]:
     path = (root or records.ROOT) / machine / "counters.json"
-    return [Counted(**c) for c in json.loads(path.read_text())] if path.exists() else []
+    return [Counted(**c) for c in data.document(path, [])]
 
 
 def _key(c: Counted) -> tuple[str, str, str, int]:

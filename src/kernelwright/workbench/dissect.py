@@ -18,6 +18,7 @@ from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
+    data,
     device_of,
     ladders,
     launcher,
@@ -351,9 +352,8 @@ def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
     """Merge into the record; the file's path."""
     path = _file(root or records.home())
     kept = {_key(d): d for d in (*_of_file(path), *found)}
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = ",\n".join(json.dumps(as_json(kept[k]), separators=(",", ":")) for k in sorted(kept))
-    path.write_text(f"[\n{rows}\n]\n")
+    data.write(path, f"[\n{rows}\n]\n")
     load.cache_clear()
     return path
 
@@ -370,7 +370,7 @@ def _file(root: Path) -> Path:
 
 
 def _of_file(path: Path) -> Iterator[Dissection]:
-    return map(_loaded, json.loads(path.read_text())) if path.exists() else iter(())
+    return map(_loaded, data.document(path, []))
 
 
 def as_json(found: Dissection) -> dict[str, Any]:

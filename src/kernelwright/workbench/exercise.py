@@ -31,6 +31,7 @@ from typing import Any
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract.exercise import Exercise
 from kernelwright.dispatch import ladders
+from kernelwright.toolchain import NoSpace
 from kernelwright.toolchain.settings import PACKAGE
 
 from . import exercise_files as files
@@ -209,6 +210,8 @@ def _judged(
                         if "case" in line and len(line) == 1:
                             case, end = line["case"], time.monotonic() + seconds
                             on_case(case)
+                        elif "no space" in line:
+                            raise NoSpace(line["no space"])
                         else:
                             found = line
         if found is not None:

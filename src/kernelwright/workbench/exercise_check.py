@@ -122,6 +122,8 @@ def check(
         if missing and rung.backend == "cuda":
             compiled = _compiled(ladder, rung)
             return Outcome("compiled", f"{compiled} kernels compile for {H200.arch}; {missing}")
+    except toolchain.NoSpace:
+        raise
     except Exception as e:  # noqa: BLE001 - whatever a learner's file raises is the outcome
         return Outcome("error", _told(e, path))
     passed = 0
@@ -294,7 +296,11 @@ def _main() -> None:
 
     of = files.source(named(request["rung"]))
     path = Path(request["path"])
-    outcome = check(of, path, before=lambda c: say({"case": c.id}))
+    try:
+        outcome = check(of, path, before=lambda c: say({"case": c.id}))
+    except toolchain.NoSpace as e:
+        say({"no space": str(e)})
+        return
     on_gpu = outcome.outcome == "right" and here() == "cuda"
     forgiving = here() == "cuda" and of.rung.backend in ("cuda", "numba")
     times = timed(of, path) if on_gpu else []

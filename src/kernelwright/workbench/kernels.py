@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
@@ -15,6 +13,7 @@ from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of
 from kernelwright.toolchain import ToolchainError, cpu_runner, emulator, nvrtc
 
 from .inspect import inspect
+from .raised import in_folder
 from .where import skip, thorough_cases
 
 #: A GPU of each architecture that rungs are written for. A rung targets those that its `supports`
@@ -87,7 +86,7 @@ def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
             if kernels:
                 done.append(f"{len(kernels)} for {gpu.arch}")
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return "error", raised(ladder, e)
+        return "error", in_folder(ladder, e)
     machines = proven_on(ladder, rung)
     proof = f"proven on {', '.join(machines)}" if machines else "unproven"
     return "compiled", f"kernels compiled here: {', '.join(done)}; {proof}"
@@ -107,17 +106,9 @@ def compile_gluon(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]
             if found:
                 done.append(f"{len(found)} for {gpu.arch}")
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return "error", raised(ladder, e)
+        return "error", in_folder(ladder, e)
     proof = "proven" if proven_on(ladder, rung) else "unproven"
     return (
         "compiled",
         f"Gluon has no interpreter; kernels compiled here: {', '.join(done)}; {proof}",
     )
-
-
-def raised(ladder: Ladder, e: Exception) -> str:
-    """What a rung raised, and the innermost line of its subject's folder that was running."""
-    frames = traceback.extract_tb(e.__traceback__)
-    lines = [f for f in frames if Path(f.filename).parent == ladder.folder]
-    where = f" ({Path(lines[-1].filename).name}:{lines[-1].lineno})" if lines else ""
-    return f"{type(e).__name__}: {e}{where}"

@@ -18,7 +18,7 @@ from typing import Any
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Ladder, Rung
-from kernelwright.dispatch import ladders, proof, proven_on, source_hash
+from kernelwright.dispatch import data, ladders, proof, proven_on, source_hash
 
 from . import records
 from .inspect import specs_of
@@ -69,8 +69,14 @@ def ledger(root: Path | None = None) -> Ledger:
 
     Args:
         root: of the records to look at; by default the shipped ones, and what the user's own prove.
+
+    Raises:
+        data.Damaged: a file of the records is not what was written to it.
     """
-    return Ledger(tuple(_rows(*([root] if root else records.roots()))), tuple(check(root)))
+    roots = [root] if root else [*records.roots()]
+    for folder in roots:
+        _read_whole(folder)
+    return Ledger(tuple(_rows(*roots)), tuple(check(root)))
 
 
 def check(root: Path | None = None) -> list[str]:
@@ -104,8 +110,7 @@ def write_proven(root: Path | None = None) -> Path:
     """Write `proven.json` from the records; its path."""
     root = root or records.home()
     path = root / proof.PROVEN.name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(proven(root), indent=1, sort_keys=True) + "\n")
+    data.write(path, json.dumps(proven(root), indent=1, sort_keys=True) + "\n")
     return path
 
 
@@ -128,13 +133,22 @@ def _gpu_rungs() -> Iterator[tuple[Ladder, Rung]]:
     return ((lad, rung) for lad in ladders() for rung in lad.rungs if rung.is_gpu)
 
 
+def _read_whole(root: Path) -> None:
+    """Read every file, those too that no proof needs."""
+    for path in sorted(root.glob("*/*.jsonl")):
+        read = data.lines if path.name == "runs.jsonl" else records.lines
+        for _ in read(path):
+            pass
+    for path in sorted(root.glob("**/*.json")):
+        data.document(path, None)
+
+
 def _lines(root: Path) -> Iterator[tuple[str, Line]]:
     """(where it stands, the record as it stands in its file)."""
     for path in sorted(root.glob("*/*.jsonl")):
         if path.name != "runs.jsonl":
-            for number, text in enumerate(path.read_text().splitlines(), 1):
-                if text:
-                    yield f"{path.parent.name}/{path.name}:{number}", json.loads(text)
+            for number, line in records.lines(path):
+                yield f"{path.parent.name}/{path.name}:{number}", line
 
 
 def _verified(*roots: Path) -> dict[tuple, list[Line]]:
@@ -175,7 +189,10 @@ def _wanted(lad: Ladder) -> tuple[tuple[str, str], ...]:
 
 def _of_lines(root: Path) -> Iterator[str]:
     known = {lad.name: lad for lad in ladders()}
+    runs = {r["run"] for path in root.glob("*/runs.jsonl") for _, r in data.lines(path)}
     for where, line in _lines(root):
+        if line["run"] not in runs:
+            yield f"{where}: is of the run {line['run']}, which runs.jsonl does not know"
         outcome, error, budget = line["outcome"], line.get("error"), line.get("budget")
         if outcome not in records.OUTCOMES:
             yield f"{where}: {outcome!r} is no outcome"
@@ -231,7 +248,7 @@ def _of_defaults(root: Path) -> Iterator[str]:
 def _of_tables() -> Iterator[str]:
     for lad in ladders():
         for path in sorted((lad.folder / "tuned").glob(f"{lad.name}.sm_*.json")):
-            for bucket, entry in json.loads(path.read_text())["buckets"].items():
+            for bucket, entry in data.document(path, {})["buckets"].items():
                 where = f"{path.name}: {bucket}"
                 if entry["rung"] not in lad.names:
                     yield f"{where}: {lad.name} has no rung {entry['rung']}"
@@ -246,6 +263,5 @@ def _of_tables() -> Iterator[str]:
 
 def _of_proven(root: Path) -> Iterator[str]:
     path = root / proof.PROVEN.name
-    stands = json.loads(path.read_text()) if path.exists() else {}
-    if stands != proven(root):
+    if data.document(path, {}) != proven(root):
         yield f"{path.name} is not what the records say: write it again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.proof import ROOT
 from kernelwright.dispatch.selection import config_of, tuned_table
 from kernelwright.machine import gpu_of, here
-from kernelwright.toolchain import cache
+from kernelwright.toolchain import NoSpace, cache
 from kernelwright.toolchain.settings import settings
 
 from .inspect import specs_of
@@ -151,15 +152,16 @@ def _kept(gpu: Gpu) -> dict[str, Facts]:
         named += [(p.name, p) for p in sorted([*own.glob("*.json"), *own.glob("tuned/*.json")])]
     texts = (part for name, p in named for part in (name, p.read_bytes()))
     entry = cache.key((repr(gpu), torch.__version__, *texts))
-    try:
-        found = cache.get("list", entry)
-    except toolchain.ToolchainError:  # no folder to keep anything in; who needs one says so
-        return {}
-    if found is None:
+
+    def build(_: Path) -> cache.Files:
         facts = {x.name: _facts(x, gpu) for x in ladders() if x.package.startswith(OPERATORS)}
-        found = {"facts.json": json.dumps(facts).encode()}
-        cache.put("list", entry, found)
-    return json.loads(found["facts.json"])
+        return {"facts.json": json.dumps(facts).encode()}
+
+    try:
+        folder = cache.get_or_build("list", entry, "reading the records", build)
+    except (toolchain.ToolchainError, NoSpace):  # nothing can be kept; who needs that says so
+        return {}
+    return json.loads((folder / "facts.json").read_text())
 
 
 def _here(rung: Rung, device: torch.device) -> str:

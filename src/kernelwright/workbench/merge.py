@@ -6,14 +6,14 @@ some of them are of yesterday's kernels.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kernelwright.dispatch import ladders
+from kernelwright.dispatch import data, ladders
 
 from . import ledger, records
 from .records import Record
@@ -37,7 +37,7 @@ def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
         root: of the records that are here; by default `records.home()`.
 
     Raises:
-        ValueError: a folder has no records.
+        ValueError: a folder has no records. data.Damaged: a file is not what was written to it.
     """
     root = root or records.home()
     by_run: dict[str, list[Record]] = defaultdict(list)
@@ -52,14 +52,16 @@ def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
             shutil.copy(path, _made(root / path.parent.name) / path.name)
             taken += 1
         for runs in found:
-            environments.update((e["run"], e) for e in map(json.loads, _lines(runs)))
+            environments.update((e["run"], e) for _, e in data.lines(runs))
             for path in sorted(runs.parent.glob("*.jsonl")):
-                for line in _lines(path) if path != runs else ():
+                for number, line in records.lines(path) if path != runs else ():
                     if _is_stale(line):
                         stale += 1
                     else:
-                        r = records.read(line)
-                        by_run[r.run].append(r)
+                        if line["run"] not in environments:
+                            why = f"is of the run {line['run']}, which runs.jsonl does not know"
+                            raise data.Damaged(path, number, why)
+                        by_run[line["run"]].append(records.read(line))
                         taken += 1
     for run in sorted(by_run):
         records.save(by_run[run], environments[run], root)
@@ -79,24 +81,19 @@ def _drop_stale(root: Path) -> int:
     for path in sorted(root.glob("*/*.jsonl")):
         if path.name == "runs.jsonl":
             continue
-        lines = list(_lines(path))
+        lines = [line for _, line in records.lines(path)]
         kept = [line for line in lines if not _is_stale(line)]
         dropped += len(lines) - len(kept)
         if not kept:
             path.unlink()
         elif len(kept) < len(lines):
-            path.write_text("\n".join(kept) + "\n")
+            records.write(path, kept)
     return dropped
 
 
-def _is_stale(text: str) -> bool:
+def _is_stale(line: dict[str, Any]) -> bool:
     """Of an operator, rung, config, case or source that is not there today."""
-    line = json.loads(text)
     if line["operator"] in records.OF_NO_OPERATOR:
         return False
     lad = next((x for x in ladders() if x.name == line["operator"]), None)
     return lad is None or any(True for _ in ledger.of_line(lad, line))
-
-
-def _lines(path: Path) -> list[str]:
-    return [line for line in path.read_text().splitlines() if line]

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kernelwright.dispatch import data
 from kernelwright.machine import here, slug
 
 from . import records
@@ -264,17 +265,15 @@ def path(machine: str, root: Path | None = None) -> Path:
 
 def load(machine: str, root: Path | None = None) -> Patched | None:
     """What was recorded of a machine, or None."""
-    at = path(machine, root)
-    if not at.exists():
+    d = data.document(path(machine, root), None)
+    if d is None:
         return None
-    d = json.loads(at.read_text())
     variants = {name: Variant(**v) for name, v in d["variants"].items()}
     return Patched(d["shape"], variants, d["rungs"], d["environment"])
 
 
 def save(found: Patched, to: Path) -> Path:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(json.dumps(asdict(found), indent=1) + "\n")
+    data.write(to, json.dumps(asdict(found), indent=1) + "\n")
     return to
 
 

@@ -15,11 +15,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernelwright.dispatch import data
 from kernelwright.toolchain.settings import settings
 
 #: The records that ship.
 ROOT = Path(__file__).resolve().parent.parent / "records"
 SAMPLES = 64
+REQUIRED = ("operator", "rung", "case", "machine", "run", "outcome")
 OUTCOMES = ("pass", "wrong", "error", "unsupported")
 #: Files that are named after no operator: the machine's own limits, and what fusing saves.
 OF_NO_OPERATOR = ("roofs", "fusion")
@@ -120,20 +122,23 @@ def home() -> Path:
 
 
 def load(machine: str | None = None, operator: str | None = None) -> list[Record]:
-    """Records of `roots()`, all or of one machine or operator."""
+    """Records of `roots()`, all or of one machine or operator.
+
+    Raises:
+        data.Damaged: a file is not what was written to it; naming the line.
+    """
     found: dict[tuple, Record] = {}
     for root in roots():
         for path in sorted(root.glob(f"{machine or '*'}/{operator or '*'}.jsonl")):
             if path.name != "runs.jsonl":
-                lines = (read(line) for line in _lines(path))
-                found.update(((r.machine, *r.key), r) for r in lines)
+                found.update(((r.machine, *r.key), r) for r in _of_file(path))
     return list(found.values())
 
 
 def runs(machine: str) -> dict[str, dict]:
     """Environment of each run on a machine, by run id."""
     paths = [root / machine / "runs.jsonl" for root in roots()]
-    return {r["run"]: r for path in paths for r in map(json.loads, _lines(path))}
+    return {r["run"]: r for path in paths for _, r in data.lines(path)}
 
 
 def save(records: Iterable[Record], environment: dict[str, Any], root: Path | None = None) -> Path:
@@ -151,15 +156,14 @@ def save(records: Iterable[Record], environment: dict[str, Any], root: Path | No
     for r in records:
         path = root / r.machine / f"{r.operator}.jsonl"
         if path not in by_file:
-            old = [read(line) for line in _lines(path)]
-            by_file[path] = {o.key: o for o in old}
+            by_file[path] = {o.key: o for o in _of_file(path)}
         by_file[path][r.key] = r
     for path, kept in by_file.items():
-        _write(path, (_as_json(r) for _, r in sorted(kept.items())))
+        write(path, (_as_json(r) for _, r in sorted(kept.items())))
     path = root / environment["machine"] / "runs.jsonl"
-    known = {r["run"]: r for r in map(json.loads, _lines(path))}
+    known = {r["run"]: r for _, r in data.lines(path)}
     known[environment["run"]] = environment
-    _write(path, (known[k] for k in sorted(known)))
+    write(path, (known[k] for k in sorted(known)))
     return path.parent
 
 
@@ -172,20 +176,32 @@ def _as_json(r: Record) -> dict:
     return d
 
 
-def read(line: str) -> Record:
+def read(line: dict[str, Any]) -> Record:
     """The record of a file's line."""
-    d = json.loads(line)
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in d.items()}
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in line.items()}
     return Record(**values)
 
 
-def _lines(path: Path) -> Iterator[str]:
-    if path.exists():
-        yield from filter(None, path.read_text().splitlines())
+def write(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Write a file of records, a line each."""
+    data.write(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _write(path: Path, rows: Iterable[dict]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    temporary.replace(path)
+def lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, record as it stands) of each line of a file of records.
+
+    Raises:
+        data.Damaged: naming the file and the line.
+    """
+    for number, line in data.lines(path):
+        if lacking := [name for name in REQUIRED if name not in line]:
+            raise data.Damaged(path, number, f"is a record without {' and '.join(lacking)}")
+        yield number, line
+
+
+def _of_file(path: Path) -> Iterator[Record]:
+    for number, line in lines(path):
+        try:
+            yield read(line)
+        except (TypeError, AssertionError) as e:
+            raise data.Damaged(path, number, f"is no record ({e})") from None

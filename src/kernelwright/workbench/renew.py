@@ -33,6 +33,7 @@ import torch
 
 from kernelwright.contract import H200, Gpu, Ladder
 from kernelwright.dispatch import (
+    data,
     device_of,
     ladders,
     launcher,
@@ -45,10 +46,10 @@ from kernelwright.dispatch.selection import tables_of
 from kernelwright.machine import gpu_of, here, slug
 
 from . import inspect, records
-from .bench import one_line
 from .listing import named, served
 from .material import peers_of
 from .merge import merge
+from .raised import one_line
 from .sanitizer import TOOLS
 from .tune import sources, table_of
 from .verify import prepare
@@ -108,7 +109,7 @@ def _is_tuned(lad: Ladder) -> bool:
     """Whether the table for this GPU is of today's rungs and knows every bench case. A ladder
     without GPU rungs has nothing to choose."""
     path = table_of(tables_of(lad), lad.name, (gpu_of(here()) or H200).capability)
-    table = json.loads(path.read_text()) if path.exists() else {"buckets": {}}
+    table = data.document(path, {"buckets": {}})
     calls = (inspect.specs_of(lad, c) for c in lad.operator.cases if c.use == "bench")
     known = all(lad.bucket(**call) in table["buckets"] for call in calls)
     return not sources(lad) or (table.get("sources") == sources(lad) and known)

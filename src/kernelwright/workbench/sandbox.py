@@ -29,6 +29,8 @@ from typing import Any
 
 import torch
 
+from kernelwright.toolchain import NoSpace
+
 from .terminal import Mistake
 
 #: What of the environment a kernel's process gets; the rest, tokens among it, stays here.
@@ -223,7 +225,7 @@ class Process:
 
         Raises:
             Failed: the user's code raised. Died: the process is gone; it took too long, took too
-                much memory, crashed, or answered what is no answer.
+                much memory, crashed, or answered what is no answer. NoSpace: the disk is full.
         """
         if self.device.type == "cuda":  # what is written to shared memory has arrived
             torch.cuda.synchronize(self.device)
@@ -249,6 +251,8 @@ class Process:
             raise Died(self._why)
         if "error" in answer:
             told = answer["error"]
+            if told["type"] == NoSpace.__name__:
+                raise NoSpace(str(told["message"]))
             lines = tuple(map(str, told["lines"]))
             raise Failed(str(told["type"]), str(told["message"]), lines)
         return answer["ok"]

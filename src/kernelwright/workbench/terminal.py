@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-USAGE, NOTHING = 2, 3
+FAILED, USAGE, NOTHING = 1, 2, 3
 
 #: Errors that the library raises in words for its user, and the exit code of each. By name: what
 #: was never imported cannot have been raised.
@@ -22,9 +22,11 @@ DESIGNED = {
     ("workbench.material", "UnknownCase"): USAGE,
     ("workbench.scaffold", "CannotScaffold"): USAGE,
     ("dispatch", "UnknownOperator"): USAGE,
+    ("dispatch.data", "Damaged"): FAILED,
     ("contract", "UnknownRung"): USAGE,
     ("contract", "Unsupported"): NOTHING,
     ("toolchain", "ToolchainError"): NOTHING,
+    ("toolchain", "NoSpace"): NOTHING,
     ("workbench.tune", "NoGpu"): NOTHING,
 }
 

@@ -42,6 +42,7 @@ import torch
 
 from kernelwright.contract import PYTORCHS
 from kernelwright.contract.compare import FACTOR, ULPS, measure
+from kernelwright.dispatch import data
 from kernelwright.machine import here, slug
 from kernelwright.models.gpt2 import GPT2, Config, Operators
 
@@ -337,17 +338,15 @@ def path(machine: str, root: Path | None = None) -> Path:
 
 def save(found: Training, machine: str, root: Path | None = None) -> Path:
     to = path(machine, root)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(json.dumps(asdict(found), indent=1) + "\n")
+    data.write(to, json.dumps(asdict(found), indent=1) + "\n")
     return to
 
 
 def load(machine: str, root: Path | None = None) -> Training | None:
     """What was recorded of a machine, or None."""
-    at = path(machine, root)
-    if not at.exists():
+    d = data.document(path(machine, root), None)
+    if d is None:
         return None
-    d = json.loads(at.read_text())
     sizes = Sizes(Config(**d["sizes"].pop("model")), **d["sizes"])
     swapped = {name: _runs(runs) for name, runs in d["swapped"].items()}
     return Training(sizes, _runs(d["native"]), swapped, d["failed"], d["environment"])

@@ -20,11 +20,12 @@ import torch
 
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
-from kernelwright.dispatch import entry_of, launcher, source_hash, specs_of, unsupported
+from kernelwright.dispatch import data, entry_of, launcher, source_hash, specs_of, unsupported
 from kernelwright.dispatch.selection import config_for
 from kernelwright.machine import clock, gpu_of, here, stats
 
 from .material import sets_of
+from .raised import one_line
 from .right import right
 from .trial import all_results, copy_of, expected, map_tensors
 
@@ -69,16 +70,13 @@ class TuneResult:
     def write(self, folder: Path) -> Path:
         """Write the table into a folder of tables; returns its path."""
         path = table_of(folder, self.operator, self.capability)
-        path.parent.mkdir(parents=True, exist_ok=True)
         table = {
             "buckets": dict(sorted(self.buckets.items())),
             "cost_seconds": round(self.seconds, 1),
             "gain_over_heuristic": {b: round(g, 3) for b, g in sorted(self.gains.items())},
             "sources": dict(sorted(self.sources.items())),
         }
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(table, indent=1) + "\n")
-        temporary.replace(path)
+        data.write(path, json.dumps(table, indent=1) + "\n")
         return path
 
 
@@ -181,9 +179,7 @@ def _case(
                 args = map_tensors(want.args, copy_of) if operator.mutated else want.args
                 verdict = right(operator, want, all_results(operator, args, call(*args.values())))
             except Exception as e:  # noqa: BLE001 - whatever a rung raises is shown in the table
-                tried.append(
-                    Tried(case.id, bucket, rung.name, config, None, f"{type(e).__name__}: {e}")
-                )
+                tried.append(Tried(case.id, bucket, rung.name, config, None, one_line(e)))
                 continue
             if not verdict.ok:
                 tried.append(Tried(case.id, bucket, rung.name, config, None, verdict.why))

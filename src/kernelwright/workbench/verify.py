@@ -37,6 +37,7 @@ from kernelwright.toolchain.interpreter import GLUON
 
 from . import kernels
 from .checks import CHECKS, Check, rejection
+from .raised import in_folder
 from .records import Record
 from .right import differs, noise_of_rows
 from .trial import Candidate, Trial, all_results, copy_of, map_tensors, result_names
@@ -260,7 +261,7 @@ def verify_case(
             trial, thorough=thorough(ladder, rung, config, case, device), checks=checks
         )
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return Outcome("error", case, why=kernels.raised(ladder, e))
+        return Outcome("error", case, why=in_folder(ladder, e))
     worst = max(trial.verdicts, key=usage, default=None)
     if found:
         return Outcome("wrong", case, *found, worst)
@@ -286,7 +287,7 @@ def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outco
             if why:
                 return Outcome("wrong", case, "value", f"{result_names(op, args)[i]}: {why}")
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
-        return Outcome("error", case, why=kernels.raised(ladder, e))
+        return Outcome("error", case, why=in_folder(ladder, e))
     return Outcome("pass", case)
 
 

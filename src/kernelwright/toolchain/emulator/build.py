@@ -8,15 +8,12 @@ kernel that says where it is.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import subprocess
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache as once
 from functools import partial
 from pathlib import Path
@@ -62,15 +59,12 @@ def ensure(kernels: Iterable[CudaKernel], kind: str = "fast") -> None:
     for source, wanted in by_source.items():
         if all(_note(k, kind) for k in wanted):
             continue
-        with _alone(), waiting(f"building {source.name} for the CPU"):
-            runtime(), prelude(kind)
-        with _alone(source, kind):
+        runtime(), prelude(kind)
+        what = f"building {source.name} for the CPU"
+        with waiting(what), cache.locked("emulated", str(source.resolve()), kind):
             absent = [k.name for k in wanted if _note(k, kind) is None]
             batches = [tuple(absent[i : i + BATCH]) for i in range(0, len(absent), BATCH)]
-            with (
-                waiting(f"building {source.name} for the CPU"),
-                ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
-            ):
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
                 list(pool.map(partial(_build, source, kind), batches))
 
 
@@ -78,36 +72,37 @@ def ensure(kernels: Iterable[CudaKernel], kind: str = "fast") -> None:
 def runtime() -> Path:
     """The runtime's library, shared by all kernels of the process."""
     entry = cache.key(["runtime", _emulator(), compiler.version(), *_runtime_flags()])
-    path = cache.path("emulated", entry) / "runtime.so"
-    if not path.exists():
+
+    def build(work: Path) -> cache.Files:
+        out = work / "runtime.so"
         sources = [str(compiler.HERE / name) for name in compiler.RUNTIME]
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "runtime.so"
-            done = _call([*_runtime_flags(), "-shared", *sources, "-o", str(out)])
-            if done.returncode:
-                raise CompileError(f"{compiler.command()[0]} refused the runtime:\n{done.stderr}")
-            cache.put("emulated", entry, {"runtime.so": out.read_bytes()})
-    return path
+        done = _call(work, [*_runtime_flags(), "-shared", *sources, "-o", str(out)])
+        if done.returncode:
+            raise CompileError(f"{compiler.command()[0]} refused the runtime:\n{done.stderr}")
+        return {out.name: out.read_bytes()}
+
+    return cache.get_or_build("emulated", entry, "building the emulator", build) / "runtime.so"
 
 
 @once
 def prelude(kind: str) -> Path:
     """The header that every unit begins with; beside it, compiled, where the compiler is g++."""
     entry = cache.key(["prelude", _emulator(), compiler.version(), *compiler.flags(kind)])
-    path = cache.path("emulated", entry) / "prelude.h"
-    if not path.exists():
-        text = "".join(f"#include <{h}>\n" for h in ("kw_emulator.h", "cuda_fp16.h", "cuda_bf16.h"))
-        files = {"prelude.h": text.encode()}
-        with tempfile.TemporaryDirectory() as folder:
-            header, out = Path(folder) / "prelude.h", Path(folder) / "prelude.h.gch"
-            header.write_text(text)
-            if compiler.is_gnu():
-                done = _call([*_options(kind), "-x", "c++-header", str(header), "-o", str(out)])
-                if done.returncode:
-                    raise CompileError(f"{compiler.command()[0]} refused a header:\n{done.stderr}")
-                files[out.name] = out.read_bytes()
-        cache.put("emulated", entry, files)
-    return path
+
+    def build(work: Path) -> cache.Files:
+        header, out = work / "prelude.h", work / "prelude.h.gch"
+        included = ("kw_emulator.h", "cuda_fp16.h", "cuda_bf16.h")
+        header.write_text("".join(f"#include <{h}>\n" for h in included))
+        files = {header.name: header.read_bytes()}
+        if compiler.is_gnu():
+            done = _call(work, [*_options(kind), "-x", "c++-header", str(header), "-o", str(out)])
+            if done.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused a header:\n{done.stderr}")
+            files[out.name] = out.read_bytes()
+        return files
+
+    what = "building the emulator's headers"
+    return cache.get_or_build("emulated", entry, what, build) / "prelude.h"
 
 
 @once
@@ -117,19 +112,19 @@ def observer(folder: Path) -> Path:
     Raises:
         CompileError, ToolchainError: as `ensure`.
     """
-    name = f"{folder.name}.so"
+    name, source = f"{folder.name}.so", folder / f"{folder.name}.cpp"
     texts = [p.read_bytes() for p in sorted((*folder.glob("*.h"), *folder.glob("*.cpp")))]
     entry = cache.key(["observer", runtime().parent.name, *texts, *_runtime_flags()])
-    path = cache.path("emulated", entry) / name
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as made:
-            out, source = Path(made) / name, folder / f"{folder.name}.cpp"
-            options = [*_runtime_flags(), "-fvisibility=hidden", f"-I{compiler.HERE}", "-shared"]
-            done = _call([*options, str(source), str(runtime()), "-o", str(out)])
-            if done.returncode:
-                raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{done.stderr}")
-            cache.put("emulated", entry, {name: out.read_bytes()})
-    return path
+
+    def build(work: Path) -> cache.Files:
+        out = work / name
+        options = [*_runtime_flags(), "-fvisibility=hidden", f"-I{compiler.HERE}", "-shared"]
+        done = _call(work, [*options, str(source), str(runtime()), "-o", str(out)])
+        if done.returncode:
+            raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{done.stderr}")
+        return {name: out.read_bytes()}
+
+    return cache.get_or_build("emulated", entry, f"building {source.name}", build) / name
 
 
 def _options(kind: str) -> list[str]:
@@ -142,20 +137,25 @@ def _runtime_flags() -> tuple[str, ...]:
 
 
 def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
+    """A library of kernels, and the note of each."""
     entry = cache.key([*_basis(source, kind), *names])
-    with tempfile.TemporaryDirectory() as folder:
-        unit, made, out = (Path(folder) / n for n in ("unit.cpp", "unit.o", LIBRARY))
+
+    def build(work: Path) -> cache.Files:
+        unit, made, out = (work / n for n in ("unit.cpp", "unit.o", LIBRARY))
         unit.write_text(unit_of(source, names))
         # headers beside the source first, as `nvrtc._sources` reads them
         include = [f"-I{source.resolve().parent}", "-include", str(prelude(kind))]
-        done = _call([*include, *_options(kind), "-c", str(unit), "-o", str(made)])
+        done = _call(work, [*include, *_options(kind), "-c", str(unit), "-o", str(made)])
         if not done.returncode:
             # by itself: with -fsanitize=thread it would bring libtsan
             link = ["-shared", str(made), str(runtime()), "-Wl,--no-undefined", "-lm"]
-            done = _call([*link, "-o", str(out)])
+            done = _call(work, [*link, "-o", str(out)])
         if done.returncode:
             raise CompileError(messages.explain(done.stderr, source, unit))
-        cache.put("emulated", entry, {LIBRARY: out.read_bytes()})
+        return {LIBRARY: out.read_bytes()}
+
+    what = f"building {source.name} for the CPU"
+    cache.get_or_build("emulated", entry, what, build)
     for number, name in enumerate(names):
         note = {"at": f"{entry} {number}".encode()}
         cache.put("emulated-note", _note_key(CudaKernel(source, name), kind), note)
@@ -171,20 +171,21 @@ def unit_of(source: Path, names: Iterable[str]) -> str:
     return "\n".join([f'#include "{source.resolve()}"', *entries, shared, ""])
 
 
-def _call(arguments: Iterable[str]) -> subprocess.CompletedProcess[str]:
+def _call(work: Path, arguments: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Run the compiler, with its temporary files in `work`."""
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(work)}
     command = [*compiler.command(), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
-    )
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 def _note(kernel: CudaKernel, kind: str) -> tuple[Path, int] | None:
-    found = cache.get("emulated-note", _note_key(kernel, kind))
-    if found is None:
+    """The library that holds a kernel and its number in it, as far as both are whole."""
+    note = cache.find("emulated-note", _note_key(kernel, kind))
+    if note is None:
         return None
-    entry, number = found["at"].decode().split()
-    path = cache.path("emulated", entry) / LIBRARY
-    return (path, int(number)) if path.exists() else None
+    entry, number = (note / "at").read_text().split()
+    folder = cache.find("emulated", entry)
+    return (folder / LIBRARY, int(number)) if folder else None
 
 
 def _note_key(kernel: CudaKernel, kind: str) -> str:
@@ -204,13 +205,3 @@ def _emulator() -> str:
     include = (compiler.HERE / "include").rglob("*.h")
     files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *include])
     return cache.key([str(compiler.HERE), *(p.read_bytes() for p in files)])
-
-
-@contextmanager
-def _alone(*what: object):
-    """One process at a time builds a thing: another that needs the same then finds it."""
-    folder = cache.root() / "emulated-lock"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with open(folder / cache.key(map(str, what))[:32], "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

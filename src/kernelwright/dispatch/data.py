@@ -1,0 +1,71 @@
+"""Files of records and tables: JSON, written whole, and read only where they are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class Damaged(RuntimeError):
+    """A file is not what was written to it; the message names it, and the line."""
+
+    def __init__(self, path: Path, line: int, why: str):
+        super().__init__(
+            f"{path}:{line}: {why}: the file is damaged; take it from a copy (git checkout), or "
+            "remove the line and measure again"
+        )
+
+
+def lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, record) of each line of a .jsonl file; none where there is no file.
+
+    Raises:
+        Damaged: a line is no record, or the file ends in the middle of one.
+    """
+    if not path.exists():
+        return
+    text = path.read_bytes()
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if line.strip():
+            record = _parsed(path, number, line)
+            if not isinstance(record, dict):
+                raise Damaged(path, number, "is no record")
+            if not line.endswith(b"\n"):
+                raise Damaged(path, number, "ends without a line break, cut short")
+            yield number, record
+
+
+def document(path: Path, default: Any) -> Any:
+    """What a .json file holds; `default` where there is no file.
+
+    Raises:
+        Damaged: it is not JSON.
+    """
+    return _parsed(path, 1, path.read_bytes()) if path.exists() else default
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole: whoever reads it meanwhile, or after this process was killed, finds the
+    one before or this one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _parsed(path: Path, first: int, text: bytes) -> Any:
+    """`first`: the number of the text's first line."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as e:
+        at = first + e.lineno - 1
+        raise Damaged(path, at, f"is not JSON from column {e.colno} on ({e.msg})") from None
+    except UnicodeDecodeError as e:
+        at = first + text.count(b"\n", 0, e.start)
+        raise Damaged(path, at, "holds bytes that are no text") from None
