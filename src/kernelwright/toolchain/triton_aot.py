@@ -57,26 +57,12 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
            kernel.num_stages, arch)  # fmt: skip
     if key in _made:
         return _made[key]
-    signature, attributes = {}, {}
-    rest = iter(kinds)
-    for i, name in enumerate(fn.arg_names):
-        if name in kernel.constexprs:
-            signature[name] = "constexpr"
-            continue
-        kind, divisible = next(rest, (None, False))
-        if kind is None:
-            raise ToolchainError(f"{fn.__name__}: its plan passes no {name}")
-        signature[name] = kind
-        if divisible:
-            attributes[(i,)] = [["tt.divisibility", 16]]
-    if next(rest, None) is not None:
-        raise ToolchainError(f"{fn.__name__}: its plan passes more arguments than it takes")
+    signature, attributes, options = specialised(kernel, kinds)
     source_of = ASTSource
     if fn.is_gluon():
         from triton.experimental.gluon._runtime import GluonASTSource as source_of
     source = source_of(fn, signature, kernel.constexprs, attributes)
     target = GPUTarget("cuda", int("".join(filter(str.isdigit, arch))), 32)
-    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages}
     try:
         with waiting(f"compiling {fn.__name__} for {arch}"):
             made = triton.compile(source, target=target, options=options)
@@ -98,3 +84,28 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
         threads=32 * facts.num_warps,
     )
     return _made[key]
+
+
+def specialised(kernel: TritonKernel, kinds: Kinds) -> tuple[dict, dict, dict]:
+    """What triton compiles a kernel for besides its constexprs: the arguments' types, which of them
+    16 divides, and options.
+
+    Raises:
+        ToolchainError: the plan's arguments are not the kernel's.
+    """
+    signature, attributes = {}, {}
+    rest = iter(kinds)
+    for i, name in enumerate(kernel.fn.arg_names):
+        if name in kernel.constexprs:
+            signature[name] = "constexpr"
+            continue
+        kind, divisible = next(rest, (None, False))
+        if kind is None:
+            raise ToolchainError(f"{kernel.fn.__name__}: its plan passes no {name}")
+        signature[name] = kind
+        if divisible:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    if next(rest, None) is not None:
+        raise ToolchainError(f"{kernel.fn.__name__}: its plan passes more arguments than it takes")
+    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages}
+    return signature, attributes, options
