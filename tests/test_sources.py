@@ -48,8 +48,8 @@ def unused(grids):
     "toy/grids.py": "def grid(n):\n    return n + 1\n\ndef of(n):\n    return n\n",
     "toy/tables.py": "from .signs import sign\nTABLE = []\nTABLE.append(2)\nTEXT = 'sign'\n",
     "toy/words.py": "def say(rows):\n    return [rows for rows in rows]\n",
-    "toy/late.py": "try:\n    import fast as f\nexcept ImportError:\n    f = None\n\n"
-    "def late(x):\n    return f(x)\n",
+    "toy/late.py": "try:\n    import fast as f\nexcept ImportError:\n    f = None\ncount = 5\n\n"
+    "def late(x):\n    global count\n    count += 1\n    return f(x)\n",
     "toy/deep/__init__.py": "",
     "toy/deep/inner.py": "from ..signs import sign\n\nclass Depth:\n    at: sign = 0\n\n"
     "def depth(x) -> sign:\n    return Depth()\n",
@@ -89,7 +89,7 @@ def test_what_a_function_names_by_any_import_is_part_of_it(toy):
         "grids": {"grid"},
         "tables": {"TABLE", ""},
         "words": {"say"},
-        "late": {"late", "f"},
+        "late": {"late", "f", "count"},
         "deep.inner": {"depth", "Depth"},
     }
 

@@ -224,6 +224,8 @@ def _names(node: ast.AST, variables: frozenset[str]) -> Iterator[Names]:
         if isinstance(base.ctx, ast.Load) and base.id not in variables:
             yield base.id, *attributes
         return
+    if isinstance(node, ast.Global):
+        yield from ((name,) for name in node.names)
     inside: list[ast.AST] = []
     own = variables
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
