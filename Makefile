@@ -1,7 +1,7 @@
 # make bench   the main job on this machine: softmax and gelu at GPT-2 and Llama 3 shapes
 # make test    the whole test suite
 # make lint    what CI checks besides
-# make tables  the README's tables and picture, from the records
+# make tables  the README's tables and picture, from the records, and the hashes that ship
 # Each makes .venv first where there is none; it says what it downloads.
 PYTHON ?= python3
 BIN := .venv/bin

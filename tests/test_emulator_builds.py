@@ -15,7 +15,8 @@ import torch
 import kernelwright as kw
 from kernelwright.contract import CudaKernel
 from kernelwright.dispatch import ladder
-from kernelwright.toolchain import CompileError, emulator, nvrtc, settings
+from kernelwright.support.includes import INCLUDE
+from kernelwright.toolchain import CompileError, emulator, settings
 from kernelwright.toolchain.emulator import build, compiler, messages
 from kernelwright.workbench import kernels, verify
 from primitives import PRIMITIVES, build_together, ints, run
@@ -212,7 +213,7 @@ def test_a_kernel_runs_on_aarch64(builds_with, tmp_path, monkeypatch):
     assert done.stdout.split() == [f"{v:g}" for v in x.sum(1).tolist()] * 5, done
 
 
-@pytest.mark.parametrize("header", [p.name for p in sorted((nvrtc.INCLUDE / "kw").glob("*.cuh"))])
+@pytest.mark.parametrize("header", [p.name for p in sorted((INCLUDE / "kw").glob("*.cuh"))])
 def test_our_headers_have_cpu_bodies(header, tmp_path):
     source = tmp_path / "rung.cu"
     source.write_text(f"#include <kw/{header}>\n__global__ void k(float *x) {{ *x = 8; }}\n")

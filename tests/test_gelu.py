@@ -19,11 +19,12 @@ from kernelwright.contract.compare import ulp
 from kernelwright.dispatch import launcher, specs_of, unsupported
 from kernelwright.ops._triton import math as triton_math
 from kernelwright.ops.gelu import LADDER, LADDER_BACKWARD, fit, spec
+from kernelwright.support.includes import INCLUDE
 from kernelwright.toolchain import nvrtc
 from publics import DEVICE
 
 HALVES = (torch.float16, torch.bfloat16)
-HEADER = nvrtc.INCLUDE / "kw" / "gelu.cuh"
+HEADER = INCLUDE / "kw" / "gelu.cuh"
 HOST = """
 #include <cmath>
 #include <cstring>
@@ -65,7 +66,7 @@ def host(tmp_path_factory):
         pytest.skip("no C++ compiler")
     folder = tmp_path_factory.mktemp("host")
     (folder / "gelu.cpp").write_text(HOST)
-    includes = [f"-I{p}" for p in (nvrtc.INCLUDE, *nvrtc.include_folders())]
+    includes = [f"-I{p}" for p in (INCLUDE, *nvrtc.include_folders())]
     made = folder / "gelu.so"
     command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", *includes, "-o", str(made)]
     subprocess.run([*command, str(folder / "gelu.cpp")], check=True)

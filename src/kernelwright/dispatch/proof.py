@@ -1,47 +1,92 @@
 """Proof: a rung serves by default only if what compiles today is what passed on a GPU.
 
-`source_hash` covers what decides a kernel's bits: the entry's module, the modules and headers it
-takes from this package, its .cu sources; comments and docstrings do not count.
+`source_hash` covers what decides, for a call and a config, the bits of a rung's kernels and of
+their launches:
+
+- the definitions that its entry is made of and, of a GPU rung, those of the function that says
+  which calls it takes, as far as they stand in this package (`support.imports`);
+- of a GPU rung those of what every plan is made from, a tensor's spec and a GPU (`ARGUMENTS`), and
+  of what a compiler is told besides the kernel (`COMPILER`);
+- its CUDA C++ sources and the headers that they take in (`support.includes`).
+
+Comments, docstrings and layout do not count. Nor does what chooses among rungs and configs, each of
+which is proven by itself; what the operator promises, which is no rung's; how plans are launched,
+which is the same for all; or another operator's public function, behind which a rung with a hash of
+its own serves. Versions of compilers and libraries stand in the records.
+
+A checkout computes its hashes. An installed package ships them, in `records/hashes.json`.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
-import re
+import sys
+from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from kernelwright.contract import Ladder, Rung
-from kernelwright.toolchain.settings import settings
+from kernelwright.support import includes
+from kernelwright.support.imports import CannotFollow, Packages, Target
+from kernelwright.toolchain.settings import CHECKOUT, settings
 
 from . import data
 
+PACKAGE = __name__.split(".")[0]
 ROOT = Path(__file__).resolve().parent.parent
-INCLUDE = ROOT / "include"
 PROVEN = ROOT / "records" / "proven.json"
+HASHES = ROOT / "records" / "hashes.json"
+
+ARGUMENTS = ("contract.signature", "TensorSpec"), ("contract.operator", "Gpu")
+COMPILER = {
+    "cuda": (("toolchain.nvrtc", "FLAGS"),),
+    "triton": (("toolchain.build", "_triton"), ("toolchain.triton_aot", "specialised")),
+}
 
 
 @cache
 def source_hash(ladder: Ladder, rung: Rung) -> str:
-    """First 16 hex digits of the SHA-256 of the rung's sources."""
+    """First 16 hex digits of the SHA-256 of what the rung is made of.
+
+    Raises:
+        CannotFollow: some part of the rung is found by no name that stands in its code.
+    """
+    shipped = ladder.package.startswith(f"{PACKAGE}.") and not CHECKOUT
+    return (shipped and _hashes().get(f"{ladder.name}.{rung.name}")) or computed_hash(ladder, rung)
+
+
+def computed_hash(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> str:
+    """`source_hash` from the files as they are.
+
+    Args:
+        package: the Kernelwright that the ladder is of: this one or another commit's, under the
+            name by which it is imported. The name does not count.
+    """
     digest = hashlib.sha256()
-    for path in sorted(sources(ladder, rung)):
-        digest.update(path.name.encode() + b"\0" + _stripped(path).encode() + b"\0")
-    digest.update(rung.entry.split(":")[1].encode())
+    shared = _shared(package, rung.backend) if rung.is_gpu else ()
+    for part in (*parts(ladder, rung, package), *shared):
+        digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:16]
 
 
+def parts(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> list[str]:
+    """Names and code of what is the rung's own: its entry, its `supports`, its sources."""
+    texts = _packages(package, ladder.package).texts(_roots(ladder, rung))
+    texts.append(rung.entry.split(":")[1])
+    for path in sorted(_files(ladder, rung, package), key=lambda p: p.name):
+        texts += path.name, includes.code(path)
+    return texts
+
+
 def sources(ladder: Ladder, rung: Rung) -> set[Path]:
-    """Every file that the rung is made of."""
-    module = rung.entry.split(":")[0]
-    found: set[Path] = set()
-    _follow_python(ladder.folder / f"{module}.py", ladder.package, found)
-    for name in rung.sources:
-        _follow_include(ladder.folder / name, found)
-    return found
+    """Every file of which some part is in the hash."""
+    shared = _shared_roots(PACKAGE, rung.backend) if rung.is_gpu else ()
+    roots = (*_roots(ladder, rung), *shared)
+    packages = _packages(PACKAGE, ladder.package)
+    files = {packages.file(module) for module, _ in packages.reached(roots)}
+    return {*filter(None, files), *_files(ladder, rung, PACKAGE)}
 
 
 def proven_on(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
@@ -60,70 +105,61 @@ def _proven() -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def _follow_python(path: Path, package: str, found: set[Path]) -> None:
-    """The module and the kernel code it imports (its own folder, `ops._triton`), transitively."""
-    if path in found:
-        return
-    found.add(path)
-    folders = {package: path.parent, "kernelwright.ops._triton": ROOT / "ops" / "_triton"}
-    for module, names in _imported(path.read_text()):
-        base = importlib.util.resolve_name(module, package)
-        for name in (base, *(f"{base}.{n}" for n in names)):
-            owner, _, module = name.rpartition(".")
-            if owner in folders and (folders[owner] / f"{module}.py").is_file():
-                _follow_python(folders[owner] / f"{module}.py", owner, found)
+@cache
+def _hashes() -> dict[str, str]:
+    return data.document(HASHES, {})
 
 
-@cache  # rungs share files: each is parsed once
-def _imported(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Module, as it is written, and names of every `from ... import ...`."""
-    return tuple(
-        ("." * node.level + (node.module or ""), tuple(a.name for a in node.names))
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ImportFrom)
-    )
+def _files(ladder: Ladder, rung: Rung, package: str) -> set[Path]:
+    """Its CUDA C++ sources and our headers that they take in."""
+    shared = _folder(package) / "include"
+    return {p for name in rung.sources for p in includes.files(ladder.folder / name, shared)}
 
 
-def _follow_include(path: Path, found: set[Path]) -> None:
-    if path in found:
-        return
-    found.add(path)
-    for name in re.findall(r'#include\s*[<"](kw/[^>"]+)[>"]', path.read_text()):
-        _follow_include(INCLUDE / name, found)
-
-
-#: Where a header speaks PTX to a GPU and C++ to a CPU; neither branch has directives of its own.
-_FOR_CPU = re.compile(
-    r"^#ifdef __CUDA_ARCH__\n((?:(?!#).*\n)*?)(?:#else\n(?:(?!#).*\n)*?)?#endif\b.*", re.M
-)
-
-
-def _stripped(path: Path) -> str:
-    """A file as a GPU's compiler reads it: no comments, and nothing that is for a CPU."""
-    return _compiled(path.read_text(), path.suffix)
+def _roots(ladder: Ladder, rung: Rung) -> Iterator[Target]:
+    module, entry = rung.entry.split(":")
+    yield f"{ladder.package}.{module}", (entry,)
+    if rung.is_gpu and rung.supports:
+        yield _named(rung.supports, ladder.package)
 
 
 @cache
-def _compiled(text: str, suffix: str) -> str:
-    if suffix != ".py":
-        text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
-        return " ".join(_FOR_CPU.sub(r"\1", text).split())
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            first = body[0].value
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]
-    return _dump(tree)
+def _shared(package: str, backend: str) -> list[str]:
+    """Names and code of what decides the bits of every GPU rung in a language."""
+    return Packages({package: _folder(package)}).texts(_shared_roots(package, backend))
 
 
-def _dump(node: Any) -> str:
-    """A syntax tree as text that is the same in every Python: `ast.unparse` writes other text,
-    and `ast.dump` other empty fields (3.12 has `type_params`), from one version to the next."""
-    if isinstance(node, ast.AST):
-        filled = [(k, v) for k, v in ast.iter_fields(node) if v is not None and v != []]
-        return f"{type(node).__name__}({', '.join(f'{k}={_dump(v)}' for k, v in filled)})"
-    if isinstance(node, list):
-        return f"[{', '.join(map(_dump, node))}]"
-    return repr(node)
+def _shared_roots(package: str, backend: str) -> list[Target]:
+    named = (*ARGUMENTS, *COMPILER.get(backend, ()))
+    return [(f"{package}.{module}", (name,)) for module, name in named]
+
+
+def _named(function: object, package: str) -> Target:
+    """A name by which a function is defined in its own module, or in a package's.
+
+    Raises:
+        CannotFollow: it has none.
+    """
+    own = getattr(function, "__module__", "")
+    inside = (m for m in list(sys.modules) if f"{m}.".startswith(f"{package}."))
+    for module in chain([own], inside):
+        for name, value in vars(sys.modules[module]).items():
+            if value is function:
+                return module, (name,)
+    raise CannotFollow(f"{package}: {function} is bound to no name at the top of a module")
+
+
+@cache
+def _packages(package: str, own: str) -> Packages:
+    """A Kernelwright and the package of one of its ladders; other ladders' are closed."""
+    every = sys.modules[f"{package}.dispatch.registry"].ladders()
+    return Packages(
+        {root: _folder(root) for root in {package, own.split(".")[0]}},
+        {x.package for x in every} - {own},
+    )
+
+
+def _folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.submodule_search_locations, package
+    return Path(next(iter(spec.submodule_search_locations)))

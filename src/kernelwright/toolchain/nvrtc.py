@@ -10,12 +10,13 @@ from functools import cache as once
 from pathlib import Path
 
 from kernelwright.contract import CudaKernel
+from kernelwright.support import includes
+from kernelwright.support.imports import CannotFollow
 
 from . import cache
 from .compiled import Compiled
 from .errors import CompileError, ToolchainError
 
-INCLUDE = Path(__file__).resolve().parent.parent / "include"
 FLAGS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
 #: Files without which cuda_fp16.h and cuda_bf16.h do not compile; wheels split them in three.
 NEEDED = ("cuda_bf16.h", "cuda_fp16.h", "crt/host_defines.h", "nv/target")
@@ -30,7 +31,7 @@ def compile(kernel: CudaKernel, arch: str) -> Compiled:
         ToolchainError: NVRTC or the CUDA headers are not installed.
     """
     key = cache.key(
-        [*_sources(kernel.source), kernel.name, arch, *FLAGS, str(version()), header_version()]
+        [*sources(kernel.source), kernel.name, arch, *FLAGS, str(version()), header_version()]
     )
     what = f"compiling {kernel.source.name} for {arch}"
     entry = cache.get_or_build("cuda", key, what, lambda _: _compile(kernel, arch).files())
@@ -40,8 +41,8 @@ def compile(kernel: CudaKernel, arch: str) -> Compiled:
 def _compile(kernel: CudaKernel, arch: str) -> Compiled:
     from cuda.bindings import nvrtc
 
-    includes = (INCLUDE, kernel.source.parent, *include_folders())
-    options = [f"--gpu-architecture={arch}", *FLAGS, *(f"-I{p}" for p in includes)]
+    folders = (*includes.folders(kernel.source), *include_folders())
+    options = [f"--gpu-architecture={arch}", *FLAGS, *(f"-I{p}" for p in folders)]
     text = kernel.source.read_bytes()
     program = _ok(nvrtc.nvrtcCreateProgram(text, str(kernel.source).encode(), 0, [], []))
     try:
@@ -61,6 +62,18 @@ def _compile(kernel: CudaKernel, arch: str) -> Compiled:
         )
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def sources(source: Path) -> list[str]:
+    """Names and texts of a source and of our headers that it takes in: what a kernel is made from.
+
+    Raises:
+        CompileError: an `#include` names its file by a macro.
+    """
+    try:
+        return includes.texts(source)
+    except CannotFollow as e:
+        raise CompileError(str(e)) from None
 
 
 def _ok(result: tuple):
@@ -149,21 +162,3 @@ def _header_version(folder: Path) -> tuple[int, int] | None:
     text = header.read_text(errors="replace") if header.exists() else ""
     found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
     return (int(found[1]) // 1000, int(found[1]) % 1000 // 10) if found else None
-
-
-def _sources(path: Path, seen: set[Path] | None = None) -> list[str]:
-    """The texts of a source and of the headers beside it or in our include folder that it takes
-    in, transitively. NVIDIA's are covered by their version."""
-    seen = set() if seen is None else seen
-    path = path.resolve()
-    if path in seen:
-        return []
-    seen.add(path)
-    text = path.read_text()
-    texts = [str(path.name), text]
-    for name in re.findall(r'#\s*include\s*[<"]([^>"]+)[>"]', text):
-        for folder in (path.parent, INCLUDE):
-            if (folder / name).is_file():
-                texts += _sources(folder / name, seen)
-                break
-    return texts

@@ -60,25 +60,11 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
            kernel.num_stages, arch)  # fmt: skip
     if key in _made:
         return _made[key]
-    signature, attributes = {}, {}
-    rest = iter(kinds)
-    for i, name in enumerate(fn.arg_names):
-        if name in kernel.constexprs:
-            signature[name] = "constexpr"
-            continue
-        kind, divisible = next(rest, (None, False))
-        if kind is None:
-            raise ToolchainError(f"{fn.__name__}: its plan passes no {name}")
-        signature[name] = kind
-        if divisible:
-            attributes[(i,)] = [["tt.divisibility", 16]]
-    if next(rest, None) is not None:
-        raise ToolchainError(f"{fn.__name__}: its plan passes more arguments than it takes")
+    signature, attributes, options = specialised(kernel, kinds)
     source_of = ASTSource
     if fn.is_gluon():
         from triton.experimental.gluon._runtime import GluonASTSource as source_of
     source = source_of(fn, signature, kernel.constexprs, attributes)
-    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages}
     what = f"compiling {fn.__name__} for {arch}"
 
     def build(_: Path) -> cache.Files:
@@ -89,7 +75,7 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
     return _made[key]
 
 
-def _key(source, options: dict[str, int], arch: str) -> str:
+def _key(source, options: dict, arch: str) -> str:
     """Of what a kernel is compiled from, with, and under which of the settings that triton says
     change its code."""
     import triton
@@ -102,7 +88,7 @@ def _key(source, options: dict[str, int], arch: str) -> str:
     )
 
 
-def _compiled(source, options: dict[str, int], arch: str) -> Compiled:
+def _compiled(source, options: dict, arch: str) -> Compiled:
     import triton
     from triton.backends.compiler import GPUTarget
 
@@ -131,3 +117,28 @@ def _compiled(source, options: dict[str, int], arch: str) -> Compiled:
         shared=facts.shared,
         threads=32 * facts.num_warps,
     )
+
+
+def specialised(kernel: TritonKernel, kinds: Kinds) -> tuple[dict, dict, dict]:
+    """What triton compiles a kernel for besides its constexprs: the arguments' types, which of them
+    16 divides, and options.
+
+    Raises:
+        ToolchainError: the plan's arguments are not the kernel's.
+    """
+    signature, attributes = {}, {}
+    rest = iter(kinds)
+    for i, name in enumerate(kernel.fn.arg_names):
+        if name in kernel.constexprs:
+            signature[name] = "constexpr"
+            continue
+        kind, divisible = next(rest, (None, False))
+        if kind is None:
+            raise ToolchainError(f"{kernel.fn.__name__}: its plan passes no {name}")
+        signature[name] = kind
+        if divisible:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    if next(rest, None) is not None:
+        raise ToolchainError(f"{kernel.fn.__name__}: its plan passes more arguments than it takes")
+    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages}
+    return signature, attributes, options

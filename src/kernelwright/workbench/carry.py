@@ -5,10 +5,11 @@
 
 A header that gains a function for one rung changes the hash of every rung that includes it, and so
 takes their proof. Here both commits' versions of a rung are planned and compiled for an H200, on
-every case with every config. Where launches and code are the same, what a GPU said of the one holds
+every case with every config. Where launches and code are the same, what was said of the one holds
 for the other: records and counters come over with the present hash, and name in `carried` the one
 under which they were made. Code is PTX; where that differs, in the numbers of registers say, the
-machine code that ptxas makes of it.
+machine code that ptxas makes of it. A rung that compiles nothing here, PyTorch's say, is the same
+where its parts are (`dispatch.proof.computed_hash`): then only how they are hashed has changed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
 from kernelwright.dispatch import ladders, source_hash
+from kernelwright.dispatch.proof import computed_hash
 from kernelwright.toolchain import binary
 
 from . import commit, counters, records
@@ -58,7 +60,6 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
     """
     wanted, found, counted = set(names), list[Record](), list[Counted]()
-    runs: dict[str, dict[str, Any]] = {}
     other = commit.package(sha)
     for package in ("kernelwright", other):
         importlib.import_module(f"{package}.toolchain").compile_only()
@@ -68,7 +69,8 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
             continue
         old = _missing_here(mine, _records(theirs))
         counts = _uncounted_here(mine, theirs.module("workbench.counters").load(MACHINE))
-        if not old and not counts:
+        tables = _tables(mine, theirs)
+        if not old and not counts and not tables:
             continue
         why = differs(mine, theirs)
         many = f"{len(old)} records, {len(counts)} counters"
@@ -76,12 +78,14 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         if not why:
             found += old
             counted += counts
-            known = theirs.module("workbench.records").runs(MACHINE)
-            runs.update((r.run, known[r.run]) for r in old)
+            for path in tables:
+                _retable(path, mine)
     if counted:
         counters.save(counted, MACHINE)
     if not found:
         return None
+    known = importlib.import_module(f"{other}.workbench.records")
+    runs = {id: known.runs(machine)[id] for machine, id in {(r.machine, r.run) for r in found}}
     with tempfile.TemporaryDirectory() as folder:
         for run, environment in runs.items():
             records.save([r for r in found if r.run == run], environment, Path(folder))
@@ -96,7 +100,7 @@ def _both(package: str) -> Iterator[tuple[Version, Version]]:
         if other is None:
             continue
         for rung in lad.rungs:
-            if rung.backend in ("cuda", "triton") and rung.name in other.names:
+            if rung.name in other.names:
                 mine = Version("kernelwright", lad, rung)
                 yield mine, Version(package, other, other.rung(rung.name))
 
@@ -104,11 +108,11 @@ def _both(package: str) -> Iterator[tuple[Version, Version]]:
 def _missing_here(mine: Version, old: list[Record]) -> list[Record]:
     """Records as they would be of the present source, where it has none of its own."""
     present = source_hash(mine.ladder, mine.rung)
-    here = {r.key for r in records.load(MACHINE, mine.ladder.name) if r.hash == present}
+    here = {(r.machine, r.key) for r in records.load(None, mine.ladder.name) if r.hash == present}
     return [
         replace(r, hash=present, carried=r.carried or r.hash)
         for r in old
-        if r.hash != present and r.key not in here
+        if r.hash != present and (r.machine, r.key) not in here
     ]
 
 
@@ -126,8 +130,25 @@ def _uncounted_here(mine: Version, old: Iterable[Any]) -> list[Counted]:
 
 def _records(of: Version) -> list[Record]:
     """What a commit ships of a rung: `ledger --check` sees that all is of its sources there."""
-    shipped = of.module("workbench.records").load(MACHINE, of.ladder.name)
+    shipped = of.module("workbench.records").load(None, of.ladder.name)
     return [Record(**asdict(r)) for r in shipped if r.rung == of.rung.name]
+
+
+def _tables(mine: Version, theirs: Version) -> list[Path]:
+    """Tuned tables that are of the rung as it was."""
+    was = theirs.module("dispatch").source_hash(theirs.ladder, theirs.rung)
+    present, name = source_hash(mine.ladder, mine.rung), mine.rung.name
+    if was == present:
+        return []
+    paths = (mine.ladder.folder / "tuned").glob(f"{mine.ladder.name}.sm_*.json")
+    return [p for p in paths if json.loads(p.read_text()).get("sources", {}).get(name) == was]
+
+
+def _retable(path: Path, mine: Version) -> None:
+    """Enter the rung as it is into a tuned table."""
+    table = json.loads(path.read_text())
+    table["sources"][mine.rung.name] = source_hash(mine.ladder, mine.rung)
+    path.write_text(json.dumps(table, indent=1) + "\n")
 
 
 def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) -> str:
@@ -136,6 +157,9 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
     Args:
         cases: ids of those to look at; by default all.
     """
+    if mine.rung.backend not in ("cuda", "triton"):
+        one, other = (computed_hash(v.ladder, v.rung, v.package) for v in (mine, theirs))
+        return "" if one == other else "other sources"
     if mine.rung.configs != theirs.rung.configs:
         return "other configs"
     if mine.rung.deterministic != theirs.rung.deterministic:
@@ -158,14 +182,14 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
 
 
 def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:
-    """What a case launches, as text without paths, or why nothing; and of each launch what it
-    compiles, as text, and what `_compiled` takes."""
+    """What a case launches, as text without paths; and of each launch what it compiles, as text,
+    and what `_compiled` takes."""
     operator = of.ladder.operator
     specs = of.module("workbench.inspect").specs_of(of.ladder, operator.case(case_id))
     if not all(t.numel() for t in _tensors(specs)):
         return "empty", []
-    if of.rung.supports and (why := of.rung.supports(of.module("contract").H200, **specs)):
-        return why, []
+    if of.rung.supports and of.rung.supports(of.module("contract").H200, **specs):
+        return "not taken", []
     plan = of.module("dispatch").entry_of(of.ladder, of.rung)(
         of.module("contract").H200, config, **specs
     )

@@ -26,7 +26,8 @@ from typing import Any
 import torch
 
 from kernelwright.contract import CudaKernel, Launch, TensorSpec
-from kernelwright.toolchain import cache, emulator, nvrtc
+from kernelwright.support import includes
+from kernelwright.toolchain import cache, emulator
 from kernelwright.toolchain.emulator.checks import CHECKS
 
 from .trial import same_bits
@@ -191,7 +192,7 @@ def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], li
             met = call.met()
             for source in {kernel.source.resolve() for kernel in _kernels(call)}:
                 here = [places for places in met if any(p == str(source) for p, _ in places)]
-                for path in files_of(source):
+                for path in includes.files(source):
                     for barrier in known.setdefault(path, barriers(path)):
                         if any((str(path), barrier.line) in places for places in here):
                             found[source, barrier].append(call)
@@ -235,17 +236,6 @@ def _size(call: Call, source: Path) -> tuple[int, float]:
     )
 
 
-def files_of(source: Path) -> list[Path]:
-    """A source and our headers that it includes."""
-    files = [source.resolve()]
-    for path in files:
-        for name in re.findall(r'#include [<"](kw/[^>"]+)[>"]', path.read_text()):
-            header = (nvrtc.INCLUDE / name).resolve()
-            if header not in files:
-                files.append(header)
-    return files
-
-
 def mutate(
     source: Path, barrier: Barrier, calls: Sequence[Call], seeds: Sequence[int] = SEEDS
 ) -> Mutant:
@@ -284,11 +274,11 @@ def _standing(call: Call, seed: int) -> set[tuple[str, tuple[str, ...]]]:
 def mutated(source: Path, barrier: Barrier) -> Path:
     """A copy of the source without the barrier, our headers beside it. Where it is follows from its
     content, so that a mutant that is run again is built already."""
-    texts = {source.name: source.read_text()}
-    for path in files_of(source)[1:]:
-        texts[str(path.relative_to(nvrtc.INCLUDE))] = path.read_text()
-    own = barrier.path == source
-    texts[source.name if own else str(barrier.path.relative_to(nvrtc.INCLUDE))] = barrier.deleted()
+    texts: dict[str, str] = {}
+    for path in includes.files(source):
+        homes = (f for f in includes.folders(source) if path.is_relative_to(f))
+        name = str(path.relative_to(next(homes)))
+        texts[name] = barrier.deleted() if path == barrier.path else path.read_text()
     folder = cache.path("mutant", cache.key(t for pair in sorted(texts.items()) for t in pair))
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

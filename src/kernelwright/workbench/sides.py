@@ -20,9 +20,9 @@ from typing import Any
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import Ladder, Rung
-from kernelwright.dispatch import UnknownOperator, ladder, ladders
-from kernelwright.dispatch.proof import _stripped as stripped
+from kernelwright.dispatch import UnknownOperator, ladder, ladders, proof
 from kernelwright.machine import here
+from kernelwright.support import imports
 
 from . import commit
 from .calling import binding
@@ -103,10 +103,9 @@ def changed(a: str, b: str) -> list[str]:
 
 def _fingerprint(package: str, lad: Any) -> list[str]:
     """What decides an operator's kernels and which of them serves, comments left out."""
-    sources = importlib.import_module(f"{package}.dispatch.proof").sources
-    files = {path for rung in lad.rungs for path in sources(lad, rung)}
-    files |= {lad.folder / "__init__.py", lad.folder / "choose.py"}
-    texts = [stripped(path).replace(package, THIS) for path in sorted(files)]
+    texts = [text for rung in lad.rungs for text in proof.parts(lad, rung, package)]
+    for name in ("__init__.py", "choose.py"):
+        texts.append(imports.code(lad.folder / name).replace(package, THIS))
     return [*texts, *(p.read_text(encoding="utf-8") for p in sorted(lad.folder.glob("tuned/*")))]
 
 

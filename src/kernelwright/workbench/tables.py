@@ -1,4 +1,5 @@
-"""Regenerates what READMEs take from records: tables between markers, and README's picture.
+"""Regenerates what READMEs take from records, tables between markers and README's picture, and the
+hashes of rungs that an installed package goes by.
 
     python -m kernelwright.workbench.tables           # write
     python -m kernelwright.workbench.tables --check   # exit 1 where something is not current
@@ -22,6 +23,7 @@ A marker names its table:
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 import sys
@@ -30,6 +32,7 @@ from pathlib import Path
 import kernelwright.ops
 from kernelwright.contract import H200, Ladder
 from kernelwright.dispatch import ladder, ladders, proven_on
+from kernelwright.dispatch.proof import HASHES, computed_hash
 
 from . import charts, dissect_tables, figures, fusion, patched, records, training
 from .figures import Row, Table, microseconds, percent, rate, size, times
@@ -60,6 +63,8 @@ def texts() -> dict[Path, str]:
     out[ROOT / "docs" / "ladder.svg"] = picture(found, README)
     if trained := training.load(MACHINE):
         out[ROOT / "docs" / "training.svg"] = _curves(trained)
+    hashes = {f"{x.name}.{r.name}": computed_hash(x, r) for x in ladders() for r in x.rungs}
+    out[HASHES] = json.dumps(hashes, indent=1, sort_keys=True) + "\n"
     return out
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from kernelwright.contract import CudaKernel
+from kernelwright.support import includes
 
 from .. import cache, nvrtc
 from ..errors import CompileError, ToolchainError
@@ -128,8 +129,7 @@ def observer(folder: Path) -> Path:
 
 
 def _options(kind: str) -> list[str]:
-    folders = (compiler.HERE / "include", compiler.HERE, nvrtc.INCLUDE)
-    return [*compiler.flags(kind), *(f"-I{p}" for p in folders)]
+    return [*compiler.flags(kind), *(f"-I{p}" for p in (compiler.HERE / "include", compiler.HERE))]
 
 
 def _runtime_flags() -> tuple[str, ...]:
@@ -143,8 +143,7 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
     def build(work: Path) -> cache.Files:
         unit, made, out = (work / n for n in ("unit.cpp", "unit.o", LIBRARY))
         unit.write_text(unit_of(source, names))
-        # headers beside the source first, as `nvrtc._sources` reads them
-        include = [f"-I{source.resolve().parent}", "-include", str(prelude(kind))]
+        include = [*(f"-I{p}" for p in includes.folders(source)), "-include", str(prelude(kind))]
         done = _call(work, [*include, *_options(kind), "-c", str(unit), "-o", str(made)])
         if not done.returncode:
             # by itself: with -fsanitize=thread it would bring libtsan
@@ -163,7 +162,7 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
 
 def unit_of(source: Path, names: Iterable[str]) -> str:
     """The translation unit: the source as it is, and an entry for each kernel."""
-    text = "\n".join(nvrtc._sources(source))
+    text = "\n".join(nvrtc.sources(source))
     dynamic = sorted(set(re.findall(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;", text)))
     labels = "".join(f" KW_LABEL({n})" for n in ("kw_dynamic", *dynamic))
     shared = f"KW_DYNAMIC_SHARED({MOST_SHARED},{labels})" if dynamic else "KW_NO_DYNAMIC_SHARED"
@@ -194,7 +193,7 @@ def _note_key(kernel: CudaKernel, kind: str) -> str:
 
 def _basis(source: Path, kind: str) -> list[str]:
     """What every library of a source is made from. Its place is in its line numbers' file names."""
-    texts = nvrtc._sources(source)
+    texts = nvrtc.sources(source)
     return [str(source.resolve()), *texts, _emulator(), compiler.version(), *compiler.flags(kind)]
 
 

@@ -1,0 +1,271 @@
+"""Which definitions a Python function is made of: its own, and those that it names, transitively.
+
+Files are read, not imported. The unit is what the statements at the top of a module bind to a
+name: a function, a class, a constant, an import. A definition reaches another where its code reads
+the name, by itself (`cdiv`) or through a module (`shape.rows_of`), and the name comes from a
+package that is followed, by any import: absolute or relative, of a module or from one, at the top
+or inside a function, through an `__init__` that passes it on. A name that a module's `__getattr__`
+answers leads there. A module that is used as a value is reached whole. Statements that bind nothing
+(`TABLE.update(...)`) count as soon as anything of their module does. Annotations are not followed:
+they make no values.
+
+Of what other packages define, the name counts and no more.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+Names = tuple[str, ...]  # a dotted name: ("shape", "rows_of")
+Target = tuple[str, Names]  # a module and a dotted name in it; no name: the module itself
+Place = tuple[str, str]  # a module and a name that it binds; "" for statements that bind nothing
+
+#: Functions that find code by a name made at run time.
+DYNAMIC = {"__import__", "eval", "exec", "globals"}
+
+
+class CannotFollow(ValueError):
+    """Code takes in other code by a name that does not stand in it."""
+
+
+class Packages:
+    """Packages whose modules are followed, as their files are when they are first asked for.
+
+    Args:
+        folders: of each, by its import name. `texts` leave the name out: the same files under
+            another one have the same texts.
+        closed: modules whose definitions are not followed, while those of modules below them are.
+    """
+
+    def __init__(self, folders: Mapping[str, Path], closed: Iterable[str] = ()):
+        self._folders = dict(folders)
+        self._closed = frozenset(closed)
+        self._name = re.compile(rf"\b({'|'.join(map(re.escape, folders))})\b")
+        self._files: dict[str, Path | None] = {}
+        self._read: dict[str, Mapping[str, _Definition]] = {}
+
+    def reached(self, roots: Iterable[Target]) -> dict[Place, str]:
+        """The definitions that `roots` lead to, and their code without comments and docstrings.
+
+        Raises:
+            CannotFollow: naming the file, and what in it has no definition that can be read.
+        """
+        found: dict[Place, str] = {}
+        left, seen = list(roots), set[Target]()
+        while left:
+            target = left.pop()
+            if target in seen or self.file(target[0]) is None:
+                continue
+            seen.add(target)
+            place, further = self._step(*target)
+            left += further
+            if place is not None and place not in found:
+                found[place] = self._module(place[0])[place[1]].code
+                left += self._named(*place)
+        return found
+
+    def texts(self, roots: Iterable[Target]) -> list[str]:
+        """Module, name and code of each definition that is `reached`, in the order of their names.
+
+        Raises:
+            CannotFollow: as `reached`.
+        """
+        found = sorted(self.reached(roots).items())
+        return [self._name.sub("_", text) for place, code in found for text in (*place, code)]
+
+    def file(self, module: str) -> Path | None:
+        """Where a module of these packages is; None for any other."""
+        package, *rest = module.split(".")
+        if package in self._folders and module not in self._files:
+            path = self._folders[package].joinpath(*rest)
+            choices = path / "__init__.py", path.with_suffix(".py")
+            self._files[module] = next((p for p in choices if p.is_file()), None)
+        return self._files.get(module)
+
+    def _step(self, module: str, names: Names) -> tuple[Place | None, list[Target]]:
+        """The definition at the beginning of a dotted name, if there is one, and where the name
+        leads from there."""
+        known = {} if module in self._closed else self._module(module)
+        if not names:
+            return None, [(module, (name,)) for name in known]
+        name, *rest = names
+        inner = (f"{module}.{name}", tuple(rest))
+        if name in known:
+            passed_on = known[name].imports.get(name, ())
+            if (module, (name,)) in passed_on:  # `from . import shape` in an __init__
+                return (module, name), [inner]
+            return (module, name), [(other, (*its, *rest)) for other, its in passed_on]
+        if self.file(inner[0]):
+            return None, [inner]
+        if "__getattr__" in known:
+            return (module, "__getattr__"), []
+        if module in self._closed or name.startswith("__"):
+            return None, []
+        raise CannotFollow(f"{self.file(module)}: defines no {name}")
+
+    def _named(self, module: str, name: str) -> Iterator[Target]:
+        """Where what a definition names leads, and its module's statements that bind nothing."""
+        known = self._module(module)
+        definition = known[name]
+        if "" in known:
+            yield module, ("",)
+        for first, *rest in definition.names:
+            if first in DYNAMIC or "import_module" in (first, *rest):
+                what = f"{'.'.join((first, *rest))}: name in the code what it finds"
+                raise CannotFollow(f"{self.file(module)}: {what}")
+            for other, its in definition.imports.get(first, ()):
+                yield other, (*its, *rest)
+            if first in known:
+                yield module, (first, *rest)
+        for other, _ in definition.imports.get("*", ()):
+            if self.file(other):
+                raise CannotFollow(f"{self.file(module)}: from {other} import *: name what is used")
+
+    def _module(self, module: str) -> Mapping[str, _Definition]:
+        if module not in self._read:
+            path = self.file(module)
+            assert path is not None, module
+            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+            self._read[module] = _definitions(path.read_text(encoding="utf-8"), package)
+        return self._read[module]
+
+
+def code(path: Path) -> str:
+    """A module without comments, docstrings and layout."""
+    return _dump(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class _Definition:
+    """The statements of a module that bind a name."""
+
+    statements: tuple[ast.stmt, ...]
+    package: str  # that relative imports start from
+
+    @cached_property
+    def code(self) -> str:
+        return "\n".join(map(_dump, self.statements))
+
+    @cached_property
+    def names(self) -> frozenset[Names]:
+        """Dotted names that the code reads, but for variables of its functions."""
+        return frozenset(names for s in self.statements for names in _names(s, frozenset()))
+
+    @cached_property
+    def imports(self) -> Mapping[str, set[Target]]:
+        """What the code imports, by the name that it gets; "*" for all of a module."""
+        found: dict[str, set[Target]] = defaultdict(set)
+        for node in (n for s in self.statements for n in ast.walk(s)):
+            if isinstance(node, ast.Import):
+                for a in node.names:
+                    target = a.name if a.asname else a.name.split(".")[0]
+                    found[a.asname or target].add((target, ()))
+            elif isinstance(node, ast.ImportFrom):
+                written = "." * node.level + (node.module or "")
+                module = importlib.util.resolve_name(written, self.package)
+                for a in node.names:
+                    found[a.asname or a.name].add((module, (a.name,)))
+        return found
+
+
+@cache  # packages are read anew, but few of their files differ
+def _definitions(text: str, package: str) -> Mapping[str, _Definition]:
+    """What a module binds, by name; under "" what binds nothing."""
+    by_name: dict[str, list[ast.stmt]] = defaultdict(list)
+    for statement in ast.parse(text).body:
+        for part in _parts(statement):
+            for name in set(_bound(part)) or {""}:
+                by_name[name].append(part)
+    return {name: _Definition(tuple(parts), package) for name, parts in by_name.items()}
+
+
+def _parts(statement: ast.stmt) -> Iterator[ast.stmt]:
+    """An import for each name that it binds; any other statement whole, a bare text not at all."""
+    if isinstance(statement, ast.Import):
+        yield from (ast.Import([a]) for a in statement.names)
+    elif isinstance(statement, ast.ImportFrom):
+        for a in statement.names:
+            yield ast.ImportFrom(statement.module, [a], statement.level)
+    elif not _is_text(statement):
+        yield statement
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Names that code binds in the scope in which it stands."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        names = (a.asname or a.name.split(".")[0] for a in node.names)
+        yield from (n for n in names if n != "*")
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    else:
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(node, ast.comprehension) or child is not node.target:
+                yield from _bound(child)
+
+
+def _names(node: ast.AST, variables: frozenset[str]) -> Iterator[Names]:
+    """Dotted names that code reads and that are no `variables` of the functions around it."""
+    attributes: list[str] = []
+    base = node
+    while isinstance(base, ast.Attribute):
+        attributes.insert(0, base.attr)
+        base = base.value
+    if isinstance(base, ast.Name):
+        if isinstance(base.ctx, ast.Load) and base.id not in variables:
+            yield base.id, *attributes
+        return
+    if isinstance(node, ast.Global):
+        yield from ((name,) for name in node.names)
+    inside: list[ast.AST] = []
+    own = variables
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        inside = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
+        own = variables | _variables(node)
+    annotations = getattr(node, "annotation", None), getattr(node, "returns", None)
+    for child in ast.iter_child_nodes(node):
+        if child not in annotations:
+            yield from _names(child, own if child in inside else variables)
+
+
+def _variables(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    """Names that are a function's own wherever it reads them, but for those that it imports."""
+    body = [function.body] if isinstance(function, ast.Lambda) else function.body
+    own = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+    own |= {name for node in body for name in _bound(node)}
+    for node in (n for b in body for n in ast.walk(b)):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            own -= set(node.names)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            own -= set(_bound(node))
+    return own
+
+
+def _is_text(node: Any) -> bool:
+    """A docstring, or a text that stands behind a constant."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _dump(node: Any) -> str:
+    """A syntax tree without bare texts, written in the same way by every Python: `ast.unparse`
+    writes other text, and `ast.dump` other empty fields (3.12 has `type_params`), from one version
+    to the next."""
+    if isinstance(node, ast.AST):
+        filled = [(k, v) for k, v in ast.iter_fields(node) if v is not None and v != []]
+        return f"{type(node).__name__}({', '.join(f'{k}={_dump(v)}' for k, v in filled)})"
+    if isinstance(node, list):
+        return f"[{', '.join(_dump(n) for n in node if not _is_text(n))}]"
+    return repr(node)

@@ -1,0 +1,22 @@
+"""This package a second time, under another name, as `workbench.commit` makes it of a commit."""
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import kernelwright
+
+NAME = "kernelwright_then"
+
+
+def made(folder: Path) -> Path:
+    """Copy the package without its records into a folder, and import it; where it is."""
+    ignored = shutil.ignore_patterns("__pycache__", "records")
+    shutil.copytree(Path(kernelwright.__file__).parent, folder / NAME, ignore=ignored)
+    for path in (folder / NAME).rglob("*.py"):
+        path.write_text(path.read_text().replace("kernelwright", NAME))
+    sys.path.append(str(folder))
+    importlib.import_module(f"{NAME}.ops")
+    sys.path.remove(str(folder))
+    return folder / NAME
