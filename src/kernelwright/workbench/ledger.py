@@ -20,7 +20,7 @@ import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Ladder, Rung
 from kernelwright.dispatch import ladders, proof, proven_on, source_hash
 
-from . import records
+from . import records, suite
 from .inspect import specs_of
 
 ALL_CASES = "*"  # the case of a verification's record
@@ -53,10 +53,12 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every GPU rung, and every way in which what ships does not hold together."""
+    """Every GPU rung, every way in which what ships does not hold together, and when the test
+    suite last ran on each GPU."""
 
     rows: tuple[LedgerRow, ...]
     problems: tuple[str, ...]
+    suite: tuple[suite.SuiteStanding, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -66,7 +68,8 @@ class Ledger:
 
 def ledger(root: Path | None = None) -> Ledger:
     """What is proven, and what is wrong with the records. `root`: other records than shipped."""
-    return Ledger(tuple(_rows(root or records.ROOT)), tuple(check(root)))
+    ran = suite.standing(suite.load((root or records.ROOT) / suite.FILE))
+    return Ledger(tuple(_rows(root or records.ROOT)), tuple(check(root)), tuple(ran))
 
 
 def check(root: Path | None = None) -> list[str]:
