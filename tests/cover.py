@@ -69,31 +69,14 @@ def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
 @cache
 def covering(ladder: Ladder) -> tuple[Run, ...]:
     """The cover of a ladder, by the rule above."""
-    by_rung = {rung.name: [r for r in every(ladder) if r.rung is rung] for rung in ladder.rungs}
-    chosen = {rung.name: _of_rung(ladder, by_rung[rung.name]) for rung in ladder.rungs}
-    ours = [rung for rung in ladder.rungs if rung.is_gpu]
-    takers: dict[Case, list[Rung]] = {case: [] for case in ladder.operator.cases}
-    for rung in ours:
-        for run in by_rung[rung.name]:
-            if run.configs[0] is rung.configs[0]:
-                takers[run.case].append(rung)
-    for case, rungs in takers.items():
-        if rungs and not any(case in chosen[rung.name] for rung in ours):
-            fewest = min(rungs, key=lambda rung: len(chosen[rung.name]))
-            chosen[fewest.name][case] = [fewest.configs[0]]
-    return tuple(
-        Run(rung, case, tuple(configs), CHECKS if case == checked else ONCE)
-        for rung in ladder.rungs
-        for cases in [chosen[rung.name]]
-        for checked in [_checked(ladder, rung, cases)]
-        for case, configs in cases.items()
-    )
-
-
-def _checked(ladder: Ladder, rung: Rung, cases: Iterable[Case]) -> Case | None:
-    """The case that goes through every check."""
-    config, device = rung.configs[0], here()
-    return next((c for c in cases if thorough(ladder, rung, config, c, device)), None)
+    chosen = {rung.name: _for_itself(ladder, rung) for rung in ladder.rungs}
+    _deal(ladder, chosen)
+    found = []
+    for rung in ladder.rungs:
+        checked = _checked(ladder, rung, chosen[rung.name])
+        for case, configs in chosen[rung.name].items():
+            found.append(Run(rung, case, tuple(configs), CHECKS if case == checked else ONCE))
+    return tuple(found)
 
 
 def compiled(ladder: Ladder, rung: Rung) -> Case:
@@ -108,32 +91,49 @@ def among(ladder: Ladder, rung: Rung) -> Iterator[tuple[Config, Case]]:
             yield from ((config, run.case) for config in run.configs)
 
 
-def _of_rung(ladder: Ladder, runs: list[Run]) -> dict[Case, list[Config]]:
-    """The configs that a rung runs on cases for its own sake: 1 and 2 of the rule."""
-    runs = [run for run in runs if run.case.use != "big"]
-    if not runs:
-        return {}
-    rung = runs[0].rung
-    first, *further = rung.configs
-    with_first = sorted((r for r in runs if first in r.configs), key=lambda run: run.case.numel)
+Chosen = dict[Case, list[Config]]
+
+
+def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
+    """What a rung runs whatever the others do: 1 and 2 of the rule."""
+    small = sorted(_taken(ladder, rung, rung.configs[0]), key=lambda case: case.numel)
+    small = [case for case in small if case.use != "big"]
     if rung.backend == "inductor":
-        return {run.case: [first] for run in with_first[:1]}
-    chosen = {run.case: [first] for run in pick(with_first, lambda run: kinds(ladder, run))}
-    for i, config in enumerate(further):
-        cases = [run.case for run in runs if config in run.configs]
+        return {case: [rung.configs[0]] for case in small[:1]}
+    chosen: Chosen = {case: [rung.configs[0]] for case in pick(small, kinds)}
+    for i, config in enumerate(rung.configs[1:]):
+        cases = [case for case in _taken(ladder, rung, config) if case.use != "big"]
         if cases:
             chosen.setdefault(cases[i % len(cases)], []).append(config)
     return chosen
 
 
-def kinds(ladder: Ladder, run: Run) -> set[Hashable]:
+def _deal(ladder: Ladder, chosen: dict[str, Chosen]) -> None:
+    """3 of the rule."""
+    ours = [rung for rung in ladder.rungs if rung.is_gpu]
+    taken = {rung.name: set(_taken(ladder, rung, rung.configs[0])) for rung in ours}
+    for case in ladder.operator.cases:
+        takers = [rung for rung in ours if case in taken[rung.name]]
+        if takers and not any(case in chosen[rung.name] for rung in ours):
+            fewest = min(takers, key=lambda rung: len(chosen[rung.name]))
+            chosen[fewest.name][case] = [fewest.configs[0]]
+
+
+def _checked(ladder: Ladder, rung: Rung, chosen: Chosen) -> Case | None:
+    """4 of the rule: the case that goes through every check."""
+    first = rung.configs[0]
+    with_first = (case for case, configs in chosen.items() if first in configs)
+    return next((c for c in with_first if thorough(ladder, rung, first, c, here())), None)
+
+
+def _taken(ladder: Ladder, rung: Rung, config: Config) -> list[Case]:
+    return [r.case for r in every(ladder) if r.rung is rung and config in r.configs]
+
+
+def kinds(case: Case) -> set[Hashable]:
     """What a case is an instance of."""
-    case, found = run.case, {run.case.dtype, run.case.layout, run.case.values}
-    if not case.numel:
-        found.add("empty")
-    if thorough(ladder, run.rung, run.rung.configs[0], case, here()):
-        found.add("every check")
-    return found
+    empty = set() if case.numel else {"empty"}
+    return {case.dtype, case.layout, case.values} | empty
 
 
 def pick(items: Iterable[T], kinds: Callable[[T], set[Hashable]]) -> list[T]:
