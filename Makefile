@@ -1,19 +1,17 @@
 # make bench   the main job on this machine: softmax and gelu at GPT-2 and Llama 3 shapes
-# make test    the whole test suite
+# make test    every rung, check and wrong kernel, in minutes; tests/cover.py says what it leaves out
+# make test-all [SHARE=2/7]  every test, or a part of them
 # make lint    what CI checks besides
 # make tables  the README's tables and picture, from the records, and the hashes that ship
 # Each makes .venv first where there is none; it says what it downloads.
 PYTHON ?= python3
 BIN := .venv/bin
 QUICK := --quick
-# One GPU runs one test at a time.
-PARALLEL = $(shell $(BIN)/python -c "import torch, xdist; print('' if torch.cuda.is_available() \
-  else '-n auto')" 2>/dev/null)
-# Measures what a call costs: nothing runs beside it.
-TIMES := tests/test_host_cost.py
+PYTEST = $(BIN)/python -m pytest $(shell $(BIN)/python -c \
+  "import xdist; print('-n auto --dist worksteal')" 2>/dev/null)
 CUDA_C := $(shell git ls-files '*.cu' '*.cuh' '*.c')
 
-.PHONY: bench test lint tables clean
+.PHONY: bench test test-all lint tables clean
 
 bench: .venv/ready
 	KW_RECORDS=.cache/records $(BIN)/kernelwright bench softmax gelu $(QUICK) --peers --record \
@@ -21,8 +19,10 @@ bench: .venv/ready
 	KW_RECORDS=.cache/records $(BIN)/kernelwright report -o report.html
 
 test: .venv/ready
-	$(BIN)/python -m pytest $(TIMES); status=$$?; \
-	$(BIN)/python -m pytest $(PARALLEL) --ignore $(TIMES) && exit $$status
+	$(PYTEST)
+
+test-all: .venv/ready
+	$(PYTEST) --all $(addprefix --share ,$(SHARE))
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

@@ -1,29 +1,40 @@
-"""Puts kernel languages into their modes before any test, and keeps account of what did not run.
+"""Puts kernel languages into their modes before any test, selects tests by the rule of cover.py,
+and fails a run in which a test was skipped for a reason that is not known here."""
 
-expected_skips.txt holds, for machines without a GPU, how many cases each rung ran and why the
-others did not. `pytest tests --write-skips` writes it; a run of whole files compares with it.
-"""
-
-import difflib
 import logging
 import os
 import re
 import sys
-from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 import torch
 
+import cover
 import kernelwright.ops  # noqa: F401
+import recorded
 from kernelwright import toolchain
 
 logging.getLogger("torch.__trace").propagate = False  # thousands of lines beside a failure
-HERE = Path(__file__).parent
-EXPECTED = HERE / "expected_skips.txt"
-OPS = "test_ops.py"
-TOOL = re.compile("no .* on this machine$")  # that a debugger or a browser is missing is no news
 GPU = torch.cuda.is_available()
+
+#: Why a test may be skipped on a machine of either kind. A test that is skipped for another reason
+#: has stopped running, and nobody would know.
+ANYWHERE = ("no .* on this machine", "needs two GPUs", "needs root .*", ".* is not installed")
+WITHOUT_A_GPU = ("needs a GPU", "a GPU's memory", "the profiler counts kernels of a GPU")
+WITH_A_GPU = (
+    "a GPU (asserts|gives|may give|is here|times|.*runs).*",
+    "an assertion on a device ends the process",
+    "compute-sanitizer answers on a GPU",
+    "needs .* of free GPU memory",
+    "(runs|times) them instead",
+    "(a stand-in|stands in) for a GPU.*",
+    "the real driver is here.*",
+    "there is a (GPU|driver).*",
+    "what a CPU does",
+    "Triton's interpreter needs a machine without a GPU",
+)
+KNOWN = re.compile("|".join(ANYWHERE + (WITH_A_GPU if GPU else WITHOUT_A_GPU)))
 
 if not GPU:
     for backend in ("triton", "numba"):
@@ -31,6 +42,7 @@ if not GPU:
             toolchain.prepare(backend)
 if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)  # workers share the cores
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 
 @pytest.fixture
@@ -57,118 +69,33 @@ def few_threads():
     torch.set_num_threads(before)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="every test, not only a cover (cover.py)")
+    parser.addoption("--share", metavar="I/N", type=cover.share, default=(1, 1),
+                     help="the I-th of N parts of the tests")  # fmt: skip
+    parser.addoption("--write-refused", action="store_true", help="write tests/refused")
+    parser.addoption("--record-suite", metavar="FILE", type=Path, help="append what this run comes "
+                     "to, as `kernelwright ledger` shows it")  # fmt: skip
+    parser.addoption("--commit", help="of --record-suite, where git cannot tell")
+
+
 def pytest_configure(config):
+    config.addinivalue_line("markers", "cover: each value of each parameter is enough")
     # triton's interpreter converts arrays in a way that NumPy deprecates
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:triton.*")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(recorded.Account(config, KNOWN))
 
 
-def pytest_addoption(parser):
-    parser.addoption("--write-skips", action="store_true", help="write tests/expected_skips.txt")
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    kept = cover.selected(items, config)
+    left = set(items) - set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = kept
 
 
-class Account:
-    """What ran and what did not, as `pytest_runtest_logreport` hears it from every worker."""
-
-    def __init__(self):
-        self.files, self.ran, self.skipped = set(), Counter(), defaultdict(Counter)
-
-    def hear(self, report):
-        file = report.nodeid.split("::")[0].rpartition("tests/")[2]
-        if not (report.when == "call" or report.skipped):
-            return
-        self.files.add(file)
-        properties = dict(report.user_properties)
-        key = (file, properties.get("rung", ""))
-        if report.skipped:
-            why = properties.get("skipped") or _reason(report)
-            if not TOOL.match(why):
-                self.skipped[key][why] += 1
-        elif report.when == "call":
-            self.ran[key] += 1
-
-    def leave_out(self):
-        """Count the cases that test_ops.py did not even collect here."""
-        from kernelwright.dispatch import ladders
-        from kernelwright.workbench.verify import here
-        from kernelwright.workbench.where import skip
-
-        for ladder in ladders():
-            for rung in ladder.rungs:
-                for case in ladder.operator.cases:
-                    why = skip(ladder, rung, rung.configs[0], case, here())
-                    if why:
-                        self.skipped[OPS, f"{ladder.name}.{rung.name}"][why] += 1
-
-    def sections(self):
-        """Lines by file: one for each rung, or one for a file whose tests name none."""
-        found = {}
-        for key in sorted({*self.ran, *self.skipped}):
-            file, rung = key
-            reasons = [f"{n} {why}" for why, n in sorted(self.skipped[key].items())]
-            if rung or reasons:
-                ran = [f"{self.ran[key]} ran"] if rung else []
-                found.setdefault(file, []).append(
-                    f"{rung or 'skipped'}: {'; '.join(ran + reasons)}"
-                )
-        return found
-
-
-account = Account()
-
-
-def pytest_runtest_logreport(report):
-    account.hear(report)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session):
-    config = session.config
-    if hasattr(config, "workerinput") or config.option.collectonly:
-        return
-    if OPS in account.files:
-        account.leave_out()
-    partial = any("::" in a for a in config.args) or any(
-        config.getoption(o, None) for o in ("keyword", "markexpr", "lf", "maxfail")
-    )
-    if GPU or sys.platform != "linux" or partial:
-        return
-    mine, before = account.sections(), _committed()
-    after = {f: lines for f, lines in before.items() if f not in account.files} | mine
-    if config.option.write_skips:
-        EXPECTED.write_text("\n".join(_text(after)) + "\n")
-    elif after != before:
-        lines = difflib.unified_diff(_text(before), _text(after), EXPECTED.name, "here", n=0)
-        config.account_diff = [line.rstrip() for line in lines]
-        if session.exitstatus == 0:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    rungs = sum(n for (_, rung), n in account.ran.items() if rung)
-    left = sum(sum(c.values()) for (_, rung), c in account.skipped.items() if rung)
-    if rungs or left:
-        terminalreporter.write_line(f"rung x case pairs: {rungs} ran, {left} did not")
-    if getattr(config, "account_diff", None):
-        terminalreporter.write_sep("=", "what did not run has changed", red=True)
-        terminalreporter.write_line("\n".join(config.account_diff))
-        terminalreporter.write_line("If that is meant: pytest tests --write-skips, and commit.")
-
-
-def _reason(report) -> str:
-    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return text.removeprefix("Skipped: ")
-
-
-def _committed() -> dict[str, list[str]]:
-    """The committed lines by file."""
-    found, current = {}, []
-    for line in EXPECTED.read_text().splitlines() if EXPECTED.exists() else ():
-        if line.startswith("["):
-            current = found[line.strip("[]")] = []
-        else:
-            current.append(line)
-    return found
-
-
-def _text(sections: dict[str, list[str]]) -> list[str]:
-    return [line for file in sorted(sections) for line in (f"[{file}]", *sections[file])]
+def pytest_xdist_auto_num_workers(config):
+    """Eight processes share a GPU: no test asks how long anything takes."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    return min(cores, 8) if GPU else cores

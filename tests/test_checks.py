@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from kernelwright import cli
+from kernelwright.contract import CudaKernel
 from kernelwright.dispatch import ladder
 from kernelwright.toolchain import CompileError, emulator
+from kernelwright.toolchain.emulator import build
 from kernelwright.toolchain.emulator.checks import CHECKS, Watch
 from kernelwright.workbench import mutate, records, show_watching, watching
 from kernelwright.workbench.verify import here
@@ -22,6 +24,12 @@ pytestmark = pytest.mark.skipif(
 )
 cpu = pytest.mark.skipif(here() == "cuda", reason="compute-sanitizer answers on a GPU")
 KNOWN = {p.kernel: p for p in PLANTED}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    """The kernels of a file together, in one library."""
+    build.ensure([CudaKernel(p.source, p.kernel, p.cluster) for p in PLANTED], "watched")
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda p: p.kernel)

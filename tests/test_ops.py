@@ -1,46 +1,80 @@
-"""Operator x rung x case on whatever this machine has, through the checks that `verify` runs.
+"""Operator x rung x config x case on whatever this machine has, through the checks that `verify`
+runs: a cover of them (cover.py), or with `--all` every one.
 
-What a machine leaves out is counted with its reason and compared with expected_skips.txt by
-conftest.py.
+What a rung refuses is the same on every machine and stands in refused/, so that a rung that begins
+to refuse more is noticed; `pytest tests/test_ops.py --write-refused` writes it.
 """
+
+import re
+from pathlib import Path
 
 import pytest
 
+import cover
+from kernelwright.contract import H200
 from kernelwright.dispatch import ladders
-from kernelwright.workbench.kernels import compile_rung
+from kernelwright.workbench import inspect
+from kernelwright.workbench.kernels import GPUS, compile_rung, of_a_cpu
 from kernelwright.workbench.verify import here, verify_case
-from kernelwright.workbench.where import skip
 
-RUNGS = [(ladder, rung) for ladder in ladders() for rung in ladder.rungs]
-
-
-def pairs():
-    """Every (ladder, rung, case) that this machine runs; the others are counted."""
-    for ladder, rung in RUNGS:
-        for case in ladder.operator.cases:
-            if skip(ladder, rung, rung.configs[0], case, here()) is None:
-                yield pytest.param(ladder, rung, case, id=f"{ladder.name}.{rung.name}-{case.id}")
+LADDERS = ladders()
+REFUSED = Path(__file__).with_name("refused")
 
 
-@pytest.mark.parametrize(("ladder", "rung", "case"), list(pairs()))
-def test_rung_on_case(ladder, rung, case, record_property):
-    record_property("rung", f"{ladder.name}.{rung.name}")
-    for config in rung.configs:
-        if skip(ladder, rung, config, case, here()):
-            continue
-        found = verify_case(ladder, rung, config, case)
+def pytest_generate_tests(metafunc):
+    if "run" in metafunc.fixturenames:
+        runs = cover.every if cover.everything(metafunc.config) else cover.covering
+        found = [(x, r) for x in LADDERS for r in runs(x)]
+        # neighbours run in one process: what needs a GPU's memory alone, and what loads inductor
+        found.sort(key=lambda f: (f[1].case.use != "big", f[1].rung.backend == "inductor"))
+        ids = [f"{ladder.name}.{run.rung.name}-{run.case.id}" for ladder, run in found]
+        metafunc.parametrize(("ladder", "run"), found, ids=ids)
+
+
+def test_rung_on_case(ladder, run, request):
+    among = of_a_cpu if cover.everything(request.config) else cover.among
+    for config in run.configs:
+        found = verify_case(ladder, run.rung, config, run.case, run.checks, among)
         if found.outcome == "skipped":
-            record_property("skipped", found.why)
             pytest.skip(found.why)
         assert found.outcome == "pass", f"{config}: {found.check}: {found.why}"
 
 
+def refused(ladder):
+    """A line for each rung that refuses a case: how many it takes of those that are not empty, and
+    why not the others, numbers left out."""
+    cases = [c for c in ladder.operator.cases if c.use == "verify" and c.numel]
+    specs = [inspect.specs_of(ladder, c) for c in cases]
+    for rung in ladder.rungs:
+        why = [rung.supports(H200, **s) for s in specs] if rung.supports else []
+        reasons = sorted({re.sub(r"\d+", "#", w) for w in why if w})
+        if reasons:
+            taken = f"{why.count(None)} of {len(why)}"
+            yield f"{ladder.name}.{rung.name}: {'; '.join((taken, *reasons))}\n"
+
+
+@pytest.mark.parametrize("folder", sorted({x.folder.name for x in LADDERS}))
+def test_rungs_refuse_what_is_written_down(folder, request):
+    found = "".join(line for x in LADDERS if x.folder.name == folder for line in refused(x))
+    file = REFUSED / f"{folder}.txt"
+    if request.config.option.write_refused:
+        file.write_text(found)
+    assert found == file.read_text(), "if that is meant: pytest tests/test_ops.py --write-refused"
+
+
+CUDA = [(x, r) for x in LADDERS for r in x.rungs if r.backend == "cuda"]
+
+
 @pytest.mark.skipif(here() == "cuda", reason="runs them instead")
-@pytest.mark.parametrize(
-    ("ladder", "rung"),
-    [pytest.param(x, r, id=f"{x.name}.{r.name}") for x, r in RUNGS if r.backend == "cuda"],
-)
-def test_cuda_rung_compiles(ladder, rung):
-    """What an emulator runs here, for GPUs too."""
-    outcome, why = compile_rung(ladder, rung, rung.configs[0])
+@pytest.mark.parametrize("which", range(len(CUDA)), ids=[f"{x.name}.{r.name}" for x, r in CUDA])
+def test_cuda_rung_compiles(which, request):
+    """What an emulator runs here, for GPUs too. With `--all` whatever the cases launch for every
+    GPU, without it a case of each rung, for an H200 and in turn for one of the others."""
+    ladder, rung = CUDA[which]
+    cases, gpus = None, GPUS
+    if not cover.everything(request.config):
+        cases = [cover.compiled(ladder, rung)]
+        others = [gpu for gpu in GPUS if gpu is not H200]
+        gpus = (H200, others[which % len(others)])
+    outcome, why = compile_rung(ladder, rung, rung.configs[0], cases, gpus)
     assert outcome == "compiled", why

@@ -165,8 +165,8 @@ TINY = Sizes(
 )
 
 
-def check(data, parts, native):
-    runs = tuple(training.run(data, parts, seed, TINY) for seed in range(TINY.seeds))
+def check(data, parts, native, seeds=range(TINY.seeds)):
+    runs = tuple(training.run(data, parts, seed, TINY) for seed in seeds)
     runs = tuple(replace(r, served=r.served or {"something": {"native": 1}}) for r in runs)
     return Training(TINY, native, {"swap": runs}, {}, CPU).wrong()
 
@@ -178,7 +178,7 @@ def native(data):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(fault, data, native):
-    assert check(data, FAULTS[fault], native)
+    assert any(check(data, FAULTS[fault], native, [seed]) for seed in range(TINY.seeds))
 
 
 def test_other_roundings_are_no_fault(data, native):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -50,14 +50,25 @@ def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
     return normalise(ladder.operator.layout, specs_of(args))[0]
 
 
-@cache
-def refusal(ladder: Ladder, rung: Rung) -> str | None:
-    """Build what verifying the rung on a CPU will launch, all configs together; why that failed,
-    or None."""
-    wanted: set[CudaKernel] = set()
+def of_a_cpu(ladder: Ladder, rung: Rung) -> Iterator[tuple[Config, Case]]:
+    """The configs and cases that `verify` runs without a GPU."""
     for config in rung.configs:
-        cases = (c for c in ladder.operator.cases if not skip(ladder, rung, config, c, "cpu"))
-        wanted |= set(kernels_of(ladder, rung, config, cases))
+        for case in ladder.operator.cases:
+            if not skip(ladder, rung, config, case, "cpu"):
+                yield config, case
+
+
+@cache
+def refusal(
+    ladder: Ladder,
+    rung: Rung,
+    among: Callable[[Ladder, Rung], Iterable[tuple[Config, Case]]] = of_a_cpu,
+) -> str | None:
+    """Build what verifying the rung on a CPU will launch, all configs together; why that failed,
+    or None. `among`: the configs and cases that will run."""
+    wanted: set[CudaKernel] = set()
+    for config, case in among(ladder, rung):
+        wanted |= set(kernels_of(ladder, rung, config, [case]))
     try:
         emulator.ensure(wanted)
     except ToolchainError as e:
@@ -70,14 +81,21 @@ def beyond_a_cpu(ladder: Ladder, rung: Rung, config: Config, case: Case) -> str 
     return cpu_runner.unable(plan_of(ladder, rung, specs_of_case(ladder, case), config=config))
 
 
-def compile_rung(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
-    """Compile for GPUs what the verify cases launch: every kernel for the H200's architecture, and
-    for each other one that the rung targets one instantiation of each kernel; (outcome, what was
-    done)."""
-    cases = [c for c in ladder.operator.cases if c.use == "verify"]
+def compile_rung(
+    ladder: Ladder,
+    rung: Rung,
+    config: Config,
+    cases: Iterable[Case] | None = None,
+    gpus: tuple[Gpu, ...] = GPUS,
+) -> tuple[str, str]:
+    """Compile for GPUs what the verify cases launch, or these: every kernel for the H200's
+    architecture, and for each other one that the rung targets one instantiation of each kernel;
+    (outcome, what was done)."""
+    if cases is None:
+        cases = [c for c in ladder.operator.cases if c.use == "verify"]
     done: list[str] = []
     try:
-        for gpu in GPUS:
+        for gpu in gpus:
             kernels = kernels_of(ladder, rung, config, cases, gpu)
             if gpu is not H200:
                 kernels = list({re.sub("<.*", "", k.name): k for k in kernels}.values())

@@ -20,7 +20,7 @@ import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Ladder, Rung
 from kernelwright.dispatch import data, ladders, proof, proven_on, source_hash
 
-from . import records
+from . import records, suite
 from .inspect import specs_of
 
 ALL_CASES = "*"  # the case of a verification's record
@@ -53,10 +53,12 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every GPU rung, and every way in which what ships does not hold together."""
+    """Every GPU rung, every way in which what ships does not hold together, and when the test
+    suite last ran on each GPU."""
 
     rows: tuple[LedgerRow, ...]
     problems: tuple[str, ...]
+    suite: tuple[suite.SuiteStanding, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -76,7 +78,8 @@ def ledger(root: Path | None = None) -> Ledger:
     roots = [root] if root else [*records.roots()]
     for folder in roots:
         _read_whole(folder)
-    return Ledger(tuple(_rows(*roots)), tuple(check(root)))
+    ran = suite.standing(suite.load((root or records.ROOT) / suite.FILE))
+    return Ledger(tuple(_rows(*roots)), tuple(check(root)), tuple(ran))
 
 
 def check(root: Path | None = None) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kernelwright.dispatch import data, ladders
 
-from . import ledger, records
+from . import ledger, records, suite
 from .records import Record
 
 
@@ -46,7 +46,9 @@ def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
     for folder in folders:
         found = sorted(folder.rglob("runs.jsonl"))
         whole = [p for name in records.WHOLE for p in sorted(folder.rglob(f"*/{name}"))]
-        if not found and not whole:
+        suites = sorted(folder.rglob(suite.FILE))
+        taken += sum(suite.merge(path, root / suite.FILE) for path in suites)
+        if not (found or whole or suites):
             raise ValueError(f"{folder}: has no records (no runs.jsonl in it)")
         for path in whole:
             shutil.copy(path, _made(root / path.parent.name) / path.name)

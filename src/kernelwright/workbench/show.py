@@ -334,7 +334,21 @@ def ledger(found: Any) -> RenderableType:
         table.add_row(name, Text(row.backend, BACKENDS[row.backend]), proven, many)
     problems = [Text(p, "red") for p in found.problems]
     said = f"{len(problems)} problems" if problems else "no problem"
-    return Group(table, *problems, Text(said, "bold"))
+    suites = [_suite(ran) for ran in found.suite] or [Text("The test suite has run on no GPU.")]
+    return Group(table, *suites, *problems, Text(said, "bold"))
+
+
+def _suite(ran: Any) -> RenderableType:
+    """When the tests last ran on a machine, and what failed."""
+    what = "every test" if ran.scope == "all" else "what make test runs"
+    missing = f", without the parts {', '.join(ran.missing)}" if ran.missing else ""
+    counts = f"{ran.passed} passed, {ran.failed} failed, {ran.skipped} skipped"
+    head = (
+        f"Tests on {ran.machine}: {counts} in {ran.seconds:.0f} s, {ran.when} "
+        f"at {ran.commit[:12]}, torch {ran.torch} ({what}{missing})"
+    )
+    style = "red" if ran.failed else "yellow" if ran.missing else "green"
+    return Group(Text(head, style), *(Text(f"  {name}", "red") for name in ran.failures))
 
 
 def merged(found: Any) -> RenderableType:

@@ -239,8 +239,9 @@ def verify_case(
     config: Config,
     case: Case,
     checks: tuple[Check, ...] = CHECKS,
+    among: Callable[[Ladder, Rung], Iterable[tuple[Config, Case]]] = kernels.of_a_cpu,
 ) -> Outcome:
-    """One rung and config on one case."""
+    """One rung and config on one case. `among`: with which others a CPU's kernels are built."""
     device = here()
     reason = skip(ladder, rung, config, case, device)
     if reason:
@@ -255,8 +256,10 @@ def verify_case(
             reason = kernels.beyond_a_cpu(ladder, rung, config, case)
         if reason:
             return Outcome("skipped", case, why=reason)
-        if rung.backend == "cuda" and device == "cpu" and (why := kernels.refusal(ladder, rung)):
-            return Outcome("error", case, why=why)
+        if rung.backend == "cuda" and device == "cpu":
+            why = kernels.refusal(ladder, rung, among)
+            if why:
+                return Outcome("error", case, why=why)
         found = rejection(
             trial, thorough=thorough(ladder, rung, config, case, device), checks=checks
         )

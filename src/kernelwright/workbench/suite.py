@@ -1,0 +1,118 @@
+"""When the test suite ran on a GPU, of which commit, and what it came to.
+
+`records/suite.jsonl` holds a line for each run of `pytest --record-suite`, the newest last. A run
+may be a part of the suite; the parts of one commit are counted together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kernelwright.dispatch import data
+
+FILE = "suite.jsonl"
+
+
+@dataclass(frozen=True)
+class SuiteRun:
+    """A run of the tests, or of a part of them.
+
+    Attributes:
+        commit: of what ran, "1a2b3c4..."; "+" behind it where files were changed.
+        when: it ended, UTC.
+        machine: a slug, as of records.
+        scope: "all", or "cover": what `make test` runs.
+        part: "2/7", or "1/1".
+        seconds: wall-clock time.
+        failures: names of the tests that failed.
+    """
+
+    commit: str
+    when: str
+    machine: str
+    python: str
+    torch: str
+    triton: str | None
+    driver: str | None
+    scope: str
+    part: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SuiteStanding:
+    """The parts of the suite that last ran on a machine, of one commit. `missing`: parts that did
+    not run."""
+
+    commit: str
+    when: str
+    machine: str
+    torch: str
+    scope: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    failures: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def append(run: SuiteRun, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(run)) + "\n")
+
+
+def load(path: Path) -> list[SuiteRun]:
+    """The runs of a file; none where there is no file."""
+    found = (run for _, run in data.lines(path))
+    return [SuiteRun(**{**run, "failures": tuple(run["failures"])}) for run in found]
+
+
+def merge(path: Path, into: Path) -> int:
+    """Append the runs of a file that another does not hold yet; how many."""
+    known = set(load(into))
+    new = [run for run in load(path) if run not in known]
+    for run in new:
+        append(run, into)
+    return len(new)
+
+
+def standing(runs: Iterable[SuiteRun]) -> list[SuiteStanding]:
+    """What last ran on each machine: the newest run, and those of the same commit, scope and torch
+    that cut the suite into as many parts. Of a part that ran twice, the later run counts."""
+    newest: dict[str, SuiteRun] = {}
+    together: dict[tuple[str, ...], dict[str, SuiteRun]] = {}
+    for run in sorted(runs, key=lambda run: run.when):
+        newest[run.machine] = run
+        together.setdefault(_kind(run), {})[run.part] = run
+    return [_standing(list(together[_kind(run)].values())) for run in newest.values()]
+
+
+def _kind(run: SuiteRun) -> tuple[str, ...]:
+    return (run.machine, run.commit, run.scope, run.torch, run.part.split("/")[1])
+
+
+def _standing(parts: list[SuiteRun]) -> SuiteStanding:
+    last, of = parts[-1], int(parts[0].part.split("/")[1])
+    ran = {run.part for run in parts}
+    return SuiteStanding(
+        last.commit,
+        last.when,
+        last.machine,
+        last.torch,
+        last.scope,
+        sum(run.passed for run in parts),
+        sum(run.failed for run in parts),
+        sum(run.skipped for run in parts),
+        sum(run.seconds for run in parts),
+        tuple(name for run in parts for name in run.failures),
+        tuple(f"{i}/{of}" for i in range(1, of + 1) if f"{i}/{of}" not in ran),
+    )
