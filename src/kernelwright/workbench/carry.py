@@ -215,7 +215,9 @@ def _name(kernel: Any) -> str:
     if type(kernel).__name__ == CudaKernel.__name__:
         return f"cuda {kernel.source.name} {kernel.name} {kernel.cluster}"
     assert type(kernel).__name__ == TritonKernel.__name__, kernel
-    options = sorted(kernel.constexprs.items()), kernel.num_warps, kernel.num_stages
+    # a function among them is compiled with the kernel, and stands for itself by its name
+    constexprs = {k: getattr(v, "__name__", v) for k, v in kernel.constexprs.items()}
+    options = sorted(constexprs.items()), kernel.num_warps, kernel.num_stages
     return f"triton {kernel.fn.__name__} {options}"
 
 

@@ -2,7 +2,8 @@
 
 transformers writes each model's file out in full: a norm or an MLP of a new family is word for
 word that of an old one. So a module is known when its forward is the same code as one of these,
-whatever its class is called, and one that computes anything else is left alone.
+with all that it calls, whatever its class is called, and one that computes anything else is left
+alone. What is known is tried besides (trial.py).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from torch import nn
 
-from . import forwards
+from . import forwards, trial
+from .code import Essence, difference, essence, keyword_values
 from .loss import causal_lm
 
 _PLAIN_ACTIVATIONS = {  # class of transformers.activations to what it computes
@@ -58,19 +60,28 @@ class Replacement:
         by: the operators.
         forwards: by name of a child ("" is the module itself), the function that replaces it.
         kept: why a part of this stays as it was.
+        rotates: of an attention the function that ours stands for.
     """
 
     what: str
     by: str
     forwards: dict[str, Callable[..., Any]]
     kept: str = ""
+    rotates: Callable[..., Any] | None = None
 
 
 def replacement(module: nn.Module) -> Replacement | str | None:
     """What replaces the module's forward, or why nothing does, or None where nothing is due."""
-    forward = type(module).forward
+    new = _known(module)
+    if isinstance(new, Replacement):
+        return trial.refusal(module, new) or new
+    return new
+
+
+def _known(module: nn.Module) -> Replacement | str | None:
+    own = essence(type(module).forward, type(module))
     for reference, make in KNOWN.items():
-        if _same_code(forward, _reference(reference)):
+        if difference(own, _reference(reference)) is None:
             return make(module)
     name = class_name(module)
     if name.endswith("Attention"):
@@ -132,9 +143,13 @@ def _attention(module):
     rope = forward.__globals__.get("apply_rotary_pos_emb")
     if "apply_rotary_pos_emb" not in forward.__code__.co_names or rope is None:
         return "rotates nothing by apply_rotary_pos_emb"
-    if not _same_code(rope, _reference("llama.apply_rotary_pos_emb")):
-        return "its apply_rotary_pos_emb is not Llama's"
-    return Replacement("rope", "rope", {"": _with_rope(type(module).forward)})
+    other = difference(essence(rope), _reference("llama.apply_rotary_pos_emb"))
+    if other is not None:
+        calls = f"calls another {other} than" if other else "is not"
+        return f"its apply_rotary_pos_emb {calls} Llama's"
+    if heads := set(keyword_values(forward, "unsqueeze_dim")) - {1, 2}:
+        return f"its heads are at unsqueeze_dim={heads.pop()}"
+    return Replacement("rope", "rope", {"": _with_rope(type(module).forward)}, rotates=rope)
 
 
 @cache
@@ -202,36 +217,20 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def same_forward(module: nn.Module, reference: str) -> bool:
-    own = vars(module).get("forward")
-    return (own is None or is_ours(own)) and _same_code(type(module).forward, _reference(reference))
+    own, cls = vars(module).get("forward"), type(module)
+    same = difference(essence(cls.forward, cls), _reference(reference)) is None
+    return same and (own is None or is_ours(own))
 
 
 @cache
-def _reference(name: str) -> Callable[..., Any] | None:
-    """The forward of a class, or the function; None where another library has put its own in the
-    module, as Liger does: what that computes is not known by where it stands."""
+def _reference(name: str) -> Essence | None:
+    """The essence of a class's forward, or of a function; None where another library has put its
+    own in the module, as Liger does: what that computes is not known by where it stands."""
     path, _, attribute = name.rpartition(".")
     if "." not in path:
         path = f"transformers.models.{path}.modeling_{path}"
     found = getattr(importlib.import_module(path), attribute)
-    found = found.forward if inspect.isclass(found) else found
-    own = path.partition(".")[0]
-    return found if inspect.unwrap(found).__module__.partition(".")[0] == own else None
-
-
-def _same_code(f: Callable[..., Any], g: Callable[..., Any] | None) -> bool:
-    if g is None:
-        return False
-    f, g = (_code(inspect.unwrap(x)) for x in (f, g))
-    return f is not None and g is not None and _essence(f) == _essence(g)
-
-
-def _code(f: Callable[..., Any]) -> CodeType | None:
-    return getattr(f, "__code__", None)
-
-
-def _essence(code: CodeType) -> tuple[Any, ...]:
-    """What a function computes: its code without the docstring, whose place is co_consts[0]."""
-    first, *rest = code.co_consts or (None,)
-    consts = (None if isinstance(first, str) else first, *rest)
-    return code.co_code, code.co_names, code.co_varnames, consts
+    owner = found if inspect.isclass(found) else None
+    function = found.forward if owner else found
+    known = inspect.unwrap(function).__module__.partition(".")[0] == path.partition(".")[0]
+    return essence(function, owner) if known else None
