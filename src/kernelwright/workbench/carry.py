@@ -28,8 +28,8 @@ from typing import Any
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
-from kernelwright.dispatch import ladders, source_hash
-from kernelwright.dispatch.proof import computed_hash
+from kernelwright.dispatch import ladders, proof, source_hash
+from kernelwright.support import includes
 from kernelwright.toolchain import binary
 
 from . import commit, counters, records
@@ -158,7 +158,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
         cases: ids of those to look at; by default all.
     """
     if mine.rung.backend not in ("cuda", "triton"):
-        one, other = (computed_hash(v.ladder, v.rung, v.package) for v in (mine, theirs))
+        one, other = (proof.computed_hash(v.ladder, v.rung, v.package) for v in (mine, theirs))
         return "" if one == other else "other sources"
     if mine.rung.configs != theirs.rung.configs:
         return "other configs"
@@ -174,8 +174,9 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
                 return f"other launches on {case}"
             for (key, a), (_, b) in zip(steps, their_steps, strict=True):
                 if key not in known:
-                    ours, others = _compiled(mine, a), _compiled(theirs, b)
-                    known[key] = _ptx(ours) == _ptx(others) or _sass(ours) == _sass(others)
+                    # one kernel of the rung shows that both versions call the compiler alike
+                    alike = known and _text(mine, a) == _text(theirs, b)
+                    known[key] = bool(alike) or _same_code(mine, a, theirs, b)
                 if not known[key]:
                     return f"other machine code on {case}: {key[:100]}"
     return "" if known else "no case launches it"
@@ -223,6 +224,23 @@ def _name(kernel: Any) -> str:
 
 #: What a path, a process or a line of the source leaves in PTX, and no machine code.
 TRACES = re.compile(r"\s*(\.file|\.loc)\b|\s*\.global \.align 1 \.b8 \$str|\$L__tmp\d+:|\s*$")
+
+
+def _text(of: Version, launch: tuple[Any, Any]) -> Any:
+    """What a compiler reads for a launch, besides what `_planned` tells."""
+    kernel = launch[0].kernel
+    if type(kernel).__name__ == TritonKernel.__name__:
+        return kernel.fn.cache_key  # of the function's text, and of those that it calls
+    shared = Path(str(importlib.import_module(of.package).__file__)).parent / "include"
+    files = includes.files(kernel.source, shared)
+    flags = of.module("toolchain.nvrtc").FLAGS
+    return flags, [(p.name, p.read_text(encoding="utf-8")) for p in files]
+
+
+def _same_code(mine: Version, a: tuple[Any, Any], theirs: Version, b: tuple[Any, Any]) -> bool:
+    """Whether both versions of a launch compile to the same PTX or machine code."""
+    ours, others = _compiled(mine, a), _compiled(theirs, b)
+    return _ptx(ours) == _ptx(others) or _sass(ours) == _sass(others)
 
 
 def _compiled(of: Version, launch: tuple[Any, Any]) -> Any:
