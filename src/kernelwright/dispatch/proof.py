@@ -54,8 +54,10 @@ def _proven() -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     own = settings().records
     for path in (PROVEN, own / PROVEN.name) if own else (PROVEN,):
-        for rung, machines in json.loads(path.read_text()).items() if path.exists() else ():
-            found[rung] = {**found.get(rung, {}), **machines}
+        for rung, by_hash in json.loads(path.read_text()).items() if path.exists() else ():
+            for digest, machines in by_hash.items():
+                known = found.setdefault(rung, {}).setdefault(digest, [])
+                known += [m for m in machines if m not in known]
     return found
 
 

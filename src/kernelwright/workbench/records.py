@@ -12,8 +12,11 @@ import random
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from kernelwright.toolchain.settings import settings
 
@@ -94,11 +97,16 @@ def median(samples: Iterable[float]) -> float:
 
 def interval(samples: tuple[float, ...], level: float = 0.95, draws: int = 1000):
     """(low, high): bootstrap interval of the median. Seeded, so a table prints the same twice."""
-    rng = random.Random(0)
-    n = len(samples)
-    medians = sorted(statistics.median(rng.choices(samples, k=n)) for _ in range(draws))
+    drawn = np.array(samples)[_drawn(len(samples), draws)]
+    medians = np.sort(np.median(drawn, axis=1)).tolist()
     cut = int((1 - level) / 2 * draws)
     return medians[cut], medians[-cut - 1]
+
+
+@cache  # the same for all samples of a length
+def _drawn(n: int, draws: int) -> np.ndarray:
+    rng = random.Random(0)
+    return np.array([rng.choices(range(n), k=n) for _ in range(draws)])
 
 
 def ratio(a: Record, b: Record) -> float | None:
