@@ -91,8 +91,10 @@ def _proven() -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     own = settings().records
     for path in (PROVEN, own / PROVEN.name) if own else (PROVEN,):
-        for rung, machines in data.document(path, {}).items():
-            found[rung] = {**found.get(rung, {}), **machines}
+        for rung, by_hash in data.document(path, {}).items():
+            for digest, machines in by_hash.items():
+                known = found.setdefault(rung, {}).setdefault(digest, [])
+                known += [m for m in machines if m not in known]
     return found
 
 
