@@ -25,22 +25,25 @@ from matmul_hopper.configs import (  # noqa: E402
 )
 
 BF16 = "__nv_bfloat16"
-#: One of each kernel; together every layout, cluster and kind of epilogue, and most accumulators.
+#: Each kernel; together every layout, cluster and epilogue, and the most accumulators.
 COVERING = [
     (Persistent(128, 256, 3, 4, 2, 1), "TN", "kw::Plain"),
-    (Pingpong(128, 192, 4, 2, 2, 2), "NT", f"kw::BiasGelu<{BF16}, true>"),
+    (Pingpong(128, 192, 4, 2, 2, 2), "NT", "kw::Plain"),
+    (Pingpong(128, 128, 5, 4, 2, 1), "NT", f"kw::BiasGelu<{BF16}, true>"),
     (StreamK(128, 256, 4, 2, 2, 1), "NT", f"kw::Bias<{BF16}>"),
     (Split(128, 5, 3), "NN", "kw::Plain"),
 ]
 SERIAL = """#include "kw/wgmma.cuh"
-__global__ void serial(float *y, unsigned long long a, unsigned long long b) {
+__global__ void serial(float *y, unsigned long long a, unsigned long long b, int n) {
   float d[32];
-  kw::wgmma_fence();
-  kw::Wgmma<__nv_bfloat16, 64>::mma<true, true>(d, a, b, 0);
-  y[threadIdx.x] = d[0];  // before it is there
-  kw::wgmma_commit();
+  for (int i = 0; i < n; i++) {
+    kw::wgmma_fence();
+    kw::Wgmma<__nv_bfloat16, 64>::mma<true, true>(d, a + i, b, i);
+    kw::wgmma_commit();
+    d[0] *= 2;  // before it is there
+  }
   kw::wgmma_wait<0>();
-  y[threadIdx.x] = d[1];
+  for (int i = 0; i < 32; i++) y[i * 128 + threadIdx.x] = d[i];
 }
 """
 

@@ -6,6 +6,7 @@
 // 8 j + 2 (lane % 4) + i.
 #pragma once
 #include "kw/hopper.cuh"
+#include "kw/types.cuh"
 
 namespace kw {
 
