@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import site
 import subprocess
 import sys
 import tomllib
@@ -89,7 +90,10 @@ def _has_a_cpu_build(venv: Path, name: str) -> bool:
 
 
 def _beside_the_systems(venv: Path, extras: list[str]) -> None:
-    _run(sys.executable, "-m", "venv", "--system-site-packages", str(venv))
+    _run(sys.executable, "-m", "venv", str(venv))
+    # --system-site-packages would miss those of a python3 that is in a virtual environment itself
+    for own in venv.glob("lib/python*/site-packages"):
+        (own / "beside.pth").write_text("\n".join(site.getsitepackages()) + "\n")
     # setuptools stands beside a system's torch, so that this needs no network
     _run(*_pip(venv), "--no-build-isolation", "--no-deps", "-e", str(ROOT))
     missing = _missing(venv, extras)
