@@ -38,6 +38,7 @@ from kernelwright.workbench.verify import here
 from kernelwright.workbench.where import skip, thorough
 
 T = TypeVar("T")
+LARGE = 2**18  # elements of a case that are not made to see whether a rung takes it
 ONCE = tuple(check for check in CHECKS if not check.again)
 
 
@@ -63,7 +64,7 @@ def every(ladder: Ladder) -> tuple[Run, ...]:
 
 
 def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
-    specs = inspect.specs_of if case.use == "big" else kernels.specs_of_case
+    specs = inspect.specs_of if case.numel > LARGE else kernels.specs_of_case
     return unsupported(rung, specs(ladder, case), torch.device(here())) is None
 
 
