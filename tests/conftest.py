@@ -41,8 +41,8 @@ if not GPU:
         if toolchain.missing(backend, torch.device("cpu")) is None:
             toolchain.prepare(backend)
 if os.environ.get("PYTEST_XDIST_WORKER"):
-    torch.set_num_threads(1)  # workers share the cores
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    torch.set_num_threads(1)  # workers share the cores, and so do the processes that they start
+    os.environ |= {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ Rungs on cases (test_ops.py), of which a ladder has hundreds:
 1. Each rung runs, with its first config, a case of each dtype, of each layout, of each kind of
    values and an empty one, if it takes one.
 2. Each of its further configs runs a case, each another.
-3. Each case runs on a kernel of ours, if one takes it: on the rung that has the fewest so far.
+3. Each shape, and each set of arguments beside the tensors, runs on a kernel of ours, if one takes
+   it: on the CUDA C++ rung, or else the other rung, that has the fewest cases so far.
 4. One case of each rung goes through every check, the others through those that call it once.
 Each compiled rung, whose cases take seconds, runs one.
 
@@ -37,6 +38,7 @@ from kernelwright.workbench.verify import here
 from kernelwright.workbench.where import skip, thorough
 
 T = TypeVar("T")
+LARGE = 2**18  # elements of a case that are not made to see whether a rung takes it
 ONCE = tuple(check for check in CHECKS if not check.again)
 
 
@@ -62,7 +64,7 @@ def every(ladder: Ladder) -> tuple[Run, ...]:
 
 
 def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
-    specs = inspect.specs_of if case.use == "big" else kernels.specs_of_case
+    specs = inspect.specs_of if case.numel > LARGE else kernels.specs_of_case
     return unsupported(rung, specs(ladder, case), torch.device(here())) is None
 
 
@@ -112,11 +114,12 @@ def _deal(ladder: Ladder, chosen: dict[str, Chosen]) -> None:
     """3 of the rule."""
     ours = [rung for rung in ladder.rungs if rung.is_gpu]
     taken = {rung.name: set(_taken(ladder, rung, rung.configs[0])) for rung in ours}
-    for case in ladder.operator.cases:
+    seen = {kind for rung in ours for case in chosen[rung.name] for kind in sizes(case)}
+    cases = [case for case in ladder.operator.cases if any(case in t for t in taken.values())]
+    for case in pick(cases, lambda case: sizes(case) - seen):
         takers = [rung for rung in ours if case in taken[rung.name]]
-        if takers and not any(case in chosen[rung.name] for rung in ours):
-            fewest = min(takers, key=lambda rung: len(chosen[rung.name]))
-            chosen[fewest.name][case] = [fewest.configs[0]]
+        fewest = min(takers, key=lambda r: (r.backend != "cuda", len(chosen[r.name])))
+        chosen[fewest.name][case] = [fewest.configs[0]]
 
 
 def _checked(ladder: Ladder, rung: Rung, chosen: Chosen) -> Case | None:
@@ -134,6 +137,11 @@ def kinds(case: Case) -> set[Hashable]:
     """What a case is an instance of."""
     empty = set() if case.numel else {"empty"}
     return {case.dtype, case.layout, case.values} | empty
+
+
+def sizes(case: Case) -> set[Hashable]:
+    """What sets a case apart from others of its kinds."""
+    return {("shape", case.use, case.shape), ("params", case.params)}
 
 
 def pick(items: Iterable[T], kinds: Callable[[T], set[Hashable]]) -> list[T]:

@@ -56,9 +56,10 @@ def configs(runs):
 
 
 @LADDERS
-def test_every_case_that_a_kernel_of_ours_takes_runs_on_one(ladder):
+def test_every_shape_and_argument_that_a_kernel_of_ours_takes_runs_on_one(ladder):
     every, chosen = (
-        {r.case for r in runs(ladder) if r.rung.is_gpu} for runs in (cover.every, cover.covering)
+        {size for r in runs(ladder) if r.rung.is_gpu for size in cover.sizes(r.case)}
+        for runs in (cover.every, cover.covering)
     )
     assert chosen == every
 

@@ -5,14 +5,17 @@ What a rung refuses is the same on every machine and stands in refused/, so that
 to refuse more is noticed; `pytest tests/test_ops.py --write-refused` writes it.
 """
 
+import fcntl
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import cover
 from kernelwright.contract import H200
 from kernelwright.dispatch import ladders
+from kernelwright.toolchain import cache
 from kernelwright.workbench import inspect
 from kernelwright.workbench.kernels import GPUS, compile_rung, of_a_cpu
 from kernelwright.workbench.verify import here, verify_case
@@ -25,13 +28,25 @@ def pytest_generate_tests(metafunc):
     if "run" in metafunc.fixturenames:
         runs = cover.every if cover.everything(metafunc.config) else cover.covering
         found = [(x, r) for x in LADDERS for r in runs(x)]
-        # neighbours run in one process: what needs a GPU's memory alone, and what loads inductor
+        # neighbours run in one process: cases of a GPU's whole memory, rungs that load inductor
         found.sort(key=lambda f: (f[1].case.use != "big", f[1].rung.backend == "inductor"))
         ids = [f"{ladder.name}.{run.rung.name}-{run.case.id}" for ladder, run in found]
         metafunc.parametrize(("ladder", "run"), found, ids=ids)
 
 
-def test_rung_on_case(ladder, run, request):
+@pytest.fixture
+def memory(run):
+    """All of a GPU's, for one process at a time, where a case takes gigabytes."""
+    if run.case.use != "big":
+        yield
+        return
+    with (cache.root() / "big.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        torch.cuda.empty_cache()
+
+
+def test_rung_on_case(ladder, run, request, memory):
     among = of_a_cpu if cover.everything(request.config) else cover.among
     for config in run.configs:
         found = verify_case(ladder, run.rung, config, run.case, run.checks, among)
