@@ -1,35 +1,25 @@
 """carry: what a GPU said of a rung stays true while its kernels are the same."""
 
 import importlib
-import shutil
-import sys
+import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-import kernelwright
+import another
 from kernelwright.dispatch import source_hash
 from kernelwright.workbench import carry, counters
 from kernelwright.workbench.records import Record
 
-NAME = "kernelwright_then"
+NAME = another.NAME
 CASE = "5x33-f32-eps=1e-05-weight=same"
 
 
 @pytest.fixture(scope="module")
 def then(tmp_path_factory):
-    """The folder of this package under another name, as commit.package makes it of a commit."""
-    folder = tmp_path_factory.mktemp("then")
-    ignored = shutil.ignore_patterns("__pycache__", "records")
-    shutil.copytree(Path(kernelwright.__file__).parent, folder / NAME, ignore=ignored)
-    for path in (folder / NAME).rglob("*.py"):
-        path.write_text(path.read_text().replace("kernelwright", NAME))
-    sys.path.append(str(folder))
-    importlib.import_module(f"{NAME}.ops")
-    yield folder / NAME
-    sys.path.remove(str(folder))
+    """The folder of this package under another name."""
+    return another.made(tmp_path_factory.mktemp("then"))
 
 
 @pytest.fixture
@@ -41,11 +31,11 @@ def header(then):
     path.write_text(text)
 
 
-def versions(rung="cuda_block"):
+def versions(rung="cuda_block", operator="layer_norm"):
     return next(
         (mine, theirs)
         for mine, theirs in carry._both(NAME)
-        if (mine.ladder.name, mine.rung.name) == ("layer_norm", rung)
+        if (mine.ladder.name, mine.rung.name) == (operator, rung)
     )
 
 
@@ -123,6 +113,59 @@ def test_other_promises_and_cases(then):
     assert (
         carry.differs(mine, theirs, cases=["0-f32-eps=1e-05-weight=same"]) == "no case launches it"
     )
+
+
+def test_a_kernel_that_takes_a_function(then):
+    """Its place is in another package; it is compiled with the kernel."""
+    case = "4x66-f32-inf"
+    assert carry.differs(*versions("triton_block", "silu"), cases=[case]) == ""
+
+
+def test_a_reason_in_other_words_is_no_difference(then, monkeypatch):
+    mine, theirs = versions()
+    case = next(
+        c.id
+        for c in mine.ladder.operator.cases
+        if c.numel and mine.rung.supports(carry.H200, **carry_specs(mine, c))
+    )
+    said = replace(theirs, rung=replace(theirs.rung, supports=lambda gpu, **specs: "other words"))
+    assert carry.differs(mine, said, cases=[case, CASE]) == f"other launches on {CASE}"
+    assert carry._planned(said, case, {}) == carry._planned(mine, case, {})
+
+
+def carry_specs(of, case):
+    return of.module("workbench.inspect").specs_of(of.ladder, case)
+
+
+def test_a_pytorch_rung_is_the_same_where_its_parts_are(then):
+    pair = versions("native")
+    assert carry.differs(*pair) == ""
+    path = then / "ops" / "norm" / "torch_rungs.py"
+    text = path.read_text()
+    for word, differs in (("# a comment", ""), ("def native_layer_norm", "other sources")):
+        path.write_text(text + f"\n\n{word}" + ("(*args):\n    return None\n" if differs else "\n"))
+        carry.proof._packages.cache_clear()
+        assert carry.differs(*pair) == differs
+    path.write_text(text)
+    carry.proof._packages.cache_clear()
+
+
+def test_tuned_tables_of_the_rung_as_it_was_are_of_it_as_it_is(then, tmp_path, monkeypatch):
+    mine, theirs = versions()
+    table = tmp_path / "tuned" / "layer_norm.sm_90.json"
+    table.parent.mkdir()
+    monkeypatch.setitem(vars(mine.ladder), "folder", tmp_path)
+    house = theirs.module("dispatch")
+    monkeypatch.setattr(house, "source_hash", lambda *_: "before")
+    for was, found in (("before", [table]), ("long before", [])):
+        table.write_text(
+            json.dumps({"buckets": {}, "sources": {"cuda_block": was, "of": "others"}})
+        )
+        assert carry._tables(mine, theirs) == found
+    present = source_hash(mine.ladder, mine.rung)
+    carry._retable(table, mine)
+    kept = json.loads(table.read_text())
+    assert kept == {"buckets": {}, "sources": {"cuda_block": present, "of": "others"}}
 
 
 def test_only_what_is_missing_is_taken():

@@ -135,8 +135,10 @@ def files_of_rungs():
     found = {}
     for lad, rung in GPU_RUNGS:
         packages = proof._packages(proof.PACKAGE, lad.package)
-        for path in proof.sources(lad, rung):
-            names = {n for module, n in reached(lad, rung) if packages.file(module) == path}
+        files = {path: set() for path in proof._files(lad, rung, proof.PACKAGE)}
+        for module, name in reached(lad, rung):
+            files.setdefault(packages.file(module), set()).add(name)
+        for path, names in files.items():
             found.setdefault(path.relative_to(proof.ROOT), (lad, rung, names))
     return sorted(found.items())
 

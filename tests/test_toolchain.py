@@ -22,6 +22,7 @@ from kernelwright.toolchain import (
     settings,
     tools,
 )
+from kernelwright.toolchain.emulator import build as emulated
 from kernelwright.workbench.inspect import inspect
 from planning import CUDA_SOURCE, cuda_plan, no_gpu, own_cache, scale_cu, scaling  # noqa: F401
 
@@ -83,6 +84,24 @@ def test_a_changed_header_changes_the_key(cached, cuda_source):
     first = nvrtc.compile(kernel, "sm_80").ptx
     header.write_text("#define FACTOR 2\n")
     assert nvrtc.compile(kernel, "sm_80").ptx != first
+
+
+def test_a_header_of_a_header_changes_the_keys_of_both_compilers(cached, cuda_source):
+    folder = cuda_source.parent / "parts"
+    folder.mkdir()
+    (folder / "near.cuh").write_text('#include "far.cuh"\n')
+    cuda_source.write_text('#include "parts/near.cuh"\n' + CUDA_SOURCE)
+    kernel, keys = CudaKernel(cuda_source, "scale<float>"), []
+    for number in (1, 2):
+        (folder / "far.cuh").write_text(f"#define FACTOR {number}\n")
+        keys.append((nvrtc.sources(cuda_source), emulated._note_key(kernel, "fast")))
+    assert all(one != other for one, other in zip(*keys, strict=True))
+
+
+def test_a_header_that_a_macro_names_is_refused(cached, cuda_source):
+    cuda_source.write_text("#define WHICH <kw/types.cuh>\n#include WHICH\n" + CUDA_SOURCE)
+    with pytest.raises(toolchain.CompileError, match=r"#include WHICH: write the header's name"):
+        nvrtc.compile(CudaKernel(cuda_source, "scale<float>"), "sm_90a")
 
 
 def test_cuda_error_names_file_and_line(cached, cuda_source):

@@ -4,7 +4,7 @@ from .autograd import apply_of, vmap_loop
 from .binding import bind
 from .launcher import device_of, entry_of, launcher, plan_of
 from .override import override, use
-from .proof import proven_on, source_hash, sources
+from .proof import proven_on, source_hash
 from .registry import UnknownOperator, ladder, ladders
 from .selection import Choice, Explanation, explain, select, specs_of, unsupported
 
@@ -25,7 +25,6 @@ __all__ = [
     "proven_on",
     "select",
     "source_hash",
-    "sources",
     "specs_of",
     "unsupported",
     "use",

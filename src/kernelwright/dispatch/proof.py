@@ -80,15 +80,6 @@ def parts(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> list[str]:
     return texts
 
 
-def sources(ladder: Ladder, rung: Rung) -> set[Path]:
-    """Every file of which some part is in the hash."""
-    shared = _shared_roots(PACKAGE, rung.backend) if rung.is_gpu else ()
-    roots = (*_roots(ladder, rung), *shared)
-    packages = _packages(PACKAGE, ladder.package)
-    files = {packages.file(module) for module, _ in packages.reached(roots)}
-    return {*filter(None, files), *_files(ladder, rung, PACKAGE)}
-
-
 def proven_on(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
     """Machines on which the rung's present source passed."""
     return tuple(_proven().get(f"{ladder.name}.{rung.name}", {}).get(source_hash(ladder, rung), ()))

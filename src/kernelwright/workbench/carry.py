@@ -28,8 +28,7 @@ from typing import Any
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
-from kernelwright.dispatch import ladders, source_hash
-from kernelwright.dispatch.proof import computed_hash
+from kernelwright.dispatch import ladders, proof, source_hash
 from kernelwright.toolchain import binary
 
 from . import commit, counters, records
@@ -158,7 +157,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
         cases: ids of those to look at; by default all.
     """
     if mine.rung.backend not in ("cuda", "triton"):
-        one, other = (computed_hash(v.ladder, v.rung, v.package) for v in (mine, theirs))
+        one, other = (proof.computed_hash(v.ladder, v.rung, v.package) for v in (mine, theirs))
         return "" if one == other else "other sources"
     if mine.rung.configs != theirs.rung.configs:
         return "other configs"
