@@ -8,7 +8,6 @@ in microseconds; medians, rates and percentages are derived here and stored nowh
 from __future__ import annotations
 
 import json
-import random
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -91,15 +90,6 @@ class Record:
 
 def median(samples: Iterable[float]) -> float:
     return statistics.median(samples)
-
-
-def interval(samples: tuple[float, ...], level: float = 0.95, draws: int = 1000):
-    """(low, high): bootstrap interval of the median. Seeded, so a table prints the same twice."""
-    rng = random.Random(0)
-    n = len(samples)
-    medians = sorted(statistics.median(rng.choices(samples, k=n)) for _ in range(draws))
-    cut = int((1 - level) / 2 * draws)
-    return medians[cut], medians[-cut - 1]
 
 
 def ratio(a: Record, b: Record) -> float | None:
