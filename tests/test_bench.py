@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from rich.console import Console
 
 from kernelwright.contract import H200, Peer, case
 from kernelwright.dispatch import ladder, ladders
 from kernelwright.machine import clock, slug
+from kernelwright.toolchain.emulator import EmulationError
 from kernelwright.workbench import bench as bench_module
-from kernelwright.workbench import host, material, records, standin, tune
+from kernelwright.workbench import host, material, records, right, roofs, show_bench, standin, tune
 from kernelwright.workbench.bound import bound
 from kernelwright.workbench.trial import Expected
 
@@ -37,15 +40,17 @@ def benched():
         "launcher",
         lambda lad, args, rung, config=None: entries.get(rung) or real(lad, args, rung, config),
     )
-    events = []
+    events, steps = [], []
     result = bench_module.bench(
         [small],
         cases=["4x1000-f32-dim=-1"],
         quick=True,
         on_case=lambda lad, c, r: events.append(r),
+        on_step=steps.append,
     )
     patch.undo()
-    assert len(events) == 2 and events[0] is None and events[1] is result
+    assert events == [result]
+    assert steps[0].startswith("1 of 1: softmax 4x1000-f32-dim=-1: ") and len(steps) == 7
     return result
 
 
@@ -240,3 +245,66 @@ def test_without_a_gpu_cuda_is_emulated_where_it_can_be(monkeypatch, rung, missi
     if missing:
         monkeypatch.setattr(standin, "missing", lambda *_: missing)
     assert standin.stand_in(softmax, softmax.rung(rung), torch.device("cpu")).startswith(words)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what a CPU does")
+def test_the_summary_says_what_was_done_what_is_wrong_and_what_more_there_is(benched):
+    lad = ladder("softmax")
+    out = io.StringIO()
+    Console(file=out, width=200).print(show_bench.summary([lad], benched, quick=True))
+    said = " ".join(out.getvalue().split())
+    assert "timed here 2 rungs on 1 cases, each right on the case first" in said
+    assert "verified here 1 GPU rungs on a small case each, interpreted or emulated" in said
+    assert "wrong softmax.wrong: " in said and "softmax.raises: ZeroDivisionError" in said
+    assert "further kernelwright verify softmax: " in said
+    assert "without --quick: up to 12 s of samples a case, not 4" in said
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what a CPU does")
+def test_a_gpu_rung_that_is_wrong_or_raises_fails_the_bench(monkeypatch):
+    def raises(*_):
+        raise EmulationError("k: the process that ran it was ended by SIGABRT")
+
+    monkeypatch.setattr(standin, "launcher", raises)
+    softmax = ladder("softmax")
+    done = standin.stand_in(softmax, softmax.rung("cuda_warp"), CPU)
+    assert done == "WRONG here: EmulationError: k: the process that ran it was ended by SIGABRT"
+    skipped = bench_module.Skipped("softmax", "cuda_warp", "4x1000-f32-dim=-1", done)
+    timed = records.Record(
+        "softmax", "native", "4x1000-f32-dim=-1", "cpu", "r", "pass", cold=(1.0,)
+    )  # fmt: skip
+    assert bench_module.BenchResult("r", {}, [timed]).exit_code == 0
+    assert bench_module.BenchResult("r", {}, [timed], [skipped]).exit_code == 1
+
+
+def test_pytorchs_error_is_found_once_for_all_rungs_of_a_case(monkeypatch):
+    calls = []
+
+    def counted(*args):
+        calls.append(args[0])
+        return largest(*args)
+
+    lad = ladder("softmax")
+    c = case((600, 600), torch.float32, dim=-1)
+    want = Expected(lad.operator, lambda x, dim: torch.softmax(x, dim), c, "cpu")
+    largest = right._largest
+    monkeypatch.setattr(right, "_largest", counted)
+    near = want.native[0] * (1 + 2**-23)
+    for _ in range(3):
+        assert right.right(lad.operator, want, (near,)).ok
+        assert right.right(lad.operator, want, (want.native[0].clone(),)).ok
+    assert sum(t is want.native[0] for t in calls) == 1 and len(calls) == 4
+
+
+def test_roofs_of_a_cpu_are_allocated_once(monkeypatch):
+    made = []
+    buffers = roofs._buffers
+
+    def counted(streams, *rest):
+        made.append(streams)
+        return buffers(streams, *rest)
+
+    monkeypatch.setattr(roofs, "_buffers", counted)
+    monkeypatch.setattr(clock, "last_level_cache", lambda device: 1 << 16)
+    found = roofs.roof_candidates("r2w1", 3 << 20, CPU)
+    assert [c.name for c in found] == ["roof:r2w1 bitwise xor"] and made == [2, 1]

@@ -360,7 +360,7 @@ def test_a_command_stops_at_a_full_disk(cached, command, monkeypatch, capfd):
         asked.append(target)
         full()
 
-    for f in (kernels.refusal, emulated.runtime, emulated.prelude, launch._load):
+    for f in (kernels.refusal, emulated.runtime, emulated.prelude):
         monkeypatch.setattr(sys.modules[f.__module__], f.__name__, f.__wrapped__)
     monkeypatch.setattr(cache, "_built", refuse)
     with pytest.raises(SystemExit) as stopped:

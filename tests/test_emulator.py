@@ -9,6 +9,7 @@ import torch
 
 from kernelwright.contract import i32, i64
 from kernelwright.toolchain import emulator
+from kernelwright.toolchain.emulator import build
 from primitives import build_together, ints, run
 
 pytestmark = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
@@ -37,6 +38,22 @@ def test_static_and_dynamic_shared_memory_under_two_names():
     run("shared_memory", x, aligned, block=64, shared=256)
     assert torch.equal(x, torch.arange(64.0).flip(0) + 2)
     assert aligned.item() == 1
+
+
+def test_dynamic_shared_memory_that_no_array_takes(tmp_path):
+    source = tmp_path / "rung.cu"
+    source.write_text(
+        "__global__ void k(float *x) {\n"
+        "  __shared__ float s[64];\n"
+        "  s[threadIdx.x] = x[threadIdx.x];\n"
+        "  __syncthreads();\n"
+        "  x[threadIdx.x] = s[63 - threadIdx.x];\n"
+        "}\n"
+    )
+    for shared in (0, 16, 4096, build.MOST_SHARED):
+        x = torch.arange(64.0)
+        run("k", x, source=source, grid=1, block=64, shared=shared)
+        assert torch.equal(x, torch.arange(64.0).flip(0))
 
 
 @pytest.mark.parametrize("ones", [0, 1, 50, 99, 100])

@@ -32,24 +32,25 @@ def bench(
     with printing(as_json) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.workbench import bench as module
-            from kernelwright.workbench import listing, records, scaffold, show
+            from kernelwright.workbench import listing, records, scaffold, show, show_bench
 
             ladders = listing.named(scaffold.operators(ops))
 
             def on_case(ladder: Any, at: Any, result: Any) -> None:
-                if result is None:
-                    say(f"timing {ladder.name} {at.id}")
-                    return
                 if record:  # case by case: one that is stopped keeps what it has
                     records.save(result.records, result.environment)
                 if not as_json:
                     out.print(show.bench_case(ladder, at, result), "")
 
-            result = module.bench(ladders, cases=case, quick=quick, peers=peers, on_case=on_case)
+            result = module.bench(
+                ladders, cases=case, quick=quick, peers=peers, on_case=on_case, on_step=say
+            )
         if record:
             recorded(out, records.save(result.records, result.environment))
         if as_json:
             out.emit(show.bench_data(ladders, result))
+        else:
+            out.print(show_bench.summary(ladders, result, quick=quick))
     return result.exit_code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -19,13 +20,19 @@ def median(samples: Sequence[float]) -> float:
 def interval(samples: Sequence[float], draws: int = 1000) -> tuple[float, float]:
     """(low, high): bootstrap 95% interval of the median. Seeded, so a table prints the same
     twice."""
-    values = torch.tensor(samples, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(0)
-    n = len(values)
-    drawn = values[torch.randint(n, (draws, n), generator=generator)].sort(dim=1).values
-    medians = ((drawn[:, (n - 1) // 2] + drawn[:, n // 2]) / 2).sort().values
+    values = torch.tensor(sorted(samples), dtype=torch.float64)
+    below, above = _middles(len(values), draws)
+    medians = ((values[below] + values[above]) / 2).sort().values
     cut = round(0.025 * draws)
     return medians[cut].item(), medians[draws - 1 - cut].item()
+
+
+@cache
+def _middles(n: int, draws: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ranks of the two middle ones of n samples that are drawn with replacement."""
+    generator = torch.Generator().manual_seed(0)
+    ranks = torch.randint(n, (draws, n), generator=generator).sort(dim=1).values
+    return ranks[:, (n - 1) // 2], ranks[:, n // 2]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from kernelwright.contract import (
 )
 
 from . import emulator, interpreter, memory
+from .emulator import apart
 from .errors import ToolchainError
 
 
@@ -30,7 +31,9 @@ def bind(
     """The function that runs `plan` on CPU tensors; it takes the operator's arguments in order."""
     names = [a.name for a in operator.args]
     outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
+    pointers = {a for step in plan.launches for a in step.args if isinstance(a, Pointers)}
     launchers = [_launcher(step) for step in plan.launches]
+    alone = apart.wanted(plan) and not emulator.looked_on()
 
     empty = memory.allocator() if memory.active else _plain
 
@@ -42,8 +45,11 @@ def bind(
             n: empty(n, s.spec, "cpu", result=False, zero=s.zero) for n, s in plan.scratch.items()
         }
         everything = {**values, **results, **scratch, **plan.constants}
-        for step, launch in zip(plan.launches, launchers, strict=True):
-            launch(step.kernel, step, [_value(a, everything) for a in step.args])
+        everything |= {p: _table(p, values) for p in pointers}
+        if alone:
+            _launch_apart(plan, launchers, everything, fresh=(*results, *scratch))
+        else:
+            _launch(plan, launchers, everything)
         for n in copies:
             if n in operator.mutated:
                 given[n].copy_(values[n])
@@ -51,6 +57,46 @@ def bind(
         return out[0] if len(out) == 1 else out or None
 
     return run
+
+
+def _launch(
+    plan: Plan, launchers: Sequence[Callable], everything: dict[str, Any], **where: Any
+) -> None:
+    for step, launch in zip(plan.launches, launchers, strict=True):
+        launch(step.kernel, step, [_value(a, everything) for a in step.args], **where)
+
+
+def _launch_apart(
+    plan: Plan, launchers: Sequence[Callable], everything: dict[str, Any], fresh: Iterable[str]
+) -> None:
+    """Launch in a process that may crash.
+
+    Raises:
+        Crashed: with the kernel and, where watching the launches finds it, the line.
+    """
+    try:
+        with apart.borrowed(everything) as lent:
+            _launch(plan, launchers, lent.tensors, launch=lent.host.launch)
+            lent.give_back()
+    except emulator.Crashed as e:
+        raise emulator.Crashed(f"{e}{_out_of_bounds(plan, everything, fresh)}") from None
+
+
+def _out_of_bounds(plan: Plan, everything: dict[str, Any], fresh: Iterable[str]) -> str:
+    """The first access out of bounds that a plan's launches make, in words, or ""."""
+    if emulator.missing("watched"):
+        return ""
+    from .emulator.checks import Watch
+
+    look = Watch(("bounds",), seed=1)
+    with look.mode():
+        launchers = [_launcher(step) for step in plan.launches]
+
+    def watched() -> str:
+        _, _, found = look.call(lambda *_: _launch(plan, launchers, everything), everything, fresh)
+        return f"; {found[0].text}" if found else ""
+
+    return apart.told_by_child(watched)
 
 
 def unable(plan: Plan) -> str | None:
@@ -80,10 +126,16 @@ def _launcher(step: Launch) -> Callable:
     return emulator.bind(step)
 
 
-def _value(arg: str | Scalar | Pointers, everything: dict[str, Any]):
+def _table(pointers: Pointers, values: dict[str, Any]) -> torch.Tensor:
+    """Room for a table of addresses."""
+    return torch.empty((len(values[pointers.lists[0]]), len(pointers.lists)), dtype=torch.int64)
+
+
+def _value(arg: str | Scalar | Pointers, everything: dict[Any, Any]):
     if isinstance(arg, Pointers):
         rows = zip(*(everything[name] for name in arg.lists), strict=True)
-        return torch.tensor([[t.data_ptr() for t in row] for row in rows])
+        found = torch.tensor([t.data_ptr() for row in rows for t in row], dtype=torch.int64)
+        return everything[arg].copy_(found.view_as(everything[arg]))
     if isinstance(arg, Scalar):
         return arg if not isinstance(arg.value, str) else replace(arg, value=everything[arg.value])
     element = re.fullmatch(r"(\w+)\[(\d+)\]", arg)

@@ -62,7 +62,7 @@ from .material import chosen, peers_of, set_bytes, sets_of, unfit
 from .raised import one_line
 from .records import Record
 from .right import right
-from .standin import stand_in
+from .standin import WRONG, stand_in
 from .trial import Expected, all_results, copy_of, expected, map_tensors
 
 SHIPPED = "nvidia-h200"  # the machine whose records stand beside what cannot be timed here
@@ -110,8 +110,10 @@ class BenchResult:
 
     @property
     def exit_code(self) -> int:
-        """0 good, 1 something timed was wrong or failed, 3 nothing could be timed."""
+        """0 good, 1 something was wrong or failed, 3 nothing could be timed."""
         if any(r.outcome != "pass" for r in self.records if ":" not in r.rung):
+            return 1
+        if any(s.why.startswith(WRONG) for s in self.skipped):
             return 1
         return 0 if any(r.cold for r in self.records) else 3
 
@@ -131,7 +133,8 @@ def bench(
     peers: bool = False,
     guests: Sequence[Guest] = (),
     on_row: Callable[[Record], None] = lambda record: None,
-    on_case: Callable[[Ladder, Case, BenchResult | None], None] = lambda *_: None,
+    on_case: Callable[[Ladder, Case, BenchResult], None] = lambda *_: None,
+    on_step: Callable[[str], None] = lambda words: None,
     time_limit: float | None = None,
 ) -> BenchResult:
     """Time ladders on this machine.
@@ -143,8 +146,9 @@ def bench(
         peers: other libraries too.
         guests: candidates that run elsewhere; each is recorded under its name.
         on_row: called with each record as soon as it is there.
-        on_case: called with each ladder and case before it is timed, without a result, and
-            afterwards, with everything measured so far.
+        on_case: called with each ladder and case after it is timed, and with everything measured
+            so far.
+        on_step: told what is being done now.
         time_limit: seconds that the samples of one case may take.
 
     Raises:
@@ -157,12 +161,13 @@ def bench(
     work = chosen(list(ladders), None if cases is None else list(cases), device)
     empty_us = launch_us(device, limits)
     stand_ins: dict[tuple[str, str], str] = {}
-    for ladder, case in work:
+    for number, (ladder, case) in enumerate(work, 1):
         if why := unfit(case, device):
             result.skipped.append(Skipped(ladder.name, "*", case.id, why))
             continue
-        on_case(ladder, case, None)
-        one = _Bench(ladder, case, device, limits, empty_us, result, stand_ins)
+        at = f"{number} of {len(work)}: {ladder.name} {case.id}"
+        say = partial(_say, on_step, at)
+        one = _Bench(ladder, case, device, limits, empty_us, result, stand_ins, say)
         for record in one.run(peers, guests):
             result.records.append(record)
             on_row(record)
@@ -199,6 +204,10 @@ def limits_of(device: torch.device, quick: bool, time_limit: float | None) -> cl
     return replace(limits, seconds=time_limit) if time_limit else limits
 
 
+def _say(on_step: Callable[[str], None], at: str, what: str) -> None:
+    on_step(f"{at}: {what}")
+
+
 @dataclass
 class _Bench:
     """One ladder on one case: make the inputs, prove each rung right, then time all of them."""
@@ -210,12 +219,14 @@ class _Bench:
     launch_us: float
     result: BenchResult
     stand_ins: dict[tuple[str, str], str]
+    say: Callable[[str], None] = lambda words: None
 
     def run(self, peers: bool, guests: Sequence[Guest] = ()) -> Iterator[Record]:
         operator = self.ladder.operator
         self._give_back()
         with clock.session(self.device):
             native = entry_of(self.ladder, self.ladder.rung("native"))
+            self.say("PyTorch's result, and the reference in float64")
             want = expected(operator, native, self.case, self.device.type)
             self._give_back()
             self.specs, _ = normalise(operator.layout, specs_of(want.args))
@@ -252,6 +263,7 @@ class _Bench:
             if any(sum(side) for side in (self.cost.reads, self.cost.writes)):
                 roofs_of = roofs.nearest(self.cost.mix, self.device)
                 candidates += roofs.roof_candidates(roofs_of, self.cost.bytes, self.device)
+            self.say("timing")
             measured = clock.measure(candidates, self.device, self.limits)
             del sets, candidates, calls
         self._note(measured)
@@ -280,6 +292,7 @@ class _Bench:
 
     def _rung(self, rung: Rung, want: Expected) -> tuple[Record | None, Callable | None]:
         """The rung's record so far, and its bound function if it is right."""
+        self.say(f"is {rung.name} right?")
         if self.device.type != "cuda" and rung.is_gpu:
             shipped = _shipped(self.ladder, rung, self.case)
             self._skip(rung.name, f"{self._stand_in(rung)}; timed on {SHIPPED}", shipped)

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from kernelwright.contract import Case, Ladder, Rung
+from kernelwright.machine.stats import interval
 
-from .records import Record, interval, median, ratio
+from .records import Record, median, ratio
 
 #: Rungs that are PyTorch's own work: what ours are compared with, beside other libraries.
 THEIRS = ("native", "compiled")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,7 @@ def gpu_of(arch: str) -> Gpu:
     )
 
 
+@cache
 def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
     """The normalised specs of a case. No memory is allocated: bench cases take gigabytes."""
     toolchain.claim()  # what meta tensors are computed with imports triton

@@ -8,15 +8,11 @@ in microseconds; medians, rates and percentages are derived here and stored nowh
 from __future__ import annotations
 
 import json
-import random
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from kernelwright.dispatch import data
 from kernelwright.toolchain.settings import settings
@@ -95,20 +91,6 @@ class Record:
 
 def median(samples: Iterable[float]) -> float:
     return statistics.median(samples)
-
-
-def interval(samples: tuple[float, ...], level: float = 0.95, draws: int = 1000):
-    """(low, high): bootstrap interval of the median. Seeded, so a table prints the same twice."""
-    medians = np.sort(np.median(np.array(samples)[_drawn(len(samples), draws)], axis=1))
-    cut = int((1 - level) / 2 * draws)
-    return float(medians[cut]), float(medians[-cut - 1])
-
-
-@cache
-def _drawn(n: int, draws: int) -> np.ndarray:
-    """Which of n samples each draw takes."""
-    rng = random.Random(0)
-    return np.array([rng.choices(range(n), k=n) for _ in range(draws)])
 
 
 def ratio(a: Record, b: Record) -> float | None:

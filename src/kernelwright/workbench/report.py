@@ -140,6 +140,7 @@ def _on_machine(ladder: Ladder, machine: str, found: list[Record]) -> MachineVie
 
 def _headline(ladder: Ladder, machine: str, found: list[Record]) -> Table | None:
     """The case that stands for a ladder; on the READMEs' machine theirs, or none as there."""
+    found = [r for r in found if r.operator == ladder.name]
     if machine == tables.MACHINE:
         return tables.headline(ladder, found)
     return figures.headline(ladder, machine, found)

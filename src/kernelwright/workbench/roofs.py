@@ -76,9 +76,8 @@ def candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candid
     reads, writes = parse(mix)
     vectors = max(1, nbytes // (reads + writes) // 16)
     sets = clock.rotations(nbytes, device)
-    inputs = _buffers(max(reads, 1), sets, vectors, device)
     if device.type != "cuda":
-        outputs = _buffers(max(writes, 1), sets, vectors, device)
+        inputs, outputs = (_buffers(max(n, 1), sets, vectors, device) for n in (reads, writes))
         return [
             clock.Candidate(
                 f"roof:{mix} {name}",
@@ -87,6 +86,7 @@ def candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candid
             )
             for name, fn in _CPU[mix].items()
         ]
+    inputs = _buffers(max(reads, 1), sets, vectors, device)
     gpu = gpu_of(device)
     assert gpu is not None
     found = []
@@ -104,8 +104,6 @@ def candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candid
 def best(mix: str, nbytes: int, device: torch.device) -> tuple[str, ...]:
     """Names of the two configurations that a short run finds fastest at this size."""
     these = candidates(mix, nbytes, device)
-    if len(these) <= 2:
-        return tuple(c.name for c in these)
     brief = clock.Limits(least=3, most=4, candidate_s=0.01, seconds=0.2)
     times = clock.measure(these, device, brief).times
     good = [n for n, t in times.items() if t.cold]
@@ -114,6 +112,8 @@ def best(mix: str, nbytes: int, device: torch.device) -> tuple[str, ...]:
 
 def roof_candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candidate]:
     """The two that may be the roof of a case, to be timed beside its rungs."""
+    if device.type != "cuda":  # there are two at most
+        return candidates(mix, nbytes, device)
     names = best(mix, nbytes, device)
     return [c for c in candidates(mix, nbytes, device) if c.name in names]
 
@@ -165,7 +165,13 @@ def _show(config: Config) -> str:
 def _buffers(streams: int, sets: int, vectors: int, device) -> list[list[torch.Tensor]]:
     """Random streams of `vectors` 16-byte vectors, apart in memory, for each set."""
     step = cdiv(4 * vectors, 128) * 128  # each starts a fresh line
-    arena = torch.empty(sets * streams * step, dtype=torch.int32, device=device).random_()
+    arena = torch.empty(sets * streams * step, dtype=torch.int32, device=device)
+    if device.type == "cuda":
+        arena.random_()
+    else:  # that takes as long as all that is timed: numbers that repeat
+        few = torch.empty(min(arena.numel(), 1 << 20), dtype=torch.int32).random_()
+        for part in arena.split(few.numel()):
+            part.copy_(few[: part.numel()])
     parts = [arena[i * step : i * step + 4 * vectors] for i in range(sets * streams)]
     return [parts[i * streams : (i + 1) * streams] for i in range(sets)]
 

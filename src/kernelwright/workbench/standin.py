@@ -12,12 +12,23 @@ from kernelwright.dispatch import entry_of, launcher, plan_of, specs_of, unsuppo
 from kernelwright.toolchain import ToolchainError, missing, nvrtc
 
 from .kernels import beyond_a_cpu
+from .raised import one_line
 from .right import right
 from .trial import all_results, copy_of, expected, map_tensors
 
+VERIFIED, COMPILED, WRONG = "verified here", "compiled here", "WRONG here"
+
 
 def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
-    """Verify a rung on a small case, interpreted or emulated, or compile it; says what was done."""
+    """Verify a rung on a small case, interpreted or emulated, or compile it; says what was done:
+    VERIFIED, COMPILED or WRONG with more words, or why nothing."""
+    try:
+        return _done(ladder, rung, device)
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is what came of it
+        return f"{WRONG}: {one_line(e)}"
+
+
+def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
     operator = ladder.operator
     small = [
         c for c in operator.cases
@@ -39,7 +50,7 @@ def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
             call = launcher(ladder, want.args, rung.name)
             args = map_tensors(want.args, copy_of)
             verdict = right(operator, want, all_results(operator, args, call(*args.values())))
-            return f"verified here on {case.id}" if verdict.ok else f"WRONG here: {verdict.why}"
+            return f"{VERIFIED} on {case.id}" if verdict.ok else f"{WRONG}: {verdict.why}"
     return f"not run here: {why}"
 
 
@@ -56,4 +67,4 @@ def _compiled(ladder: Ladder, rung: Rung, specs: dict[str, Any]) -> str:
                 nvrtc.compile(kernel, H200.arch)
     except ToolchainError as e:
         return f"not compiled here: {e}"
-    return f"compiled here for {H200.arch}, not run"
+    return f"{COMPILED} for {H200.arch}, not run"

@@ -56,11 +56,13 @@ class Expected:
         reference: results in float64.
         native: PyTorch's own.
         noise: of each result, as `contract.compare` takes it; made when first asked for.
+        largest: the largest errors of `native`, as `right` has found them.
     """
 
     def __init__(self, operator: Operator, native: Callable, case: Case, device: str):
         made = operator.inputs(case, device)
         self.args = {a.name: made.get(a.name, a.default) for a in operator.args}
+        self.largest: dict[tuple[int, bool], float] = {}
         self.reference = _reference(operator, self.args)
         theirs = map_tensors(self.args, copy_of)
         self.native = all_results(operator, theirs, native(*theirs.values()))
@@ -335,16 +337,11 @@ class Fenced:
         empty: Callable[[int, torch.Tensor], torch.Tensor] | None = None,
     ):
         self._buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._empty = empty or (lambda n, t: torch.empty(n, dtype=t.dtype, device=t.device))
+        self._empty = empty or _empty
         self.args = map_tensors(args, self._place)
 
     def _place(self, t: torch.Tensor) -> torch.Tensor:
-        extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-        lead = FENCE + t.data_ptr() % 16 // t.itemsize
-        size = lead + (extent if t.numel() else 0) + FENCE
-        buffer = self._empty(size, t).fill_(filler(t.dtype))
-        view = buffer.as_strided(t.shape, t.stride(), buffer.storage_offset() + lead)
-        unexpanded(view).copy_(unexpanded(t))
+        buffer, view = _between_fences(t, self._empty)
         self._buffers.append((buffer, buffer.clone()))
         return view
 
@@ -389,7 +386,28 @@ def unexpanded(t: torch.Tensor) -> torch.Tensor:
 
 def copy_of(t: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides, stride 0 among them."""
-    return Fenced({"t": t}).args["t"]
+    return _between_fences(t, _empty)[1]
+
+
+def _between_fences(
+    t: torch.Tensor, empty: Callable[[int, torch.Tensor], torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A buffer of filler that holds a copy of a tensor, and the copy."""
+    extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    lead = FENCE + t.data_ptr() % 16 // t.itemsize
+    size = lead + (extent if t.numel() else 0) + FENCE
+    buffer = empty(size, t)
+    view = buffer.as_strided(t.shape, t.stride(), buffer.storage_offset() + lead)
+    if t.is_contiguous():  # nothing lies between its elements
+        buffer[:lead] = buffer[size - FENCE :] = filler(t.dtype)
+    else:
+        buffer.fill_(filler(t.dtype))
+    unexpanded(view).copy_(unexpanded(t))
+    return buffer, view
+
+
+def _empty(size: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.empty(size, dtype=like.dtype, device=like.device)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

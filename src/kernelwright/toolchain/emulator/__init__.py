@@ -18,7 +18,9 @@ their numbers, those of a cluster to one. Files, in the order to read them:
     watch.cpp      what builds whose every access is seen call instead of libtsan
     compiler.py    the compiler and its options for each kind of build
     build.py       libraries of kernels, by content, several instantiations at a time
-    launch.py      loads and runs them
+    libraries.py   loads and launches them
+    launch.py      a plan's launch of one
+    apart.py       launches in a process of their own, host.py, what may destroy it
     messages.py    a compiler's or the runtime's complaint, with the rung's line
 
 Kinds of build: "fast" (-O2), "watched" (-O1, every access to memory is told to an observer),
@@ -52,9 +54,19 @@ from dataclasses import dataclass, field
 
 from kernelwright.contract import CudaKernel, Launch
 
-from .launch import EmulationError, Schedule
+from .launch import Crashed, EmulationError, Schedule
 
-__all__ = ["EmulationError", "Mode", "Schedule", "bind", "ensure", "missing", "mode"]
+__all__ = [
+    "Crashed",
+    "EmulationError",
+    "Mode",
+    "Schedule",
+    "bind",
+    "ensure",
+    "looked_on",
+    "missing",
+    "mode",
+]
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,11 @@ def mode(
         _active = outer
 
 
+def looked_on() -> bool:
+    """Whether an observer, a debugger or a caller looks, in this process, at what is bound."""
+    return _active.kind != "fast" or _active.observer is not None or _active.before is not None
+
+
 def missing(kind: str = "fast") -> str | None:
     """Why CUDA C++ cannot be emulated here, in this kind of build, or None."""
     from . import compiler
@@ -105,7 +122,7 @@ def ensure(kernels: Iterable[CudaKernel]) -> None:
 
 
 def bind(step: Launch) -> Callable[..., None]:
-    """`run(kernel, step, values)` for one launch of a plan.
+    """`run(kernel, step, values)` for one launch of a plan; `launch=` as `launch.run` takes it.
 
     Raises:
         CompileError, ToolchainError: as `launch.bound`.
@@ -115,9 +132,9 @@ def bind(step: Launch) -> Callable[..., None]:
     how = _active
     kernel = launch.bound(step, how.kind)
 
-    def run(_, step: Launch, values: list) -> None:
+    def run(_, step: Launch, values: list, **where) -> None:
         if how.before:
             how.before(step, values)
-        launch.run(kernel, step, values, how.schedule, how.observer)
+        launch.run(kernel, step, values, how.schedule, how.observer, **where)
 
     return run

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-from collections.abc import Sequence
-from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_uint, c_uint64, c_void_p
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache as once
-from pathlib import Path
 
 from kernelwright.contract import CudaKernel, Launch, Scalar
 
 from ..build import kinds
 from ..errors import ToolchainError
-from . import build, messages
+from . import build, libraries, messages
 
 PATIENCE = 60.0  # seconds
 MOST_BLOCKS = 16  # of a cluster, on an H200
-SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float, "f64": c_double,
-           "pointer": c_void_p}  # fmt: skip
 
 
 class EmulationError(ToolchainError):
     """A kernel went wrong while it ran: a fault, a deadlock, a failed assertion."""
+
+
+class Crashed(EmulationError):
+    """The process that ran a kernel has ended."""
 
 
 @dataclass(frozen=True)
@@ -44,60 +41,19 @@ class Schedule:
     patience: float = PATIENCE
 
 
-class _Index(Structure):
-    _fields_ = [("x", c_uint), ("y", c_uint), ("z", c_uint)]
-
-
-class _Library(Structure):
-    _fields_ = [("module", c_uint64), ("bytes", c_uint64), ("dynamic", c_uint64)]
-
-
-class _Launch(Structure):
-    """runtime.h's Launch."""
-
-    _fields_ = [
-        ("entry", c_void_p),
-        ("arguments", c_void_p),
-        ("library", _Library),
-        ("grid", _Index),
-        ("block", _Index),
-        ("shared", c_uint64),
-        ("seed", c_uint64),
-        ("block_seed", c_uint64),
-        ("patience", c_double),
-        ("workers", c_uint),
-        ("cluster", c_uint),
-        ("observer", c_void_p),
-    ]
-
-
 @dataclass(frozen=True)
 class Kernel:
-    """A loaded kernel: its entry, its parameters' kinds, its library's shared memory."""
+    """A kernel that is built: its library and its number there, its parameters' kinds."""
 
     name: str
-    entry: int
+    path: str
+    number: int
     kinds: tuple[str, ...]
-    library: _Library
 
-
-@once
-def runtime() -> ctypes.CDLL:
-    lib = ctypes.CDLL(str(build.runtime()))
-    lib.kw_launch.argtypes, lib.kw_launch.restype = (POINTER(_Launch),), c_char_p
-    lib.kw_library.argtypes = (c_void_p, c_void_p, POINTER(_Library))
-    lib.kw_library.restype = ctypes.c_bool
-    return lib
-
-
-@once
-def _load(path: Path) -> tuple[ctypes.CDLL, _Library]:
-    lib = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
-    lib.kw_dynamic_shared.restype = c_void_p
-    shared = _Library()
-    inside = ctypes.cast(lib.kw_run_0, c_void_p)
-    runtime().kw_library(inside, lib.kw_dynamic_shared(), byref(shared))
-    return lib, shared
+    @property
+    def static_shared(self) -> int:
+        """Bytes of the static shared memory of its library."""
+        return libraries.load(self.path, str(build.runtime()))[1].dynamic
 
 
 def load(kernel: CudaKernel, kind: str = "fast") -> Kernel:
@@ -107,15 +63,8 @@ def load(kernel: CudaKernel, kind: str = "fast") -> Kernel:
         CompileError, ToolchainError: as `build.find`.
     """
     path, number = build.find(kernel, kind)
-    lib, shared = _load(path)
-    listed = getattr(lib, f"kw_kinds_{number}")
-    listed.restype = POINTER(c_char_p)
-    found, names = listed(), []
-    while (name := found[len(names)]) is not None:
-        names.append(name.decode())
-    entry = ctypes.cast(getattr(lib, f"kw_run_{number}"), c_void_p).value
-    assert entry is not None
-    return Kernel(kernel.name, entry, tuple(names), shared)
+    takes = libraries.kinds(str(path), str(build.runtime()), number)
+    return Kernel(kernel.name, str(path), number, takes)
 
 
 def bound(step: Launch, kind: str = "fast") -> Kernel:
@@ -156,39 +105,41 @@ def run(
     values: Sequence[object],
     schedule: Schedule | None = None,
     observer: int | None = None,
+    launch: Callable[..., str | None] = libraries.launch,
 ) -> None:
     """Run one launch.
 
     Args:
         values: tensors, and Scalars with numbers, in the kernel's order.
         observer: address of a runtime.h Observer.
+        launch: `libraries.launch`, or what does the same elsewhere.
 
     Raises:
-        EmulationError: with the thread, the block and the rung's line.
+        EmulationError: with the thread, the block and the rung's line. Crashed: `launch` does.
     """
     import torch
 
     schedule = schedule or Schedule()
-    held = [
-        SCALARS[v.ctype](v.value) if isinstance(v, Scalar) else c_void_p(v.data_ptr())
-        for v in values
+    arguments = [
+        (v.ctype, v.value) if isinstance(v, Scalar) else ("pointer", v.data_ptr()) for v in values
     ]
-    arguments = (c_void_p * len(held))(*(ctypes.addressof(h) for h in held))
-    launch = _Launch(
-        kernel.entry,
-        ctypes.addressof(arguments),
-        kernel.library,
-        _Index(*step.grid),
-        _Index(*step.block),
-        step.shared,
-        schedule.seed,
-        schedule.block_seed,
-        schedule.patience,
-        schedule.workers or torch.get_num_threads(),
-        step.kernel.cluster,
-        observer,
-    )
-    wrong = runtime().kw_launch(byref(launch))
+    try:
+        wrong = launch(
+            path=kernel.path,
+            runtimes=str(build.runtime()),
+            number=kernel.number,
+            arguments=arguments,
+            grid=step.grid,
+            block=step.block,
+            shared=step.shared,
+            seed=schedule.seed,
+            block_seed=schedule.block_seed,
+            patience=schedule.patience,
+            workers=schedule.workers or torch.get_num_threads(),
+            cluster=step.kernel.cluster,
+            observer=observer,
+        )
+    except Crashed as e:
+        raise Crashed(f"{kernel.name}: {e}") from None
     if wrong:
-        text = messages.with_lines(wrong.decode(errors="replace"))
-        raise EmulationError(f"{kernel.name}: {text}")
+        raise EmulationError(f"{kernel.name}: {messages.with_lines(wrong)}")

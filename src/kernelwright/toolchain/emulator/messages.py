@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterable
-from functools import cache as once
 from pathlib import Path
 
-from . import compiler
+from . import compiler, libraries
 
 HEADERS = ", ".join(
     sorted(p.name for p in (compiler.HERE / "include").glob("*.h") if p.name != "kw_emulator.h")
@@ -48,18 +47,28 @@ def _construct(error: str) -> str:
 
 
 def with_lines(message: str) -> str:
-    """A runtime's message with "@0x7f...@" as "cuda_warp.cu:12"."""
-    return re.sub(r"@(0x[0-9a-f]+)@", lambda m: line_of(int(m[1], 16)), message)
+    """A message of `libraries.launch` with "@file@0x7f@" as "cuda_warp.cu:12"."""
+
+    def line(found: re.Match[str]) -> str:
+        inside = int(found[2], 16) - 1
+        return _said(_addr2line(found[1], [inside]).get(inside, ()), found[2])
+
+    return re.sub(r"@([^@\n]*)@(0x[0-9a-f]+)@", line, message)
 
 
 def line_of(address: int) -> str:
     """The line that holds the call before a return address: the innermost that is not the
     emulator's, and what it was inlined into."""
-    frames = [f for f in frames_of(address) if not Path(f[1]).is_relative_to(compiler.HERE)]
-    if not frames:
-        return hex(address)
-    places = [f"{Path(path).name}:{line}" for _, path, line in frames]
-    return ", called from ".join(dict.fromkeys(places))
+    return _said(frames_of(address), hex(address))
+
+
+def _said(frames: Frames, address: str) -> str:
+    places = [
+        f"{Path(path).name}:{line}"
+        for _, path, line in frames
+        if not Path(path).is_relative_to(compiler.HERE)
+    ]
+    return ", called from ".join(dict.fromkeys(places)) or address
 
 
 Frames = tuple[tuple[str, str, int], ...]
@@ -77,7 +86,7 @@ def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
     by_library: dict[str, dict[int, int]] = {}
     for address in wanted:
         if address not in _known:
-            path, inside = in_file(address)
+            path, inside = libraries.in_file(address)
             _known[address] = ()
             if path:
                 by_library.setdefault(path, {})[inside - 1] = address
@@ -85,43 +94,6 @@ def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
         for inside, frames in _addr2line(path, places).items():
             _known[places[inside]] = frames
     return {address: _known[address] for address in wanted}
-
-
-def in_file(address: int) -> tuple[str, int]:
-    """The library that holds an address, and the address that its file gives to it."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, _, offset, _, _, *path = line.split(maxsplit=5)
-        start, end = (int(x, 16) for x in span.split("-"))
-        if path and start <= address < end:
-            return path[0], _virtual(path[0], address - start + int(offset, 16))
-    return "", 0
-
-
-@once
-def _segments(path: str) -> tuple[tuple[int, int, int], ...]:
-    """(offset in the file, address, bytes) of what a library's file loads."""
-    data = Path(path).read_bytes()
-    headers, size, count = (
-        int.from_bytes(data[32:40], "little"),
-        int.from_bytes(data[54:56], "little"),
-        int.from_bytes(data[56:58], "little"),
-    )
-    found = []
-    for at in range(headers, headers + size * count, size):
-        if int.from_bytes(data[at : at + 4], "little") == 1:
-            offset, address, _, length = (
-                int.from_bytes(data[at + k : at + k + 8], "little") for k in (8, 16, 24, 32)
-            )
-            found.append((offset, address, length))
-    return tuple(found)
-
-
-def _virtual(path: str, offset: int) -> int:
-    """The address that a library's file gives to what lies at an offset of it."""
-    for begin, address, length in _segments(path):
-        if begin <= offset < begin + length:
-            return offset - begin + address
-    return offset
 
 
 def _addr2line(path: str, addresses: Iterable[int]) -> dict[int, Frames]:

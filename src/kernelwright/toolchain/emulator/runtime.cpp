@@ -146,7 +146,8 @@ void prepare(Worker &w, const Launch &launch, unsigned number) {
       b.shared = static_cast<unsigned char *>(__tls_get_addr(at));
       b.dynamic = b.shared + launch.library.dynamic;
       b.shared_bytes = launch.library.dynamic;
-      b.dynamic_bytes = launch.shared;
+      // none without an extern array, whatever the launch asks for
+      b.dynamic_bytes = std::min(launch.shared, launch.library.bytes - launch.library.dynamic);
       // shared memory is not zero when a block starts: NaN, or -1
       std::memset(b.shared, 0xff, bytes_of(b));
     }

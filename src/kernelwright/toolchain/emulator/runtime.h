@@ -78,7 +78,7 @@ struct Block {
   unsigned char *shared;             // its __shared__ variables
   unsigned long long shared_bytes;   // without extern ones
   unsigned char *dynamic;            // where extern ones start
-  unsigned long long dynamic_bytes;  // that the launch has there
+  unsigned long long dynamic_bytes;  // that the launch has there, if the source has extern ones
   unsigned worker;                   // number of the OS thread, from 0
   const struct Launch *launch;
   void *data;  // the observer's own

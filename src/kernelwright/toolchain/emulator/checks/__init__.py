@@ -160,7 +160,7 @@ def _elements(t: torch.Tensor) -> torch.Tensor | None:
 
 @once
 def _static(kernel: CudaKernel) -> int:
-    return load(kernel, "watched").library.dynamic
+    return load(kernel, "watched").static_shared
 
 
 @once

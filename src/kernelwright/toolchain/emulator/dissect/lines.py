@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import compiler, messages
+from .. import compiler, libraries, messages
 
 #: Conditional jumps of x86-64 and aarch64.
 _JUMP = re.compile(r"^\s*([0-9a-f]+):\s+(?:j(?!mp)[a-z]+|b\.[a-z]+|cbn?z|tbn?z)\s", re.M)
@@ -75,7 +75,7 @@ def _jumps(blocks: Iterable[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     by_library: dict[str, list[tuple[int, int]]] = {}
     for block in blocks:
-        path, inside = messages.in_file(block)
+        path, inside = libraries.in_file(block)
         if path:
             by_library.setdefault(path, []).append((inside, block))
     for path, those in by_library.items():

@@ -1,0 +1,43 @@
+"""The process that apart.py launches kernels in. Of this package it has libraries.py and nothing
+else, so that it starts at once and there is little to destroy.
+
+    python -I -S host.py MEMORY SIZE ADDRESS ANSWERS
+
+Requests come to standard input as JSON, a line each: how many bytes of the memory are in use, and
+arguments of `libraries.launch`. What that returns goes to the file ANSWERS.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import sys
+
+TAKEN = 3  # the exit code where something else is at ADDRESS
+MAP_FIXED_NOREPLACE = 0x100000
+
+
+def main(memory: int, size: int, address: int, answers: int) -> None:
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import libraries
+
+    libc = ctypes.CDLL(None)
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | MAP_FIXED_NOREPLACE
+    if libc.mmap(address, size, *how, memory, 0) != address:
+        sys.exit(TAKEN)
+    with os.fdopen(answers, "w") as out:
+        print(json.dumps("ready"), file=out, flush=True)
+        for used, request in map(json.loads, sys.stdin):
+            # behind that nothing can be touched
+            libc.mprotect(address, used, mmap.PROT_READ | mmap.PROT_WRITE)
+            libc.mprotect(address + used, size - used, 0)
+            wrong = libraries.launch(**request)
+            libc.fflush(None)  # what the kernel has printed
+            print(json.dumps(wrong), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
