@@ -121,7 +121,7 @@ def test_the_ledger_reads_what_is_recorded_elsewhere_too(shipped, tmp_path, monk
     mine = tmp_path / "mine"
     shutil.copytree(shipped, mine)
     cut(mine / H200 / "softmax.jsonl", 7, 100)
-    monkeypatch.setattr(ledger, "settings", lambda: type("S", (), {"records": mine}))
+    monkeypatch.setattr(ledger.records, "settings", lambda: type("S", (), {"records": mine}))
     with pytest.raises(data.Damaged, match=rf"{mine}/.*softmax\.jsonl:7: "):
         ledger.ledger()
 

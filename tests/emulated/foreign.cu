@@ -20,9 +20,7 @@ __global__ void writes_behind(float *y, int n) {
   if (threadIdx.x < n) y[threadIdx.x] = 0;
 }
 
-__global__ void reads_far(const float *x, float *y, int n) {
-  y[threadIdx.x] = x[n + (1 << 20)];
-}
+__global__ void reads_far(const float *x, float *y, int n) { y[threadIdx.x] = x[n + (1 << 20)]; }
 
 __global__ void destroys(float *y, int n) {
   if (threadIdx.x == 3) {

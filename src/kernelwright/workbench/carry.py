@@ -32,8 +32,9 @@ from kernelwright.dispatch import ladders, proof, source_hash
 from kernelwright.support import includes
 from kernelwright.toolchain import binary
 
-from . import commit, counters, records
+from . import commit, counters, dissect, records
 from .counters import Counted
+from .dissect import Dissection
 from .merge import Merged, merge
 from .records import Record
 
@@ -59,7 +60,8 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         sha: of the commit whose records are taken.
         names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
     """
-    wanted, found, counted = set(names), list[Record](), list[Counted]()
+    wanted, found = set(names), list[Record]()
+    counted, dissected = list[Counted](), list[Dissection]()
     other = commit.package(sha)
     for package in ("kernelwright", other):
         importlib.import_module(f"{package}.toolchain").compile_only()
@@ -69,8 +71,9 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
             continue
         old = _missing_here(mine, _records(theirs))
         counts = _uncounted_here(mine, theirs.module("workbench.counters").load(MACHINE))
+        costs = _undissected_here(mine)
         tables = _tables(mine, theirs)
-        if not old and not counts and not tables:
+        if not (old or counts or costs or tables):
             continue
         why = differs(mine, theirs)
         many = f"{len(old)} records, {len(counts)} counters"
@@ -78,10 +81,13 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         if not why:
             found += old
             counted += counts
+            dissected += costs
             for path in tables:
                 _retable(path, mine)
     if counted:
         counters.save(counted, MACHINE)
+    if dissected:
+        dissect.save(dissected)
     if not found:
         return None
     known = importlib.import_module(f"{other}.workbench.records")
@@ -126,6 +132,14 @@ def _uncounted_here(mine: Version, old: Iterable[Any]) -> list[Counted]:
         for c in (Counted(**asdict(c)) for c in old)
         if (c.operator, c.rung) == name and c.hash != present and (c.case, c.launch) not in here
     ]
+
+
+def _undissected_here(mine: Version) -> list[Dissection]:
+    """What the emulator found of the rung as it was: the same sources cost the same."""
+    present = source_hash(mine.ladder, mine.rung)
+    name = mine.ladder.name, mine.rung.name
+    known = [d for d in dissect.load() if (d.operator, d.rung) == name]
+    return [replace(d, hash=present) for d in known if d.hash != present]
 
 
 def _records(of: Version) -> list[Record]:
