@@ -59,6 +59,7 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
     """
     wanted, found, counted = set(names), list[Record](), list[Counted]()
+    tuned: list[tuple[Path, Version]] = []
     other = commit.package(sha)
     for package in ("kernelwright", other):
         importlib.import_module(f"{package}.toolchain").compile_only()
@@ -77,8 +78,10 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         if not why:
             found += old
             counted += counts
-            for path in tables:
-                _retable(path, mine)
+            tuned += ((path, mine) for path in tables)
+    # all at the end: a run that is killed leaves everything as it was
+    for path, mine in tuned:
+        _retable(path, mine)
     if counted:
         counters.save(counted, MACHINE)
     if not found:
