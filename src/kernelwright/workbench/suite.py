@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from kernelwright.dispatch import data
 
@@ -72,8 +73,8 @@ def append(run: SuiteRun, path: Path) -> None:
 
 def load(path: Path) -> list[SuiteRun]:
     """The runs of a file; none where there is no file."""
-    found = (run for _, run in data.lines(path))
-    return [SuiteRun(**{**run, "failures": tuple(run["failures"])}) for run in found]
+    read: list[dict[str, Any]] = [run for _, run in data.lines(path)]
+    return [SuiteRun(**{**run, "failures": tuple(run["failures"])}) for run in read]
 
 
 def merge(path: Path, into: Path) -> int:
