@@ -116,19 +116,10 @@ def test_other_promises_and_cases(then):
 
 
 def test_a_kernel_that_takes_a_function(then):
-<<<<<<< HEAD
-    """It is named among the constants, without its place, which is in another package."""
-    mine, theirs = versions("triton_block", "silu")
-    config = mine.rung.configs[0]
-    (told, _), (said, _) = (carry._planned(v, "4x66-f32-inf", config) for v in (mine, theirs))
-    assert told == said
-    assert "'silu'" in told and "0x" not in told
-=======
     """Its place is in another package; it is compiled with the kernel."""
     pair = versions("triton_block", "silu")
     mine, theirs = (carry._planned(v, "4x66-f32-inf", v.rung.configs[0])[0] for v in pair)
     assert "('FORMULA', 'silu')" in mine and mine == theirs
->>>>>>> proof
 
 
 def test_a_reason_in_other_words_is_no_difference(then, monkeypatch):

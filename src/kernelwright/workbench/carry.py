@@ -60,13 +60,9 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         sha: of the commit whose records are taken.
         names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
     """
-<<<<<<< HEAD
     wanted, found = set(names), list[Record]()
     counted, dissected = list[Counted](), list[Dissection]()
-=======
-    wanted, found, counted = set(names), list[Record](), list[Counted]()
     tuned: list[tuple[Path, Version]] = []
->>>>>>> proof
     other = commit.package(sha)
     for package in ("kernelwright", other):
         importlib.import_module(f"{package}.toolchain").compile_only()
@@ -86,16 +82,11 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         if not why:
             found += old
             counted += counts
-<<<<<<< HEAD
             dissected += costs
-            for path in tables:
-                _retable(path, mine)
-=======
             tuned += ((path, mine) for path in tables)
     # all at the end: a run that is killed leaves everything as it was
     for path, mine in tuned:
         _retable(path, mine)
->>>>>>> proof
     if counted:
         counters.save(counted, MACHINE)
     if dissected:
