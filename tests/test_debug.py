@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import kernelwright
 from kernelwright.dispatch import ladder
@@ -14,6 +15,9 @@ from kernelwright.toolchain import ToolchainError, emulator
 from kernelwright.workbench import debug
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(kernelwright.__file__).parents[1])}
+here_it_compiles = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="a GPU is here: nothing is interpreted"
+)
 
 
 def session(name, *commands):
@@ -29,6 +33,7 @@ def session(name, *commands):
     return done.returncode, done.stdout, done.stderr
 
 
+@here_it_compiles
 def test_triton_stops_at_the_kernels_first_line_and_shows_a_block():
     code, out, err = session("softmax.triton_row", "next", "next", "next", "p inside", "q")
     assert code == 0, err
@@ -43,6 +48,7 @@ def test_torch_stops_in_the_formula():
     assert "torch_rungs.py" in out and "torch.Size([5, 33])" in out
 
 
+@here_it_compiles
 def test_numba_stops_in_the_first_thread_only():
     commands = ("p cuda.threadIdx.x", "next", "next", "p tid", "c")
     code, out, err = session("sum.numba_block", *commands)
@@ -95,6 +101,8 @@ def test_cuda_stops_in_the_first_thread_and_any_thread_can_be_looked_at():
     assert "no kernel runs now" in err
 
 
+@pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb on this machine")
+@pytest.mark.skipif(bool(emulator.missing()), reason=str(emulator.missing()))
 def test_a_block_of_a_cluster_can_be_looked_at():
     source = (ladder("softmax").folder / "cuda_cluster.cu").read_text().splitlines()
     line = next(i for i, t in enumerate(source, 1) if "const kw::MaxSum row" in t)

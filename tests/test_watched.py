@@ -89,6 +89,9 @@ def test_a_copied_argument_keeps_strides_and_alignment(layout):
     assert same_bits(copy, t)
 
 
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="Triton's interpreter needs a machine without a GPU"
+)
 def test_a_process_of_its_own_announces_what_it_runs():
     done = subprocess.run(
         [sys.executable, "-m", "kernelwright.workbench.solo", "cpu", "softmax.triton_row",
