@@ -1,6 +1,7 @@
 # make bench   the main job on this machine: softmax and gelu at GPT-2 and Llama 3 shapes
 # make test    every rung, check and wrong kernel, in minutes; tests/cover.py says what it leaves out
 # make test-all [SHARE=2/7]  every test, or a part of them
+# make test-oldest  what PyTorch decides (binding, compile, export, patch, optimizer) on the oldest torch
 # make lint    what CI checks besides
 # make tables  the README's tables and picture, from the records, and the hashes that ship
 # Each makes .venv first where there is none; it says what it downloads.
@@ -11,7 +12,12 @@ PYTEST = $(BIN)/python -m pytest $(shell $(BIN)/python -c \
   "import xdist; print('-n auto --dist worksteal')" 2>/dev/null)
 CUDA_C := $(shell git ls-files '*.cu' '*.cuh' '*.c')
 
-.PHONY: bench test test-all lint tables clean
+# The oldest tested set, in a virtual environment of its own that later runs find again.
+OLDEST = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kernelwright/venv-oldest-$(shell cat pyproject.toml \
+  constraints/common.txt constraints/oldest.txt | sha256sum | cut -c1-12)
+OF_PYTORCH := binding calls compiled optim patch patch_compiled
+
+.PHONY: bench test test-all test-oldest lint tables clean
 
 bench: .venv/ready
 	KW_RECORDS=.cache/records $(BIN)/kernelwright bench softmax gelu $(QUICK) --peers --record \
@@ -23,6 +29,11 @@ test: .venv/ready
 
 test-all: .venv/ready
 	$(PYTEST) --all $(addprefix --share ,$(SHARE))
+
+test-oldest:
+	test -e $(OLDEST)/ready || $(PYTHON) tools/setup_venv.py --set oldest --into $(OLDEST) test
+	PYTHONPATH=$(CURDIR)/src $(OLDEST)/bin/python -m pytest -n auto --dist worksteal \
+	  $(wildcard $(OF_PYTORCH:%=tests/test_%.py))
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .
