@@ -143,14 +143,14 @@ def test_json_report(capfd, tmp_path):
 
 @pytest.mark.skipif(GPU, reason="a GPU times bench cases of gigabytes")
 def test_bench_times_and_shows(capfd):
-    case = "3x5000-f32-dim=-1"
-    code, out, _ = call(capfd, "bench", "softmax", "--case", case, "--quick", "--json")
+    case = "3x5000-f32-p=0.5"
+    code, out, _ = call(capfd, "bench", "dropout", "--case", case, "--quick", "--json")
     assert code == 0
     found = json.loads(out)
     rows = {r["name"]: r for t in found["ladders"] for r in t["rows"]}
     assert rows["native"]["cold_us"] > 0
-    assert any(s["rung"] == "triton_row" for s in found["skipped"])
-    code, out, _ = call(capfd, "bench", "softmax", "--case", case, "--quick")
+    assert any(s["rung"] == "triton_philox" for s in found["skipped"])
+    code, out, _ = call(capfd, "bench", "dropout", "--case", case, "--quick")
     assert code == 0 and "native" in out and "on nvidia-h200" in out
 
 
@@ -203,14 +203,6 @@ def test_nothing_could_run(capfd):
 def cube(tmp_path):
     scaffold.new("cube", tmp_path)
     return tmp_path / "cube"
-
-
-def test_a_new_operator_verifies_as_written(cube):
-    code, out, err = run("verify", str(cube), "--json")
-    assert code == 0, err
-    found = json.loads(out)
-    assert {r["operator"] for r in found["rows"]} == {"cube", "cube.backward"}
-    assert all(r["outcome"] == "pass" for r in found["rows"])
 
 
 def test_a_wrong_rung_fails(cube):

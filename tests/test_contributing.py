@@ -18,7 +18,7 @@ def blocks():
     return dict(found)
 
 
-def test_a_cuda_rung_as_written_is_right(tmp_path):
+def test_an_operator_as_scaffolded_and_a_cuda_rung_as_written_are_right(tmp_path):
     scaffold.new("scale", tmp_path)
     folder, written = tmp_path / "scale", blocks()
     init = folder / "__init__.py"
@@ -29,11 +29,10 @@ def test_a_cuda_rung_as_written_is_right(tmp_path):
     for name, text in written.items():
         (folder / name).write_text(text)
     assert set(written) == {"cuda.py", "cuda_thread.cu"}
-    choose = folder / "choose.py"
-    choose.write_text(choose.read_text() + "\n\nCONFIGS = CONFIGS[:1]\n")
     command = [sys.executable, "-m", "kernelwright.cli", "verify", str(folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     rows = json.loads(done.stdout)["rows"]
     outcomes = {(r["operator"], r["rung"]): r["outcome"] for r in rows}
     assert outcomes["scale", "cuda_thread"] == outcomes["scale.backward", "cuda_thread"] == "pass"
-    assert set(outcomes.values()) == {"pass"}
+    assert {operator for operator, _ in outcomes} == {"scale", "scale.backward"}
+    assert set(outcomes.values()) == {"pass"} and done.returncode == 0
