@@ -23,6 +23,7 @@ from kernelwright.contract.layout import normalise
 from . import autograd
 from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import device_of, launcher
+from .lowering import lower
 from .override import active
 from .registry import register
 
@@ -103,6 +104,7 @@ def _define(ladder: Ladder, run: Run) -> Any:
         return run.quietly(*given, rung)
 
     def fake(*args, rung=None):
+        lower(overload)
         device = device_of(_named(op, args))
         named = {k: spec_of(v) for k, v in _named(op, args).items()}
         out = tuple(

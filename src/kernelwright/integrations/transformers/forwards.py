@@ -7,6 +7,7 @@ to the second one's `__call__`, so that hooks run and FSDP gathers its weights w
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any
 
 import torch
@@ -20,7 +21,9 @@ from .recompute import gated_linear
 def takes(module: torch.nn.Module, forward: Any) -> bool:
     """Is the module's forward this one? Adapters put around a module after `patch` take no more
     arguments than the module itself did."""
-    return getattr(module.forward, "__func__", None) is forward
+    bound = module.forward
+    # not getattr(bound, "__func__", None): traced by torch.compile of torch 2.11, that is None
+    return isinstance(bound, MethodType) and bound.__func__ is forward
 
 
 # norms: with a residual, normalise the sum and return it too
@@ -69,21 +72,30 @@ def layer_norm(self, input, residual=None):
 # residual streams: the sum before a norm is the norm's
 
 
-def llama_layer(self, hidden_states, attention_mask=None, **kwargs):
+def llama_layer(self, hidden_states, attention_mask=None, only_causal=False, **kwargs):
     residual = hidden_states
     hidden_states, _ = self.self_attn(
-        hidden_states=self.input_layernorm(hidden_states), attention_mask=attention_mask, **kwargs
+        hidden_states=self.input_layernorm(hidden_states),
+        attention_mask=_mask(self.self_attn, residual, attention_mask, only_causal),
+        **kwargs,
     )
     hidden_states, residual = _add_norm(self.post_attention_layernorm, hidden_states, residual)
     return residual + self.mlp(hidden_states)
 
 
-def gemma2_layer(self, hidden_states, position_embeddings=None, attention_mask=None, **kwargs):
+def gemma2_layer(
+    self,
+    hidden_states,
+    position_embeddings=None,
+    attention_mask=None,
+    only_causal=False,
+    **kwargs,
+):
     residual = hidden_states
     hidden_states, _ = self.self_attn(
         hidden_states=self.input_layernorm(hidden_states),
         position_embeddings=position_embeddings,
-        attention_mask=attention_mask,
+        attention_mask=_mask(self.self_attn, residual, attention_mask, only_causal),
         **kwargs,
     )
     hidden_states = self.post_attention_layernorm(hidden_states)
@@ -99,13 +111,14 @@ def gpt2_layer(
     encoder_hidden_states=None,
     encoder_attention_mask=None,
     use_cache=False,
+    only_causal=False,
     **kwargs,
 ):
     residual = hidden_states
     hidden_states, _ = self.attn(
         self.ln_1(hidden_states),
         past_key_values=past_key_values,
-        attention_mask=attention_mask,
+        attention_mask=_mask(self.attn, residual, attention_mask, only_causal),
         use_cache=use_cache,
         **kwargs,
     )
@@ -120,6 +133,19 @@ def gpt2_layer(
         )
     hidden_states, residual = _add_norm(self.ln_2, hidden_states, residual)
     return residual + self.mlp(hidden_states)
+
+
+LAYERS = (llama_layer, gemma2_layer, gpt2_layer)
+
+
+def _mask(attention, hidden_states, attention_mask, only_causal):
+    """The mask that attention needs: none if it is only causal and no window is shorter than the
+    sequence."""
+    if not only_causal:
+        return attention_mask
+    window = getattr(attention.config, "sliding_window", None)
+    window = getattr(attention, "sliding_window", window)  # of this layer, or of all
+    return None if window is None or hidden_states.shape[1] <= window else attention_mask
 
 
 def _add_norm(norm, x, residual):

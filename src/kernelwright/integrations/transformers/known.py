@@ -37,6 +37,16 @@ _GATED = {
 _GPT2 = {"gelu": forwards.gpt2_gelu_mlp, "gelu_tanh": forwards.gpt2_gelu_tanh_mlp}
 
 
+# decoders whose masks are causal, some with a window, unless their config says otherwise
+_CAUSAL = (
+    "llama.LlamaModel",
+    "gemma.GemmaModel",
+    "mistral.MistralModel",
+    "qwen2.Qwen2Model",
+    "gemma2.Gemma2Model",
+    "gemma3.Gemma3TextModel",
+    "gpt2.GPT2Model",
+)
 _UNKNOWN = {  # ending of a class's name to why it is left
     "Norm": "its formula is none that is known here",
     "MLP": "not act(gate) * up, nor GPT-2's",
@@ -179,7 +189,8 @@ def _causal_lm(softcaps: bool, output: str):
         if module.loss_function is not ForCausalLMLoss:
             return "it has a loss function of its own"
         own = type(module).forward
-        new = {"": causal_lm(own, softcaps, output), "lm_head": forwards.head_and_loss}
+        causal = any(same_forward(module.base_model, name) for name in _CAUSAL)
+        new = {"": causal_lm(own, softcaps, output, causal), "lm_head": forwards.head_and_loss}
         return Replacement("loss", "linear_cross_entropy", new)
 
     return make

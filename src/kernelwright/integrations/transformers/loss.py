@@ -12,16 +12,19 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from . import forwards
+from . import forwards, masks
 
 
 @cache
-def causal_lm(own: Callable[..., Any], softcaps: bool, output: str) -> Callable[..., Any]:
+def causal_lm(
+    own: Callable[..., Any], softcaps: bool, output: str, causal: bool
+) -> Callable[..., Any]:
     """What replaces `own`, a causal language model's forward.
 
     Args:
         softcaps: the config's final_logit_softcapping is heeded.
         output: the name of the class in transformers.modeling_outputs that it returns.
+        causal: its decoder makes causal masks, with a window or without.
     """
     from transformers import modeling_outputs
     from transformers.loss.loss_utils import ForCausalLMLoss
@@ -54,6 +57,8 @@ def causal_lm(own: Callable[..., Any], softcaps: bool, output: str) -> Callable[
     def forward(self, *args, skip_logits=None, **kwargs):
         given = dict(zip(parameters, args, strict=False)) | kwargs
         labels = given.get("labels")
+        if causal and masks.only_causal(self, given):
+            given["only_causal"] = kwargs["only_causal"] = True  # for the layers
         if skip_logits is None:
             skip_logits = self.training
         if (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import kernelwright.ops as kw
 from kernelwright.dispatch import override
@@ -19,15 +20,22 @@ _ops = torch.ops.kernelwright
 def gated_linear(gate, up, weight, bias, activation: str, *how):
     """linear(activation(gate, up, *how), weight, bias).
 
-    A compiler decides itself what it keeps; dtypes that differ take the two operators too.
+    Dtypes that differ take the two operators. So does a compiler, which is told to compute the
+    activation again: by itself, it keeps what a product takes.
     """
     device = gate.device.type
     if torch.is_autocast_enabled(device):
         to = torch.get_autocast_dtype(device)
         weight, bias = weight.to(to), None if bias is None else bias.to(to)
-    keeps = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
-    if not keeps or not gate.dtype == up.dtype == weight.dtype:
-        return F.linear(getattr(kw, activation)(gate, up, *how), weight, bias)
+    activate = getattr(kw, activation)
+    keeps = (
+        torch.is_grad_enabled() and weight.requires_grad and gate.dtype == up.dtype == weight.dtype
+    )
+    if not keeps:
+        return F.linear(activate(gate, up, *how), weight, bias)
+    if torch.compiler.is_compiling():
+        again = {"use_reentrant": False, "preserve_rng_state": False}
+        return F.linear(checkpoint(activate, gate, up, *how, **again), weight, bias)
     return _GatedLinear.apply(gate, up, weight, bias, activation, how)
 
 
