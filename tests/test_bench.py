@@ -107,6 +107,16 @@ def test_a_cpu_times_the_shapes_of_two_models():
     assert all(2 * c.numel * c.dtype.itemsize < material.CPU_BYTES for c in chosen)
 
 
+def test_a_quick_bench_on_a_cpu_takes_each_model_in_its_own_type():
+    for name in ("softmax", "gelu", "gelu.backward"):
+        chosen = material.chosen([ladder(name)], ["gpt-2", "llama-3"], CPU, quick=True)
+        types = {"GPT-2": torch.float32, "Llama 3": torch.bfloat16}
+        assert [next(t for m, t in types.items() if m in c.label) for _, c in chosen] == [
+            c.dtype for _, c in chosen
+        ]
+        assert len(chosen) == 2
+
+
 def test_a_case_is_named_by_its_model_too():
     work = material.chosen([ladder("softmax")], ["gpt2"], CPU)
     assert work and all("GPT-2" in c.label for _, c in work)
@@ -257,7 +267,8 @@ def test_the_summary_says_what_was_done_what_is_wrong_and_what_more_there_is(ben
     assert "verified here 1 GPU rungs on a small case each, interpreted or emulated" in said
     assert "wrong softmax.wrong: " in said and "softmax.raises: ZeroDivisionError" in said
     assert "further kernelwright verify softmax: " in said
-    assert "without --quick: up to 12 s of samples a case, not 4" in said
+    more = "float32 and bfloat16 of each shape, up to 12 s of samples a case, not 4"
+    assert f"without --quick: {more}" in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what a CPU does")

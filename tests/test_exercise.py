@@ -306,6 +306,14 @@ def test_a_process_that_dies_is_an_outcome(tmp_path):
     assert found["outcome"] == "error" and "SIGABRT" in found["why"]
 
 
+def test_a_full_disk_is_no_outcome(tmp_path):
+    _, path = written("gelu.triton_block", tmp_path)
+    full = "from kernelwright.toolchain import NoSpace\nraise NoSpace('the disk is full')\n"
+    path.write_text(path.read_text() + full)
+    with pytest.raises(toolchain.NoSpace, match="the disk is full"):
+        exercise.check(exercise.named("gelu.triton_block"), tmp_path)
+
+
 def test_names_that_are_no_exercise(tmp_path):
     with pytest.raises(Mistake, match=r"did you mean sum\.cuda_sequential"):
         exercise.named("sum.cuda_sequentially")

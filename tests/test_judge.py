@@ -14,6 +14,7 @@ from judging import FOLDER, GPU, QUICK, SMALL, USER, judged, only_native
 from kernelwright import cli
 from kernelwright.contract import case
 from kernelwright.machine import here
+from kernelwright.toolchain import NoSpace
 from kernelwright.workbench import sandbox, sandbox_kernels, scaffold, show_judge
 from kernelwright.workbench.judge import judge, judge_all
 from kernelwright.workbench.launch_file import LaunchFile, plan_of
@@ -138,6 +139,17 @@ def test_what_is_compiled_is_judged_compiled():
 def test_a_process_that_ends_is_a_verdict(name, limits, why):
     verdict = judge(f"{USER}:{name}", only_native(SMALL), limits=limits, describe=False)
     assert verdict.exit_code == 1 and why in verdict.smallest.why, verdict.smallest
+
+
+def test_a_full_disk_is_no_verdict(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "class NoSpace(Exception): pass\n"
+        "def mine(x, dim):\n"
+        "    raise NoSpace('nothing can be built in the cache')\n"
+    )
+    with pytest.raises(NoSpace, match="nothing can be built in the cache"):
+        judge(f"{path}:mine", "softmax", cases=[SMALL], describe=False)
 
 
 def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):

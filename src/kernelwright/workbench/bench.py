@@ -142,7 +142,7 @@ def bench(
     Args:
         cases: ids, or parts of the labels of bench cases ("gpt2"); by default the bench cases
             of each operator, on a CPU those of `cpu_cases`.
-        quick: a few samples of each.
+        quick: a few samples of each; on a CPU each model's shape in one type.
         peers: other libraries too.
         guests: candidates that run elsewhere; each is recorded under its name.
         on_row: called with each record as soon as it is there.
@@ -158,7 +158,8 @@ def bench(
     result = BenchResult(new_run(), {})
     result.environment = environment(result.run, device)
     limits = limits_of(device, quick, time_limit)
-    work = chosen(list(ladders), None if cases is None else list(cases), device)
+    listed = None if cases is None else list(cases)
+    work = chosen(list(ladders), listed, device, quick=quick)
     empty_us = launch_us(device, limits)
     stand_ins: dict[tuple[str, str], str] = {}
     for number, (ladder, case) in enumerate(work, 1):

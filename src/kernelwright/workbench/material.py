@@ -25,7 +25,7 @@ class UnknownCase(ValueError):
 
 
 def chosen(
-    ladders: list[Ladder], cases: list[str] | None, device: torch.device
+    ladders: list[Ladder], cases: list[str] | None, device: torch.device, *, quick: bool = False
 ) -> list[tuple[Ladder, Case]]:
     """The ladders and cases that are timed: on a GPU every bench case, on a CPU `cpu_cases`.
     `cases` are ids of any case, or parts of labels ("gpt2") among those."""
@@ -33,7 +33,7 @@ def chosen(
     matched = set()
     for ladder in ladders:
         every = [c for c in ladder.operator.cases if c.use == "bench"]
-        usual = every if device.type == "cuda" else cpu_cases(ladder)
+        usual = every if device.type == "cuda" else cpu_cases(ladder, quick=quick)
         for c in dict.fromkeys((*usual, *ladder.operator.cases)):
             names = [
                 n for n in cases or () if n == c.id or (c in usual and _plain(n) in _plain(c.label))
@@ -54,9 +54,10 @@ def _plain(text: str) -> str:
     return "".join(ch for ch in text.lower() if ch.isalnum())
 
 
-def cpu_cases(ladder: Ladder) -> list[Case]:
+def cpu_cases(ladder: Ladder, *, quick: bool = False) -> list[Case]:
     """Bench cases that two cores time in seconds: in float32 and bfloat16, the smallest shape of
-    each named model, up to CPU_BYTES; where a ladder names no model, its largest that fits."""
+    each named model, up to CPU_BYTES; where a ladder names no model, its largest that fits.
+    `quick`: each model in the type that its weights were published in."""
     fits: dict[tuple, Case] = {}
     for c in sorted(ladder.operator.cases, key=lambda c: c.numel):
         small = 3 * c.numel * c.dtype.itemsize <= CPU_BYTES
@@ -64,8 +65,9 @@ def cpu_cases(ladder: Ladder) -> list[Case]:
             fits[c.label, c.dtype] = c
     models = [
         next((c for c in fits.values() if model in c.label and c.dtype == dtype), None)
-        for model in ("GPT-2", "Llama 3")
+        for model, published in (("GPT-2", torch.float32), ("Llama 3", torch.bfloat16))
         for dtype in (torch.float32, torch.bfloat16)
+        if dtype == published or not quick
     ]
     return [c for c in models if c] or list(fits.values())[-1:]
 

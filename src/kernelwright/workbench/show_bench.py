@@ -39,7 +39,9 @@ def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> Rende
     rows.append(("further", f"kernelwright verify {names}: {pairs:,} checks of a rung on a case"))
     if quick:
         more, less = (limits_of(device, q, None).seconds for q in (False, True))
-        rows.append(("", f"without --quick: up to {more:g} s of samples a case, not {less:g}"))
+        types = "float32 and bfloat16 of each shape, " if device.type == "cpu" else ""
+        words = f"without --quick: {types}up to {more:g} s of samples a case, not {less:g}"
+        rows.append(("", words))
     if device.type == "cpu":
         rows.append(("", f"on a GPU: the times of every rung; above, those of {tables.MACHINE}"))
     out = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
