@@ -37,7 +37,7 @@ lint: .venv/ready
 tables: .venv/ready
 	$(BIN)/python -m kernelwright.workbench.tables
 
-.venv/ready: pyproject.toml constraints.txt tools/setup_venv.py
+.venv/ready: pyproject.toml $(wildcard constraints/*.txt) tools/setup_venv.py
 	$(PYTHON) tools/setup_venv.py
 
 clean:

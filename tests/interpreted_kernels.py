@@ -34,10 +34,26 @@ def relu(x_ptr, y_ptr, N: tl.constexpr):
 
 
 @triton.jit
-def fma(x_ptr, y_ptr, N: tl.constexpr):
+def fma(x_ptr, z_ptr, y_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     x = tl.load(x_ptr + i)
-    tl.store(y_ptr + i, tl.fma(x, x, -1.0))
+    tl.store(y_ptr + i, tl.fma(x, x, tl.load(z_ptr + i)))
+
+
+@triton.jit
+def bfloat16_constant(y_ptr, N: tl.constexpr):
+    tl.store(y_ptr + tl.arange(0, N), tl.full((N,), 0.5, tl.bfloat16))
+
+
+@triton.jit
+def _plus_one(x):
+    return x + 1.0
+
+
+@triton.jit
+def plus_two(x_ptr, y_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(y_ptr + i, _plus_one(_plus_one(tl.load(x_ptr + i))))
 
 
 @triton.autotune([triton.Config({"N": 16}), triton.Config({"N": 8})], key=[])

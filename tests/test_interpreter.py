@@ -2,8 +2,10 @@
 
 import math
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import FunctionType, SimpleNamespace
 
 import mpmath
@@ -104,26 +106,27 @@ LIBDEVICE = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def kernels():
+    toolchain.prepare("triton")
+    import interpreted_kernels
+
+    return interpreted_kernels
+
+
+def run(fn, *values, grid=(1, 1, 1), **constexprs):
+    kernel = TritonKernel(fn, constexprs)
+    interpreter.launch(kernel, Launch(kernel, grid, ()), list(values))
+
+
 @no_gpu
-class TestInterpreter:
-    """Each of these is wrong in triton 3.6 without the repairs."""
-
-    @pytest.fixture
-    def kernels(self):
-        toolchain.prepare("triton")
-        import interpreted_kernels
-
-        return interpreted_kernels
-
-    @staticmethod
-    def run(fn, *values, grid=(1, 1, 1), **constexprs):
-        kernel = TritonKernel(fn, constexprs)
-        interpreter.launch(kernel, Launch(kernel, grid, ()), list(values))
+class TestRepairs:
+    """Each of these fails without the repairs: see test_repairs_are_made_where_they_are_needed."""
 
     def test_bfloat16_arithmetic(self, kernels):
         x = torch.randn(64).bfloat16()
         y = torch.empty_like(x)
-        self.run(kernels.bfloat16_arithmetic, x, y, N=64)
+        run(kernels.bfloat16_arithmetic, x, y, N=64)
         square = (x * x).float()  # each step rounds, as on a GPU
         assert torch.equal(y, (torch.where(x > 0.5, square, -x.float()).bfloat16() + 1))
 
@@ -133,33 +136,43 @@ class TestInterpreter:
         if source == torch.float32:
             x[:4] = torch.tensor([float("nan"), float("inf"), 1 + 2**-8, 1 + 3 * 2**-8])
         y = torch.empty(512, dtype=torch.bfloat16)
-        self.run(kernels.cast, x, y, N=512)
+        run(kernels.cast, x, y, N=512)
         assert torch.equal(y.nan_to_num(7), x.bfloat16().nan_to_num(7))
 
     @pytest.mark.parametrize("target", [torch.float8_e4m3fn, torch.float8_e5m2])
     def test_casts_to_fp8(self, kernels, target):
         x = 50 * torch.randn(512)
         y = torch.empty(512, dtype=target)
-        self.run(kernels.cast, x, y, N=512)
+        run(kernels.cast, x, y, N=512)
         assert torch.equal(y.float(), x.to(target).float())
 
     def test_bfloat16_dot(self, kernels):
         a, b = torch.randn(2, 16, 16).bfloat16()
         c = torch.empty(16, 16)
-        self.run(kernels.dot, a, b, c, N=16)
+        run(kernels.dot, a, b, c, N=16)
         torch.testing.assert_close(c, a.float() @ b.float())
+
+    def test_bfloat16_constant(self, kernels):
+        y = torch.empty(4, dtype=torch.bfloat16)
+        run(kernels.bfloat16_constant, y, N=4)
+        assert y.tolist() == [0.5] * 4
 
     def test_maximum_drops_nan_as_a_gpu_does(self, kernels):
         x = torch.tensor([float("nan"), -3.0, 2.0, float("nan")])
         y = torch.empty(4)
-        self.run(kernels.relu, x, y, N=4)
+        run(kernels.relu, x, y, N=4)
         assert y.tolist() == [0, 0, 2, 0]
 
     def test_fma_rounds_once(self, kernels):
-        x = torch.full((4,), 1 + 2**-23)
-        y = torch.empty(4)
-        self.run(kernels.fma, x, y, N=4)  # x * x - 1
-        assert torch.equal(y.double(), (x.double() ** 2 - 1).float().double())
+        x, z, y = torch.full((4,), 1 + 2**-12), torch.full((4,), -1.0), torch.empty(4)
+        run(kernels.fma, x, z, y, N=4)  # x * x + z
+        assert y.tolist() == [2**-11 + 2**-24] * 4  # twice: 2**-11
+
+    def test_bfloat16_fma_rounds_once(self, kernels):
+        x = torch.full((4,), 1 + 2**-4, dtype=torch.bfloat16)
+        z, y = torch.full_like(x, -1), torch.empty_like(x)
+        run(kernels.fma, x, z, y, N=4)
+        assert y.tolist() == [2**-3 + 2**-8] * 4  # twice: 2**-3
 
     @pytest.mark.parametrize("name", libdevice.FUNCTIONS)
     def test_libdevice_is_rounded_once(self, kernels, name):
@@ -173,7 +186,7 @@ class TestInterpreter:
         columns += [columns[-1]] * (4 - count) if count > 1 else []
         constants = {} if count == 1 else {"COUNT": count}
         fn = getattr(kernels.libdevice, name)
-        self.run(kernel, *columns, y, FN=fn, N=len(points), **constants)
+        run(kernel, *columns, y, FN=fn, N=len(points), **constants)
         want = [exact(*(float(v) for v in row)) for row in zip(*columns[:count], strict=True)]
         want = torch.tensor(want, dtype=torch.float64).to(y.dtype)
         if whole:
@@ -184,27 +197,50 @@ class TestInterpreter:
     def test_libdevice_by_whatever_name_it_was_imported(self, kernels):
         x = torch.tensor([3.0, -4.0])
         y = torch.empty(2)
-        self.run(kernels.libdevice_of_a_scalar, x, y, N=2)
+        run(kernels.libdevice_of_a_scalar, x, y, N=2)
         want = torch.erf(x * torch.rsqrt((x * x).sum() / 2 + 1e-6)) + x**2
         torch.testing.assert_close(y, want)
         x64, y64 = x.double(), y.double()
-        self.run(kernels.libdevice_one, x64, y64, FN=kernels.libdevice.tanh, N=2)
+        run(kernels.libdevice_one, x64, y64, FN=kernels.libdevice.tanh, N=2)
         assert torch.equal(y64, torch.tanh(x64))
 
     def test_a_function_that_is_not_known_is_named(self, kernels):
         x, y = torch.ones(2), torch.empty(2)
         with pytest.raises(Exception, match=r"libdevice\.div_rz is not known without"):
-            self.run(kernels.libdevice_more, x, x, x, x, y, FN=kernels.libdevice.div_rz, N=2,
+            run(kernels.libdevice_more, x, x, x, x, y, FN=kernels.libdevice.div_rz, N=2,
                      COUNT=2)  # fmt: skip
 
     def test_autotune_runs_the_first_config(self, kernels):
         x, y = torch.ones(16), torch.empty(16)
-        self.run(kernels.autotuned, x, y)
+        run(kernels.autotuned, x, y)
         assert (y == 1).all()
 
+    def test_a_launch_prepares_the_language_and_looks_at_dtypes_once(self, kernels):
+        x, y = torch.ones(8), torch.empty(8)
+        run(kernels.plus_two, x, y, N=8)
+        prepared, looked_up = [], []
+
+        def count(frame, event, _):
+            if event == "call" and frame.f_code.co_name == "_patch_lang":
+                prepared.append(frame.f_locals["fn"])
+            elif event == "call" and frame.f_code.co_name == "_get_np_dtype":
+                looked_up.append(frame.f_locals["tt_dtype"])
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            run(kernels.plus_two, x, y, N=8)
+        finally:
+            sys.setprofile(before)
+        assert len(prepared) == 1  # the kernel and two calls of a function
+        assert all(t.is_ptr() for t in looked_up)  # these have no hash
+
+
+@no_gpu
+class TestInterpreter:
     def test_scalars_have_the_planned_type(self, kernels):
         out = torch.empty(2)
-        self.run(kernels.scalars, out, f32(0.1), i64(3))
+        run(kernels.scalars, out, f32(0.1), i64(3))
         # 0.1 as float32, and 3 << 40, which an int32 has no room for
         assert out.tolist() == [torch.tensor(0.1).item(), float(3 << 40)]
 
@@ -232,6 +268,34 @@ class TestInterpreter:
     def test_compiling_here_says_how(self):
         with pytest.raises(toolchain.ToolchainError, match="interprets"):
             toolchain.compile_only()
+
+
+@no_gpu
+def test_repairs_are_made_where_they_are_needed():
+    """Without any, a test of what the installed triton does right by itself passes, and every other
+    test of a repair fails."""
+    toolchain.prepare("triton")
+    from kernelwright.toolchain import interpreter_repairs as repairs
+
+    of = {
+        "maximum": "test_maximum_drops_nan_as_a_gpu_does",
+        "fma": "test_fma_rounds_once",
+        "bfloat16 constant": "test_bfloat16_constant",
+    }
+    assert of.keys() == repairs.FIXED.keys()
+    right = {of[name] for name, since in repairs.FIXED.items() if since <= repairs.VERSION}
+    tests = {name for name in vars(TestRepairs) if name.startswith("test_")}
+    here = Path(__file__).parent
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "KW_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "unrepaired", "-p", "no:cacheprovider", "-rA",
+         "--tb=no", f"{__file__}::TestRepairs"],
+        env={**env, "PYTHONPATH": os.pathsep.join([str(here), *sys.path])},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    found = re.findall(r"^(PASSED|FAILED|ERROR) \S+::(test_\w+)", done.stdout, re.M)
+    assert {name for _, name in found} == tests, done.stdout + done.stderr
+    assert {name for outcome, name in found if outcome == "PASSED"} == right
 
 
 @no_gpu

@@ -1,12 +1,17 @@
-"""Makes .venv for `make`: says what it downloads, then installs the tested set.
+"""Makes a virtual environment for `make`: says what it downloads, then installs a tested set.
+
+    python tools/setup_venv.py
+    python tools/setup_venv.py --set oldest --into .venv-oldest test
 
 Run by any Python 3.11 or newer, with nothing installed. Where that Python already has a PyTorch
 with CUDA, .venv sees it (and whatever else is installed there), and only what is missing is
-downloaded; offline, nothing is.
+downloaded; offline, nothing is. Otherwise it is the newest tested set of which pip finds a CPU
+build of PyTorch, and where it finds none, the newest, whose PyTorch is a CUDA build.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
@@ -15,26 +20,44 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-PYTHON = VENV / "bin" / "python"
+SETS = ("newest", "middle", "oldest")  # in constraints/
 # The wheels that a CUDA toolkit on the machine stands in for.
 TOOLKIT = {"nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cuda-crt"}
 # MB of the wheels, Linux x86-64; the rest together.
-SIZES = {"torch (CPU)": 192, "triton": 188, "NVRTC and CUDA headers": 97, "numba and numpy": 80,
-         "transformers and accelerate": 24, "the rest": 54}  # fmt: skip
+TORCH_CPU = {"torch (CPU)": 192}
+TORCH_CUDA = {"torch (CUDA)": 539, "its CUDA libraries": 2150}
+OTHERS = {"triton": 286, "NVRTC and CUDA headers": 97, "numba and numpy": 80,
+          "transformers and accelerate": 24, "the rest": 54}  # fmt: skip
 
 
 def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - whatever python3 is runs this file
         sys.exit(f"python3 is {sys.version.split()[0]}: Kernelwright needs Python 3.11 or newer")
-    cuda = _cuda_torch()
-    extras = ",".join(sys.argv[1:]) or "test,lint"
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--set", choices=SETS, help="default: see above")
+    parser.add_argument("--into", type=Path, default=ROOT / ".venv", help="default: .venv")
+    parser.add_argument("extras", nargs="*", default=["test", "lint"], help="default: test lint")
+    asked = parser.parse_args()
+    cuda = _cuda_torch() if asked.set is None else None
     if cuda:
         print(f"python3 has PyTorch {cuda} with CUDA: .venv uses it and adds only what is missing.")
-        _beside_the_systems(extras)
+        _beside_the_systems(asked.into, asked.extras)
     else:
-        _fresh(extras)
-    (VENV / "ready").touch()
+        _fresh(asked.into, asked.extras, asked.set)
+    (asked.into / "ready").touch()
+
+
+def constraints(name: str) -> Path:
+    """The file of a tested set."""
+    return ROOT / "constraints" / f"{name}.txt"
+
+
+def requirements(extras: list[str]) -> list[str]:
+    """What pyproject.toml requires, of these extras too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project["dependencies"] + [
+        r for extra in extras for r in project["optional-dependencies"][extra]
+    ]
 
 
 def _cuda_torch() -> str | None:
@@ -43,42 +66,55 @@ def _cuda_torch() -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def _fresh(extras: str) -> None:
-    sizes = ", ".join(f"{name} {mb} MB" for name, mb in SIZES.items())
-    print(f"Making .venv: downloads about {sum(SIZES.values())} MB ({sizes});")
-    print("2.4 GB on disk. Where pip's index has no CPU build of torch, it is 3 GB more:")
-    print("PIP_EXTRA_INDEX_URL may name PyTorch's own CPU index.", flush=True)
-    _run(sys.executable, "-m", "venv", str(VENV))
-    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run(*pip, "-c", str(ROOT / "constraints.txt"), "-e", f"{ROOT}[{extras}]")
+def _fresh(venv: Path, extras: list[str], name: str | None) -> None:
+    _run(sys.executable, "-m", "venv", str(venv))
+    found = next((n for n in ([name] if name else SETS) if _has_a_cpu_build(venv, n)), None)
+    name = found or name or "newest"
+    sizes = {**(TORCH_CPU if found else TORCH_CUDA), **OTHERS}
+    listed = ", ".join(f"{what} {mb} MB" for what, mb in sizes.items())
+    print(f"Making {venv.name} of constraints/{name}.txt: downloads about {sum(sizes.values())} MB")
+    print(f"({listed}); {2.4 if found else 6.4} GB on disk.")
+    if not found:
+        print("pip finds no CPU build of PyTorch; README.md says how to get that, 2.5 GB smaller.")
+    sys.stdout.flush()
+    _run(*_pip(venv), "-c", str(constraints(name)), "-e", f"{ROOT}[{','.join(extras)}]")
 
 
-def _beside_the_systems(extras: str) -> None:
-    _run(sys.executable, "-m", "venv", "--system-site-packages", str(VENV))
-    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+def _has_a_cpu_build(venv: Path, name: str) -> bool:
+    """Whether pip finds the set's torch as a CPU build, which has "+cpu" in its version. On a Mac
+    there is no other."""
+    torch = next(r for r in constraints(name).read_text().splitlines() if _name(r) == "torch")
+    asked = [*_pip(venv), "--dry-run", "--no-deps", f"{torch}+cpu"]
+    return sys.platform != "linux" or not subprocess.run(asked, capture_output=True).returncode
+
+
+def _beside_the_systems(venv: Path, extras: list[str]) -> None:
+    _run(sys.executable, "-m", "venv", "--system-site-packages", str(venv))
     # setuptools stands beside a system's torch, so that this needs no network
-    _run(*pip, "--no-build-isolation", "--no-deps", "-e", str(ROOT))
-    missing = _missing(extras.split(","))
+    _run(*_pip(venv), "--no-build-isolation", "--no-deps", "-e", str(ROOT))
+    missing = _missing(venv, extras)
     if shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists():
         missing = [m for m in missing if _name(m) not in TOOLKIT]
     if not missing:
         return
     print(f"Downloading what is missing: {', '.join(missing)}", flush=True)
-    if subprocess.run([*pip, "--retries", "1", "--timeout", "10", *missing]).returncode:
+    if subprocess.run([*_pip(venv), "--retries", "1", "--timeout", "10", *missing]).returncode:
         print("They could not be installed: `kernelwright env` says what that leaves out.")
 
 
-def _missing(extras: list[str]) -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = list(project["dependencies"])
-    for extra in extras:
-        wanted += project["optional-dependencies"][extra]
+def _missing(venv: Path, extras: list[str]) -> list[str]:
     probe = "import sys; from importlib import metadata; metadata.version(sys.argv[1])"
+    python = str(venv / "bin" / "python")
     return [
-        w.split(";")[0].strip()
-        for w in wanted
-        if subprocess.run([PYTHON, "-c", probe, _name(w)], capture_output=True).returncode
+        r.split(";")[0].strip()
+        for r in requirements(extras)
+        if subprocess.run([python, "-c", probe, _name(r)], capture_output=True).returncode
     ]
+
+
+def _pip(venv: Path) -> list[str]:
+    python = str(venv / "bin" / "python")
+    return [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
 def _name(requirement: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import GOOD, Json, mistake, printing, waiting
+from .options import GOOD, Json, mistake, printing, recorded, waiting
 
 
 def exercise(
@@ -126,7 +126,7 @@ def dissect(
                         source = ladder.folder / rung.sources[0]
                         out.print(show_dissect.dissection(found[-1], source), "")
         if record:
-            module.save(found)
+            recorded(out, module.save(found))
         if as_json:
             out.emit([module.as_json(d) for d in found])
     return GOOD

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import GOOD, Json, Record, mistake, printing, waiting
+from .options import GOOD, Json, Record, mistake, printing, recorded, waiting
 
 
 def list_(as_json: Json = False) -> int:
@@ -54,7 +54,7 @@ def env(
         if record:
             from kernelwright.workbench import records
 
-            records.save(found.roofs, found.environment)
+            recorded(out, records.save(found.roofs, found.environment))
         if as_json:
             out.emit(show.env_data(found))
         else:

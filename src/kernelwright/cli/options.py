@@ -15,7 +15,12 @@ GOOD, USAGE = 0, 2
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Record = Annotated[
-    bool, typer.Option("--record", help="Keep the outcome in the records (or in $KW_RECORDS).")
+    bool,
+    typer.Option(
+        "--record",
+        help="Keep the outcome: in $KW_RECORDS, else in the user's data directory (in a checkout, "
+        "in its records). The command says where.",
+    ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A few samples of each.")]
 Cases = Annotated[
@@ -33,6 +38,10 @@ def waiting(what: str, out: Output) -> AbstractContextManager[Callable[[str], No
     from kernelwright.workbench import terminal
 
     return terminal.waiting(what, out)
+
+
+def recorded(out: Output, folder: object) -> None:
+    out.print(f"recorded in {folder}", markup=False, soft_wrap=True)
 
 
 def mistake(what: str) -> Exception:

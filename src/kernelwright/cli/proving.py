@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import GOOD, Json, Record, printing, waiting
+from .options import GOOD, Json, Record, printing, recorded, waiting
 
 
 def verify(
@@ -66,14 +66,14 @@ def verify(
             result = module.verify(scaffold.operators(names or ()), on_result=shown)
         if record:
             from kernelwright.machine import here, slug
-            from kernelwright.toolchain.settings import settings
             from kernelwright.workbench import bench as timing
             from kernelwright.workbench import ledger as proofs
             from kernelwright.workbench import records
 
             run = timing.new_run()
-            records.save(result.records(slug(here()), run), timing.environment(run, here()))
-            proofs.write_proven(settings().records)
+            environment = timing.environment(run, here())
+            recorded(out, records.save(result.records(slug(here()), run), environment))
+            proofs.write_proven()
         if as_json:
             out.emit({"ok": result.ok, "ran": result.ran, "rows": result.rows})
         else:
@@ -100,7 +100,8 @@ def _watch(
             from kernelwright.workbench import records
 
             run = timing.new_run()
-            records.save(found.records(slug(here()), run), timing.environment(run, here()))
+            environment = timing.environment(run, here())
+            recorded(out, records.save(found.records(slug(here()), run), environment))
         if as_json:
             out.emit({"ok": found.exit_code == 0, "seeds": seeds, "rows": found.rows})
         else:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import GOOD, Cases, Json, Quick, Record, printing, waiting
+from .options import GOOD, Cases, Json, Quick, Record, printing, recorded, waiting
 
 
 def bench(
@@ -47,7 +47,7 @@ def bench(
 
             result = module.bench(ladders, cases=case, quick=quick, peers=peers, on_case=on_case)
         if record:
-            records.save(result.records, result.environment)
+            recorded(out, records.save(result.records, result.environment))
         if as_json:
             out.emit(show.bench_data(ladders, result))
     return result.exit_code
@@ -60,6 +60,10 @@ def tune(
 ) -> int:
     """Search the rungs' configs on this GPU; write the table for its compute capability.
 
+    Dispatch reads the table from the next process on. It goes into $KW_RECORDS/tuned, else into the
+    user's data directory; in a checkout, and for an operator of your own, into the operator's
+    folder. The command says where.
+
     \b
     Examples:
       kernelwright tune softmax
@@ -67,6 +71,7 @@ def tune(
     """
     with printing(as_json) as out:
         with waiting("getting ready", out) as say:
+            from kernelwright.dispatch.selection import tables_of
             from kernelwright.workbench import listing, scaffold, show
             from kernelwright.workbench import tune as module
 
@@ -77,7 +82,7 @@ def tune(
                     say(f"{name} {case.id}: {len(tried)} rungs and configs tried")
 
                 result = module.tune(ladder, quick=quick, on_case=on_case)
-                found.append((result, result.write(ladder.folder)))
+                found.append((result, result.write(tables_of(ladder))))
                 if not as_json:
                     out.print(show.tuned(*found[-1]))
         if as_json:

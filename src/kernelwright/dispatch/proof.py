@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.contract import Ladder, Rung
+from kernelwright.toolchain.settings import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
@@ -49,7 +50,15 @@ def proven_on(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
 
 @cache
 def _proven() -> dict[str, dict[str, list[str]]]:
-    return json.loads(PROVEN.read_text()) if PROVEN.exists() else {}
+    """What shipped records prove, and the user's own: machines by hash by rung."""
+    found: dict[str, dict[str, list[str]]] = {}
+    own = settings().records
+    for path in (PROVEN, own / PROVEN.name) if own else (PROVEN,):
+        for rung, by_hash in json.loads(path.read_text()).items() if path.exists() else ():
+            for digest, machines in by_hash.items():
+                known = found.setdefault(rung, {}).setdefault(digest, [])
+                known += [m for m in machines if m not in known]
+    return found
 
 
 def _follow_python(path: Path, package: str, found: set[Path]) -> None:

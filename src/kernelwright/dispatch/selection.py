@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from kernelwright import toolchain
 from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
 from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
+from kernelwright.toolchain.settings import PACKAGE, settings
 
-from .proof import proven_on
+from .proof import proven_on, source_hash
 
 Specs = dict[str, Any]  # argument name to TensorSpec, list of them, None, or a plain value
 
@@ -133,13 +135,47 @@ def explain(
 
 @cache
 def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
-    """The tuned table of this compute capability, or of the nearest older one, or none."""
+    """The tuned table of this compute capability, or of the nearest older one, or none. What the
+    user has tuned goes before what ships."""
+    shipped = _table(ladder, ladder.folder / "tuned", gpu)["buckets"]
+    own = tables_of(ladder)
+    if own == ladder.folder / "tuned":
+        return shipped
+    return {**shipped, **_current(ladder, _table(ladder, own, gpu))}
+
+
+def tables_of(ladder: Ladder) -> Path:
+    """The folder that tuned tables of an operator are written to: one in its own folder, or the
+    user's where the operator is part of an installed package."""
+    own, ours = settings().tuned, ladder.folder.resolve().is_relative_to(PACKAGE)
+    return own if own and ours else ladder.folder / "tuned"
+
+
+def _table(ladder: Ladder, folder: Path, gpu: Gpu) -> dict[str, Any]:
     tables = {}
-    for path in (ladder.folder / "tuned").glob(f"{ladder.name}.sm_*.json"):
+    for path in folder.glob(f"{ladder.name}.sm_*.json"):
         tables[int(path.stem.rsplit("_", 1)[1])] = path
     mine = gpu.capability[0] * 10 + gpu.capability[1]
     older = [c for c in tables if c <= mine]
-    return json.loads(tables[max(older)].read_text())["buckets"] if older else {}
+    return json.loads(tables[max(older)].read_text()) if older else {"buckets": {}}
+
+
+def _current(ladder: Ladder, table: dict[str, Any]) -> dict[str, dict]:
+    """What a table says of rungs and configs that are still there as they were timed: a user's
+    table outlives an upgrade of the package."""
+    found = {}
+    for bucket, entry in table["buckets"].items():
+        configs = {n: c for n, c in entry["configs"].items() if _as_timed(ladder, n, c, table)}
+        if entry["rung"] in configs:
+            found[bucket] = {"rung": entry["rung"], "configs": configs}
+    return found
+
+
+def _as_timed(ladder: Ladder, name: str, config: Config, table: dict[str, Any]) -> bool:
+    if name not in ladder.names or config not in ladder.rung(name).configs:
+        return False
+    rung = ladder.rung(name)
+    return not rung.is_gpu or table["sources"].get(name) == source_hash(ladder, rung)
 
 
 def _tensors(specs: Specs):

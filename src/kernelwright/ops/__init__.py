@@ -21,6 +21,7 @@ from .softmax import softmax
 from .sum import sum
 
 toolchain.claim()
+toolchain.warn_of_untested()
 
 __all__ = [
     "adamw",

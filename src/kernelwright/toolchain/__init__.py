@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import inductor
 from .errors import CompiledDuringCapture, CompileError, ToolchainError
 from .modes import compile_only, compiling
+from .versions import warn_of_untested
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +33,7 @@ __all__ = [
     "inductor",
     "missing",
     "prepare",
+    "warn_of_untested",
 ]
 
 

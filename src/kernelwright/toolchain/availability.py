@@ -11,8 +11,7 @@ from functools import cache
 
 from . import emulator, modes
 from .errors import ToolchainError
-
-TRITON = (3, 6)  # the oldest whose compiler interface and interpreter are tested
+from .versions import TESTED
 
 
 @cache
@@ -39,7 +38,7 @@ def _inductor(gpu: bool) -> str | None:
 
 
 def _triton(gpu: bool) -> str | None:
-    reason = _too_old("triton", TRITON)
+    reason = _too_old("triton")
     if reason:
         return reason
     if gpu:
@@ -93,15 +92,20 @@ def _no_launcher() -> str | None:
     return None
 
 
-def _too_old(package: str, oldest: tuple[int, int]) -> str | None:
+def _too_old(package: str) -> str | None:
+    """Compiler interface and interpreter are known from the oldest tested version on."""
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return f"{package} is not installed: pip install {package}"
-    have = tuple(int(p) for p in version.split(".")[:2])
-    if have < oldest:
-        return f"{package} {version} is too old: {_dotted(oldest)} or newer is needed"
+    oldest = TESTED[package][0]
+    if _numbers(version) < _numbers(oldest):
+        return f"{package} {version} is too old: {oldest} or newer is needed"
     return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _dotted(version: tuple[int, int]) -> str:

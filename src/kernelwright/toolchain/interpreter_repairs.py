@@ -5,7 +5,7 @@ products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. I
 GPU rounds to nearest even, lets a NaN through `tl.maximum` where a GPU drops it, rounds `tl.fma`
 twice, knows no function of libdevice, and asks a driver for timings to autotune by. It prepares the
 whole language anew for every call of a function, and makes a table of all dtypes for every look at
-one. Seen in Triton 3.6 and 3.9.
+one. All of this is so in Triton 3.6 and 3.7; what a later one does right is left to it (FIXED).
 """
 
 from __future__ import annotations
@@ -25,21 +25,33 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from . import libdevice
 
-_ELEMENTWISE = ("binary_op", "unary_op", "ternary_op", "create_fabs", "create_rsqrt", "create_erf")
+VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
+#: The first version of triton that does right by itself what is repaired in older ones.
+FIXED = {"maximum": (3, 8), "fma": (3, 9), "bfloat16 constant": (3, 9)}
+
+_ELEMENTWISE = ("binary_op", "unary_op", "ternary_op", "create_fabs", "create_rsqrt", "create_erf",
+                "create_fma")  # fmt: skip
 _FP8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+
+
+def _right(name: str) -> bool:
+    return FIXED[name] <= VERSION
 
 
 @cache
 def apply() -> None:
     """Repair the interpreter of this process."""
+    if not _right("maximum"):
+        InterpreterBuilder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
+        InterpreterBuilder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
+    if not _right("fma"):
+        InterpreterBuilder.create_fma = _fma
+    if not _right("bfloat16 constant"):
+        InterpreterBuilder.get_bf16 = lambda self, value: TensorHandle(
+            to_bfloat16(np.array([value])), tl.bfloat16
+        )
     for name in _ELEMENTWISE:
         setattr(InterpreterBuilder, name, _in_float32(getattr(InterpreterBuilder, name)))
-    InterpreterBuilder.get_bf16 = lambda self, value: TensorHandle(
-        to_bfloat16(np.array([value])), tl.bfloat16
-    )
-    InterpreterBuilder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
-    InterpreterBuilder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
-    InterpreterBuilder.create_fma = _fma
     InterpreterBuilder.cast_impl = _cast(InterpreterBuilder.cast_impl)
     InterpreterBuilder.create_fp_to_fp = _to_fp8(InterpreterBuilder.create_fp_to_fp)
     InterpreterBuilder.create_dot = _dot(InterpreterBuilder.create_dot)
@@ -86,12 +98,8 @@ def _in_float32(op):
 def _fma(self, x, y, z):
     """One rounding: the product of two floats is exact in double, and a double sum rounded to
     float differs from the fused result in one of 2**29 cases."""
-    wide = {np.dtype(np.float32): np.float64, np.dtype(np.float16): np.float64}
-    bfloat16 = _is_bfloat16(z)
-    x, y, z = map(_decoded, (x, y, z))
-    compute = wide.get(z.data.dtype, z.data.dtype)
-    out = (x.data.astype(compute) * y.data.astype(compute) + z.data).astype(z.data.dtype)
-    return TensorHandle(to_bfloat16(out) if bfloat16 else out, tl.bfloat16 if bfloat16 else z.dtype)
+    product = x.data.astype(np.float64) * y.data.astype(np.float64)
+    return TensorHandle((product + z.data).astype(z.data.dtype), z.dtype.scalar)
 
 
 def _cast(cast):

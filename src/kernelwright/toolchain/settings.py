@@ -7,22 +7,37 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+PACKAGE = Path(__file__).resolve().parents[1]
+#: Whether this is a checkout of Kernelwright; an installed package is never written to.
+CHECKOUT = (PACKAGE.parents[1] / "pyproject.toml").is_file()
+
 
 @dataclass(frozen=True)
 class Settings:
-    """KW_CACHE: folder of compiled kernels, instead of the user's cache directory.
-    KW_RECORDS: folder that measurements are recorded to, instead of the package's."""
+    """KW_CACHE: folder of compiled kernels, by default `kernelwright` in the user's cache
+    directory. KW_RECORDS: folder that `--record` writes to, by default `kernelwright/records` in
+    the user's data directory, or, in a checkout, None: the package's own records.
+
+    `tuned` is where an installed package keeps the tables that `tune` writes; None in a checkout,
+    where a table goes into its operator's folder."""
 
     cache: Path
     records: Path | None
+    tuned: Path | None
 
 
 @cache
 def settings() -> Settings:
     """The settings of this process."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    records = os.environ.get("KW_RECORDS")
-    return Settings(
-        Path(os.environ.get("KW_CACHE") or Path(home) / "kernelwright").expanduser(),
-        Path(records).expanduser() if records else None,
-    )
+    cache = Path(os.environ.get("KW_CACHE") or _home("XDG_CACHE_HOME", ".cache"))
+    if named := os.environ.get("KW_RECORDS"):
+        records = Path(named).expanduser()
+    else:
+        records = None if CHECKOUT else _home("XDG_DATA_HOME", ".local/share") / "records"
+    tuned = records / "tuned" if records and not CHECKOUT else None
+    return Settings(cache.expanduser(), records, tuned)
+
+
+def _home(variable: str, usual: str) -> Path:
+    """A user's directory by the XDG specification, and our folder in it."""
+    return Path(os.environ.get(variable) or Path.home() / usual) / "kernelwright"

@@ -22,7 +22,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from .scaffold import PACKAGE
+from kernelwright.toolchain.settings import PACKAGE
+
 from .terminal import Mistake
 
 NAME = "kernelwright"
@@ -68,11 +69,12 @@ def package(sha: str) -> str:
         raise Mistake(f"@{sha[:12]}: {done.stderr.decode(errors='replace').strip()}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
         tar.extractall(folder, filter="data")
-    (folder / "src" / NAME).rename(folder / name)
-    for path in (folder / name).rglob("*.py"):
+    (folder / "src" / NAME).rename(folder / "src" / name)
+    (folder / "pyproject.toml").touch()  # a checkout: its records and tables are its own
+    for path in (folder / "src" / name).rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         path.write_text(re.sub(rf"\b{NAME}\b", name, text), encoding="utf-8")
-    sys.path.append(str(folder))
+    sys.path.append(str(folder / "src"))
     importlib.import_module(f"{name}.ops")
     _hashed_as_committed(name)
     return name

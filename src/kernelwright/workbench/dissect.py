@@ -8,7 +8,7 @@ as data.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -349,8 +349,8 @@ WORDS = (
 
 def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
     """Merge into the record; the file's path."""
-    path = (root or records.ROOT) / MACHINE / "dissect.json"
-    kept = {_key(d): d for d in (*load(root), *found)}
+    path = _file(root or records.home())
+    kept = {_key(d): d for d in (*_of_file(path), *found)}
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = ",\n".join(json.dumps(as_json(kept[k]), separators=(",", ":")) for k in sorted(kept))
     path.write_text(f"[\n{rows}\n]\n")
@@ -360,8 +360,17 @@ def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
 
 @cache
 def load(root: Path | None = None) -> tuple[Dissection, ...]:
-    path = (root or records.ROOT) / MACHINE / "dissect.json"
-    return tuple(_loaded(d) for d in json.loads(path.read_text())) if path.exists() else ()
+    """What is recorded under `root`; by default under each of `records.roots()`."""
+    roots = (root,) if root else records.roots()
+    return tuple({_key(d): d for r in roots for d in _of_file(_file(r))}.values())
+
+
+def _file(root: Path) -> Path:
+    return root / MACHINE / "dissect.json"
+
+
+def _of_file(path: Path) -> Iterator[Dissection]:
+    return map(_loaded, json.loads(path.read_text())) if path.exists() else iter(())
 
 
 def as_json(found: Dissection) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def env(
         quick: fewer sizes of them, in about 3 s.
         on_roof: called with each roof's record as soon as it is there.
     """
+    toolchain.warn_of_untested()
     device, run = here(), new_run()
     about = environment(run, device)
     backends = {b: toolchain.missing(b, device) for b in BACKENDS}

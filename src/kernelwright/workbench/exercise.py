@@ -31,9 +31,9 @@ from typing import Any
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract.exercise import Exercise
 from kernelwright.dispatch import ladders
+from kernelwright.toolchain.settings import PACKAGE
 
 from . import exercise_files as files
-from .scaffold import PACKAGE
 from .terminal import Mistake
 
 STATE = ".kernelwright-exercises.json"  # beside the learner's files: what the last checks said

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,12 @@ class Ledger:
 
 
 def ledger(root: Path | None = None) -> Ledger:
-    """What is proven, and what is wrong with the records. `root`: other records than shipped."""
-    return Ledger(tuple(_rows(root or records.ROOT)), tuple(check(root)))
+    """What is proven, and what is wrong with the shipped records.
+
+    Args:
+        root: of the records to look at; by default the shipped ones, and what the user's own prove.
+    """
+    return Ledger(tuple(_rows(*([root] if root else records.roots()))), tuple(check(root)))
 
 
 def check(root: Path | None = None) -> list[str]:
@@ -80,10 +84,10 @@ def check(root: Path | None = None) -> list[str]:
     return [*_of_lines(root), *_of_defaults(root), *_of_tables(), *_of_proven(root)]
 
 
-def proven(root: Path | None = None) -> dict[str, dict[str, list[str]]]:
+def proven(*roots: Path) -> dict[str, dict[str, list[str]]]:
     """What records prove of today's sources: {"softmax.triton_row": {hash: [machines]}}."""
     found: dict[str, dict[str, list[str]]] = {}
-    verified = _verified(root or records.ROOT)
+    verified = _verified(*roots)
     for lad, rung in _gpu_rungs():
         digest = source_hash(lad, rung)
         machines = sorted(
@@ -98,7 +102,8 @@ def proven(root: Path | None = None) -> dict[str, dict[str, list[str]]]:
 
 def write_proven(root: Path | None = None) -> Path:
     """Write `proven.json` from the records; its path."""
-    path = (root or records.ROOT) / proof.PROVEN.name
+    root = root or records.home()
+    path = root / proof.PROVEN.name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(proven(root), indent=1, sort_keys=True) + "\n")
     return path
@@ -132,18 +137,18 @@ def _lines(root: Path) -> Iterator[tuple[str, Line]]:
                     yield f"{path.parent.name}/{path.name}:{number}", json.loads(text)
 
 
-def _verified(root: Path) -> dict[tuple, list[Line]]:
+def _verified(*roots: Path) -> dict[tuple, list[Line]]:
     """Records of verifications on GPUs by (operator, rung), hash and machine."""
     found: dict[tuple, list[Line]] = defaultdict(list)
-    for _, line in _lines(root):
+    for _, line in chain.from_iterable(map(_lines, roots)):
         if line["case"] == ALL_CASES and not line["machine"].startswith("cpu-"):
             rung = (line["operator"], line["rung"])
             found[rung, line.get("hash", ""), line["machine"]].append(line)
     return found
 
 
-def _rows(root: Path) -> Iterator[LedgerRow]:
-    verified, shown = _verified(root), proven(root)
+def _rows(*roots: Path) -> Iterator[LedgerRow]:
+    verified, shown = _verified(*roots), proven(*roots)
     for lad, rung in _gpu_rungs():
         digest = source_hash(lad, rung)
         machines = shown.get(f"{lad.name}.{rung.name}", {}).get(digest, [])

@@ -17,6 +17,7 @@ from kernelwright.dispatch.proof import ROOT
 from kernelwright.dispatch.selection import config_of, tuned_table
 from kernelwright.machine import gpu_of, here
 from kernelwright.toolchain import cache
+from kernelwright.toolchain.settings import settings
 
 from .inspect import specs_of
 from .material import UnknownCase
@@ -141,10 +142,14 @@ def _facts(lad: Ladder, gpu: Gpu) -> Facts:
 
 
 def _kept(gpu: Gpu) -> dict[str, Facts]:
-    """The facts of every operator. They follow from the package's files, and are kept for them: to
-    find them takes longer than all else that `list` does."""
+    """The facts of every operator. They follow from the package's files and from what the user has
+    proven and tuned, and are kept for those: to find them takes longer than all else that `list`
+    does."""
     files = sorted(p for p in ROOT.rglob("*") if p.suffix in (".py", ".cu", ".cuh", ".json"))
-    texts = (part for p in files for part in (str(p.relative_to(ROOT)), p.read_bytes()))
+    named = [(str(p.relative_to(ROOT)), p) for p in files]
+    if own := settings().records:
+        named += [(p.name, p) for p in sorted([*own.glob("*.json"), *own.glob("tuned/*.json")])]
+    texts = (part for name, p in named for part in (name, p.read_bytes()))
     entry = cache.key((repr(gpu), torch.__version__, *texts))
     try:
         found = cache.get("list", entry)

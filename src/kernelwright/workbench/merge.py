@@ -30,16 +30,16 @@ class Merged:
 
 
 def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
-    """Bring records into the shipped ones, runs in the order of their times, and prove again.
+    """Bring records into those that are here, runs in the order of their times, and prove again.
 
     Args:
         folders: each is searched for the files that `--record` writes ($KW_RECORDS).
-        root: other records than the shipped ones.
+        root: of the records that are here; by default `records.home()`.
 
     Raises:
         ValueError: a folder has no records.
     """
-    root = root or records.ROOT
+    root = root or records.home()
     by_run: dict[str, list[Record]] = defaultdict(list)
     environments: dict[str, dict] = {}
     taken = stale = 0

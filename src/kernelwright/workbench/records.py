@@ -12,11 +12,15 @@ import random
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kernelwright.toolchain.settings import settings
 
+#: The records that ship.
 ROOT = Path(__file__).resolve().parent.parent / "records"
 SAMPLES = 64
 OUTCOMES = ("pass", "wrong", "error", "unsupported")
@@ -93,11 +97,16 @@ def median(samples: Iterable[float]) -> float:
 
 def interval(samples: tuple[float, ...], level: float = 0.95, draws: int = 1000):
     """(low, high): bootstrap interval of the median. Seeded, so a table prints the same twice."""
-    rng = random.Random(0)
-    n = len(samples)
-    medians = sorted(statistics.median(rng.choices(samples, k=n)) for _ in range(draws))
+    drawn = np.array(samples)[_drawn(len(samples), draws)]
+    medians = np.sort(np.median(drawn, axis=1)).tolist()
     cut = int((1 - level) / 2 * draws)
     return medians[cut], medians[-cut - 1]
+
+
+@cache  # the same for all samples of a length
+def _drawn(n: int, draws: int) -> np.ndarray:
+    rng = random.Random(0)
+    return np.array([rng.choices(range(n), k=n) for _ in range(draws)])
 
 
 def ratio(a: Record, b: Record) -> float | None:
@@ -107,11 +116,22 @@ def ratio(a: Record, b: Record) -> float | None:
     return median(b.cold) / median(a.cold)
 
 
+def roots() -> tuple[Path, ...]:
+    """The folder of the shipped records and, where it is another one, the one that `--record`
+    writes to; what the latter holds goes first."""
+    return tuple(dict.fromkeys((ROOT, home())))
+
+
+def home() -> Path:
+    """The folder that `--record` writes to."""
+    return settings().records or ROOT
+
+
 def load(machine: str | None = None, operator: str | None = None) -> list[Record]:
-    """Shipped records and those of $KW_RECORDS, all or of one machine or operator."""
+    """Records of `roots()`, all or of one machine or operator."""
     found: dict[tuple, Record] = {}
-    for root in (ROOT, settings().records):
-        for path in sorted(root.glob(f"{machine or '*'}/{operator or '*'}.jsonl")) if root else ():
+    for root in roots():
+        for path in sorted(root.glob(f"{machine or '*'}/{operator or '*'}.jsonl")):
             if path.name != "runs.jsonl":
                 lines = (read(line) for line in _lines(path))
                 found.update(((r.machine, *r.key), r) for r in lines)
@@ -120,18 +140,21 @@ def load(machine: str | None = None, operator: str | None = None) -> list[Record
 
 def runs(machine: str) -> dict[str, dict]:
     """Environment of each run on a machine, by run id."""
-    paths = [root / machine / "runs.jsonl" for root in (ROOT, settings().records) if root]
+    paths = [root / machine / "runs.jsonl" for root in roots()]
     return {r["run"]: r for path in paths for r in map(json.loads, _lines(path))}
 
 
-def save(records: Iterable[Record], environment: dict[str, Any], root: Path | None = None) -> None:
+def save(records: Iterable[Record], environment: dict[str, Any], root: Path | None = None) -> Path:
     """Merge records into their files: a newer record replaces the one of the same key.
 
     Args:
         environment: of the run, {"run", "when", "machine", "gpu", "torch", ...}.
-        root: the folder; by default $KW_RECORDS where it is set, else the package's.
+        root: the folder; by default `home()`.
+
+    Returns:
+        The folder of the machine's records.
     """
-    root = root or settings().records or ROOT
+    root = root or home()
     by_file: dict[Path, dict[tuple, Record]] = {}
     for r in records:
         path = root / r.machine / f"{r.operator}.jsonl"
@@ -145,6 +168,7 @@ def save(records: Iterable[Record], environment: dict[str, Any], root: Path | No
     known = {r["run"]: r for r in map(json.loads, _lines(path))}
     known[environment["run"]] = environment
     _write(path, (known[k] for k in sorted(known)))
+    return path.parent
 
 
 def _as_json(r: Record) -> dict:

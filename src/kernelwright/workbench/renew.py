@@ -41,6 +41,7 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
+from kernelwright.dispatch.selection import tables_of
 from kernelwright.machine import gpu_of, here, slug
 
 from . import inspect, records
@@ -106,7 +107,7 @@ def missing(step: str, chosen: Iterable[Ladder], machine: str, quick: bool = Fal
 def _is_tuned(lad: Ladder) -> bool:
     """Whether the table for this GPU is of today's rungs and knows every bench case. A ladder
     without GPU rungs has nothing to choose."""
-    path = table_of(lad.folder, lad.name, (gpu_of(here()) or H200).capability)
+    path = table_of(tables_of(lad), lad.name, (gpu_of(here()) or H200).capability)
     table = json.loads(path.read_text()) if path.exists() else {"buckets": {}}
     calls = (inspect.specs_of(lad, c) for c in lad.operator.cases if c.use == "bench")
     known = all(lad.bucket(**call) in table["buckets"] for call in calls)

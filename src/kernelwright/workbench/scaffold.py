@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 
-import kernelwright.ops
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.dispatch import ladders
+from kernelwright.toolchain.settings import CHECKOUT, PACKAGE
 
-PACKAGE = Path(kernelwright.ops.__file__).parents[1]
 TEMPLATES = Path(__file__).with_name("templates") / "new"
 
 
@@ -35,8 +35,7 @@ def new(op: str, into: Path | None = None) -> list[Path]:
     """
     if not op.isidentifier() or op != op.lower() or op.startswith("_") or keyword.iskeyword(op):
         raise CannotScaffold(f"OP: {op!r} is not a Python name in lower case")
-    checkout = (PACKAGE.parents[1] / "pyproject.toml").is_file()
-    if into is None and not checkout:
+    if into is None and not CHECKOUT:
         raise CannotScaffold("--into: this is no checkout of Kernelwright; name a folder")
     home = into or PACKAGE / "ops"
     if not home.is_dir():

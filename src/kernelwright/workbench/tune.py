@@ -67,9 +67,9 @@ class TuneResult:
         return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
     def write(self, folder: Path) -> Path:
-        """Write the table into a ladder's folder; returns its path."""
+        """Write the table into a folder of tables; returns its path."""
         path = table_of(folder, self.operator, self.capability)
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         table = {
             "buckets": dict(sorted(self.buckets.items())),
             "cost_seconds": round(self.seconds, 1),
@@ -83,8 +83,8 @@ class TuneResult:
 
 
 def table_of(folder: Path, operator: str, capability: tuple[int, int]) -> Path:
-    """Where the table of an operator and a compute capability is, or would be."""
-    return folder / "tuned" / f"{operator}.sm_{capability[0]}{capability[1]}.json"
+    """Where a folder of tables has that of an operator and a compute capability, or would."""
+    return folder / f"{operator}.sm_{capability[0]}{capability[1]}.json"
 
 
 def sources(ladder: Ladder) -> dict[str, str]:

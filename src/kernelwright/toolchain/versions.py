@@ -1,0 +1,34 @@
+"""Which versions of torch and triton are tested, and a word where others are installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import warnings
+from functools import cache
+
+#: As constraints/ pins them.
+TESTED = {"torch": ("2.11", "2.13", "2.15"), "triton": ("3.6", "3.7", "3.9")}
+
+
+@cache
+def warn_of_untested() -> None:
+    """Warn once in a process where torch or triton is of a version that is not tested."""
+    found = {package: _installed(package) for package in TESTED}
+    if untested := [f"{p} {v}" for p, v in found.items() if v and _minor(v) not in TESTED[p]]:
+        tested = " and ".join(f"{p} {', '.join(minors)}" for p, minors in TESTED.items())
+        warnings.warn(
+            f"Kernelwright is not tested with {' and '.join(untested)}, but with {tested}: "
+            "`kernelwright verify` says what works here",
+            stacklevel=2,
+        )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,132 @@
+"""The wheel, installed outside the checkout: what a user gets."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CASE = "67108864-bf16-list=one"
+#: Records what `tune` and `verify` record on a GPU.
+OWN = """
+import json
+import kernelwright.ops
+from kernelwright.contract import H200
+from kernelwright.dispatch import ladder, source_hash
+from kernelwright.dispatch.selection import tables_of
+from kernelwright.workbench import ledger, records, tune
+
+softmax = ladder("softmax")
+rung = softmax.rung("triton_row")
+result = tune.TuneResult("softmax", H200.capability, tune.sources(softmax))
+result.buckets = {"mine": {"rung": rung.name, "configs": {rung.name: rung.configs[-1]}},
+                  "gone": {"rung": "triton_gone", "configs": {"triton_gone": {}}}}
+result.sources["triton_online"] = "another source"
+result.buckets["stale"] = {"rung": "triton_online", "configs": {"triton_online": {}}}
+print(result.write(tables_of(softmax)))
+passed = [records.Record("softmax", rung.name, "*", "my-gpu", "run", "pass", config,
+                         source_hash(softmax, rung)) for config in rung.configs]
+print(records.save(passed, {"run": "run", "machine": "my-gpu"}))
+ledger.write_proven()
+"""
+READ = """
+import kernelwright.ops
+from kernelwright.contract import H200
+from kernelwright.dispatch import ladder, proven_on
+from kernelwright.dispatch.selection import tuned_table
+
+softmax = ladder("softmax")
+table = tuned_table(softmax, H200)
+print(table["mine"]["rung"], sorted({"gone", "stale"} & {*table}), len(table) > 1)
+print(*proven_on(softmax, softmax.rung("triton_row")))
+"""
+
+
+def build(folder):
+    """The wheel of this checkout, made from a copy: a build writes beside the sources."""
+    source = folder / "source"
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", folder, source)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel, folder):
+    """The Python of an environment that has the wheel and sees what else is installed here."""
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    pip("--python", python, "install", "--no-deps", "--no-index", wheel)
+    here = [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
+    lines = (f"import site; site.addsitedir({p!r})\n" for p in here)
+    (packages(folder) / "here.pth").write_text("".join(lines))
+    return python
+
+
+def pip(*words):
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*command, *words], check=True)
+
+
+def packages(folder):
+    return Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+
+
+def files(folder):
+    return {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
+
+
+@pytest.fixture
+def user(tmp_path):
+    """Runs `kernelwright`, or its Python, as a user with an empty home directory does."""
+    python = install(build(tmp_path), tmp_path / "venv")
+    home = tmp_path / "home"
+    home.mkdir()
+    ours = ("PYTHON", "KW_", "XDG_", "TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    env |= {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(*words, program="kernelwright"):
+        command = [python.with_name(program), *words]
+        done = subprocess.run(command, cwd=home, env=env, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_what_a_user_gets(user, tmp_path):
+    package, home = packages(tmp_path / "venv") / "kernelwright", tmp_path / "home"
+    assert (package / "py.typed").is_file()
+    before = files(package)
+    own = home / ".local/share/kernelwright/records"
+
+    backends = json.loads(user("env", "--no-roofs", "--json"))["backends"]
+    assert backends["torch"] is None
+    operators = json.loads(user("list", "--json"))["operators"]
+    assert {"softmax", "sum"} <= {o["name"] for o in operators}
+    assert "1 rungs and configs: 1 pass" in user("verify", "relu.native", "--record")
+    said = user("bench", "get_total_norm", "--quick", "--record", "--case", CASE)
+    (written,) = own.rglob("get_total_norm.jsonl")
+    assert f"recorded in {written.parent}\n" in said
+    assert "MB, opens offline" in user("report")
+    assert (home / "report.html").is_file()
+
+    table, folder = user("-c", OWN, program="python").split()
+    assert Path(table) == own / "tuned" / "softmax.sm_90.json"
+    assert Path(folder) == own / "my-gpu"
+    assert user("-c", READ, program="python").splitlines() == [
+        "triton_row [] True", "nvidia-h200 my-gpu"
+    ]  # fmt: skip
+    rows = json.loads(user("ledger", "--json"))["rows"]
+    (row,) = (r for r in rows if (r["operator"], r["rung"]) == ("softmax", "triton_row"))
+    assert row["proven"] == ["my-gpu", "nvidia-h200"]
+    assert files(package) == before  # an installed package is never written to
