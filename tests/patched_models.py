@@ -27,19 +27,19 @@ VOCABULARY = 96
 _NAMES = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "vocab_size": VOCABULARY}
 _SIZES = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "sliding_window": 8,
-    **_NAMES,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, **_NAMES,
 }  # fmt: skip
+_WINDOW = {**_SIZES, "sliding_window": 8}
 _GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **_NAMES}
 _NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 FAMILIES = {
     "Llama": (LlamaForCausalLM, LlamaConfig(**_SIZES)),
-    "Qwen 2": (Qwen2ForCausalLM, Qwen2Config(**_SIZES, use_sliding_window=True)),
-    "Qwen 3": (Qwen3ForCausalLM, Qwen3Config(**_SIZES)),
-    "Mistral": (MistralForCausalLM, MistralConfig(**_SIZES)),
+    "Qwen 2": (Qwen2ForCausalLM, Qwen2Config(**_WINDOW, use_sliding_window=True)),
+    "Qwen 3": (Qwen3ForCausalLM, Qwen3Config(**_WINDOW)),
+    "Mistral": (MistralForCausalLM, MistralConfig(**_WINDOW)),
     "Gemma": (GemmaForCausalLM, GemmaConfig(**_SIZES)),
-    "Gemma 2": (Gemma2ForCausalLM, Gemma2Config(**_SIZES)),
-    "Gemma 3": (Gemma3ForCausalLM, Gemma3TextConfig(**_SIZES)),
+    "Gemma 2": (Gemma2ForCausalLM, Gemma2Config(**_WINDOW)),
+    "Gemma 3": (Gemma3ForCausalLM, Gemma3TextConfig(**_WINDOW)),
     "GPT-2": (GPT2LMHeadModel, GPT2Config(**_GPT2, **_NO_DROPOUT)),
 }
 

@@ -1,35 +1,22 @@
 """Operators under torch.compile, torch.export and opcheck."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch._dynamo.testing import CompileCounterWithBackend
-from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
 import kernelwright as kw
+from graphs import Graphs
 from kernelwright.contract.case import Case
 from kernelwright.dispatch import ladders
 from kernelwright.dispatch.override import active
+from kernelwright.models.gpt2 import GPT2, Config, Operators
 from kernelwright.workbench.trial import copy_of, map_tensors
 from kernelwright.workbench.verify import thorough_cases
 from publics import DEVICE, PUBLIC, agree, publics, randn, with_gradients
-
-
-class Graphs:
-    """A backend that keeps the forward and backward graphs, and runs them as they are."""
-
-    def __init__(self):
-        self.targets, self.rungs = [], []
-
-    def __call__(self, module, inputs):
-        def keep(graph, inputs):
-            for node in graph.graph.nodes:
-                if str(node.target).startswith("kernelwright"):
-                    self.targets.append(str(node.target))
-                    self.rungs.append(node.kwargs.get("rung"))
-            return make_boxed_func(graph.forward)
-
-        return aot_module_simplified(module, inputs, fw_compiler=keep, bw_compiler=keep)
 
 
 @pytest.mark.cover
@@ -76,6 +63,36 @@ def test_a_compiled_graph_shows_the_rung_and_follows_use():
     with kw.use(softmax="manual"):
         compiled(x)
     assert counter.frame_count == 2
+
+
+def test_inductor_knows_the_operators_of_a_deep_model(monkeypatch):
+    """torch 2.11's writes down what an operator that it does not know is computed from, which has
+    a path for each layer it passes on its way, or beside."""
+    from torch._inductor.lowering import lowerings
+
+    for overload in [x for x in lowerings if str(x).startswith("kernelwright")]:
+        monkeypatch.delitem(lowerings, overload)
+    torch.compiler.reset()
+    graphs = Graphs()
+    sizes = Config(layers=24, heads=1, width=8, context=8, vocabulary=16)
+    model = GPT2(sizes, Operators.with_kernels()).to(DEVICE)
+    tokens = torch.arange(8, device=DEVICE).view(1, 8)
+    torch.compile(model, backend=graphs, fullgraph=True)(tokens, tokens).backward()
+    found = graphs.operators()
+    assert (found["add_layer_norm"], found["add_layer_norm_backward"]) == (48, 48)
+    assert (found["softmax"], found["softmax_backward"]) == (24, 24)
+    assert graphs.unknown == set()
+
+
+def test_a_fake_tensor_loads_no_inductor():
+    script = """
+import sys, torch, kernelwright as kw
+from torch._subclasses import FakeTensorMode
+with FakeTensorMode():
+    assert kw.softmax(torch.empty(2, 3), -1).shape == (2, 3)
+assert "torch._inductor.lowering" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_use_inside_compiled_code():
