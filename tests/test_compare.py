@@ -276,7 +276,7 @@ def test_commits_are_timed_in_one_process(history):
     changed, results, modules, proven = done.stdout.splitlines()
     count, same = proven.split()
     assert int(count) > 100 and same == "True", "what is proven there serves from there"
-    assert changed == "['softmax', 'softmax.backward']"  # they share the file
+    assert changed == "['softmax']"  # of softmax.backward, in the same file, nothing has changed
     slower, faster = json.loads(results)
     assert (slower["verdict"], slower["exit"]) == ("slower", 1)
     assert (faster["verdict"], faster["exit"]) == ("faster", 0)

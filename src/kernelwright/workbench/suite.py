@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from kernelwright.dispatch import data
 
@@ -73,8 +72,11 @@ def append(run: SuiteRun, path: Path) -> None:
 
 def load(path: Path) -> list[SuiteRun]:
     """The runs of a file; none where there is no file."""
-    read: list[dict[str, Any]] = [run for _, run in data.lines(path)]
-    return [SuiteRun(**{**run, "failures": tuple(run["failures"])}) for run in read]
+    found: list[SuiteRun] = []
+    for _, run in data.lines(path):
+        run["failures"] = tuple(run["failures"])
+        found.append(SuiteRun(**run))
+    return found
 
 
 def merge(path: Path, into: Path) -> int:
