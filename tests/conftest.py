@@ -81,6 +81,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "cover: each value of each parameter is enough")
+    config.addinivalue_line("markers", "long: with --all only")
     # triton's interpreter converts arrays in a way that NumPy deprecates
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:triton.*")
     if not hasattr(config, "workerinput"):

@@ -1,7 +1,7 @@
 """Which tests run: the written rule.
 
-`make test-all` (`pytest --all`) runs every test. `make test` runs every one too, but of two kinds a
-cover, chosen anew from the code each time and always the same for the same code:
+`make test-all` (`pytest --all`) runs every test. `make test` runs every one too, but of three kinds
+a cover, chosen anew from the code each time and always the same for the same code:
 
 Rungs on cases (test_ops.py), of which a ladder has hundreds:
 1. Each rung runs, with its first config, a case of each dtype, of each layout, of each kind of
@@ -13,6 +13,9 @@ Rungs on cases (test_ops.py), of which a ladder has hundreds:
 Each compiled rung, whose cases take seconds, runs one.
 
 Tests marked `cover`: each value of each of their parameters, each with the others' in turn.
+
+Tests marked `long`, which take five seconds or more of a core with nothing built, and whose parts
+other tests go through: none. A rung, a check or a wrong kernel is never left to one of these.
 
 `pytest --all --share 2/7` runs the second of seven parts of all tests; the tests of a rung, whose
 kernels are built together, and those of a function stand in one part.
@@ -182,7 +185,9 @@ def selected(items: list[pytest.Item], config: pytest.Config) -> list[pytest.Ite
         by_function[_function(item)].append(item)
     kept: set[pytest.Item] = set()
     for group in by_function.values():
-        if group[0].get_closest_marker("cover") and not everything(config):
+        if not everything(config):
+            group = [item for item in group if not item.get_closest_marker("long")]
+        if group and group[0].get_closest_marker("cover") and not everything(config):
             group = pick(group, _values)
         kept.update(group)
     i, n = config.option.share

@@ -90,8 +90,8 @@ def test_importing_loads_one_module_beside_torch():
     assert loaded("import kernelwright", after="import torch") == {"kernelwright"}
 
 
-def test_a_second_list_loads_no_kernel_language():
-    run("list")
+def test_a_second_list_loads_no_kernel_language(capfd):
+    call(capfd, "list")
     shown = loaded("from kernelwright.cli import main; main(['list'])", after="import torch")
     assert not packages(shown) & {"triton", "numba", "sympy"}
 
@@ -135,6 +135,7 @@ def test_json_is_one_document_and_nothing_else(capfd, arguments):
     assert json.loads(out)
 
 
+@pytest.mark.long
 def test_json_report(capfd, tmp_path):
     code, out, _ = call(capfd, "report", "-o", str(tmp_path / "r.html"), "--json")
     assert code == 0
@@ -205,6 +206,7 @@ def cube(tmp_path):
     return tmp_path / "cube"
 
 
+@pytest.mark.long
 def test_a_wrong_rung_fails(cube):
     path, choose = cube / "triton_block.py", cube / "choose.py"
     path.write_text(path.read_text().replace("y = x * x", "y = x * x + 0.01"))

@@ -265,6 +265,7 @@ print(len(now), now == before)
 """
 
 
+@pytest.mark.long
 def test_commits_are_timed_in_one_process(history):
     done = subprocess.run(
         [sys.executable, "-c", COMMITS, str(Path(__file__).parent)],

@@ -16,7 +16,9 @@ from kernelwright.workbench.checks import CHECKS
 from kernelwright.workbench.verify import here
 from kernelwright.workbench.where import thorough_cases
 from test_checks import PLANTED
+from test_exercise import MISTAKES
 from test_judge_wrong import EVERY
+from test_training import FAULTS
 from wrong.kernels import WRONG
 
 TESTS = Path(__file__).parent
@@ -77,7 +79,8 @@ def test_every_rung_goes_through_every_check_once(ladder):
 
 def test_no_wrong_kernel_is_left_out():
     """Of what pytest collects, with no option."""
-    files = ("wrong/test_wrong.py", "test_judge_wrong.py", "test_checks.py")
+    files = ("wrong/test_wrong.py", "test_judge_wrong.py", "test_checks.py", "test_exercise.py",
+             "test_training.py")  # fmt: skip
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, *(str(TESTS / f) for f in files)], capture_output=True, text=True, check=True
@@ -91,6 +94,8 @@ def test_no_wrong_kernel_is_left_out():
     wanted -= {n for n in wanted if n.endswith(tuple(f"[{name}]" for name in several))}
     planted = "test_a_planted_fault_is_named_with_its_lines_and_threads"
     wanted |= {f"{planted}[{seed}-{p.kernel}]" for seed in (1, 2, 77) for p in PLANTED}
+    wanted |= {f"test_a_mistake_is_named_with_its_input[{name}]" for name in MISTAKES}
+    wanted |= {f"test_a_fault_is_found[{fault}]" for fault in FAULTS}
     assert wanted <= found, wanted - found
 
 
@@ -103,7 +108,7 @@ class Item(SimpleNamespace):
     __hash__ = object.__hash__
 
     def get_closest_marker(self, name):
-        return self.mark
+        return self.mark == name
 
 
 def items(function, mark=None, **params):
@@ -132,6 +137,13 @@ def test_a_marked_test_runs_with_each_value_of_each_parameter():
     assert found[3:] == plain
     assert cover.selected(marked, config(all=True)) == marked
     assert cover.selected(marked[:1], config(args=("tests/x.py::test_a[half-rows]",))) == marked[:1]
+
+
+def test_a_long_test_runs_with_every_test_or_by_its_name():
+    long, plain = (items(f"test_{mark}", mark, a="xy", b="z") for mark in ("long", None))
+    assert cover.selected(long + plain, config()) == plain
+    assert cover.selected(long + plain, config(all=True)) == long + plain
+    assert cover.selected(long[:1], config(args=("tests/x.py::test_long[x-z]",))) == long[:1]
 
 
 def test_parts_hold_every_test_once():

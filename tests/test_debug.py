@@ -101,6 +101,7 @@ def test_cuda_stops_in_the_first_thread_and_any_thread_can_be_looked_at():
     assert "no kernel runs now" in err
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb on this machine")
 @pytest.mark.skipif(bool(emulator.missing()), reason=str(emulator.missing()))
 def test_a_block_of_a_cluster_can_be_looked_at():

@@ -255,6 +255,7 @@ def _command(*arguments):
     )
 
 
+@pytest.mark.long
 def test_the_command_line():
     shown = _command("sum.cuda_strided")
     assert shown.returncode == 0, shown.stderr

@@ -145,6 +145,7 @@ def test_a_rung_that_does_not_build_is_an_error_and_tried_once(monkeypatch):
     kernels.refusal.cache_clear()
 
 
+@pytest.mark.long
 def test_two_processes_build_the_same_at_once(tmp_path):
     source = tmp_path / "rung.cu"
     source.write_text("__global__ void k(int *x) { x[threadIdx.x] = 7; }")

@@ -168,6 +168,7 @@ def test_every_barrier_is_missed(name, which, tmp_path):
     assert any("syncthreads() where the rung has" in clue for clue in found.clues), found
 
 
+@pytest.mark.long
 def test_what_a_gpu_forgives_is_judged_without_it(tmp_path, monkeypatch):
     """A check that finds nothing on a GPU is done again where threads take turns."""
     name = "sum.cuda_sequential"
@@ -237,6 +238,7 @@ def test_where_results_differ():
     assert said == "1 of 12 elements are wrong; the first is [0, 3]: nan, should be 3"
 
 
+@pytest.mark.long
 def test_the_learners_way(tmp_path, capfd, monkeypatch):
     """From the list to a solved exercise; each command says what to type next."""
     monkeypatch.chdir(tmp_path)

@@ -333,6 +333,7 @@ os._exit(0)  # the interpreter's own end now and then finds a thread of gloo's, 
 """
 
 
+@pytest.mark.long
 def test_shards_of_two_ranks(tmp_path):
     """FSDP2's parameters, and the norm of their gradients over both ranks, on CPUs."""
     script = tmp_path / "sharded.py"

@@ -72,6 +72,7 @@ def test_what_overlaps_waits_before_it_reads(source, name):
     assert _waits_first(source, name, "sm_90a")
 
 
+@pytest.mark.long
 @pytest.mark.cover
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: _what(k[1]))
 @pytest.mark.parametrize(("arch", "waits"), [("sm_100a", True), ("sm_80", False)])

@@ -352,6 +352,7 @@ def test_trainer_reports_the_same_losses(tmp_path):
         assert losses(patched(), bf16) == pytest.approx(want, rel=rel)
 
 
+@pytest.mark.long
 def test_fsdp2_on_two_ranks():
     """Each rank has half of each parameter; loss and gradients are those of one process."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}

@@ -247,6 +247,7 @@ def test_a_swap_that_raises_leaves_the_others():
     assert verdict(INSIDE, rope="ValueError: no").wrong() == ["rope: raised ValueError: no"]
 
 
+@pytest.mark.long
 def test_the_command(monkeypatch, tmp_path, capsys, data):
     """Processes, a record, a table; one swap that cannot run."""
     monkeypatch.setattr(training, "SIZES", Sizes(SMALL, batch=2, steps=10, seeds=2))
