@@ -1,5 +1,5 @@
 # make bench   the main job on this machine: softmax and gelu at GPT-2 and Llama 3 shapes
-# make test    every rung, check and wrong kernel, in minutes; tests/cover.py says what it leaves out
+# make test    every rung, check and wrong kernel, in minutes; tests/support/cover.py says what it leaves out
 # make test-all [SHARE=2/7]  every test, or a part of them
 # make test-oldest  what PyTorch decides (binding, compile, export, patch, optimizer) on the oldest torch
 # make lint    what CI checks besides
@@ -42,11 +42,11 @@ lint: .venv/ready
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CUDA_C)
 	$(BIN)/codespell src tests tools docs README.md CONTRIBUTING.md
-	$(BIN)/python -m kernelwright.workbench.tables --check
+	$(BIN)/python -m tools.readme_tables --check
 	$(BIN)/kernelwright ledger --check
 
 tables: .venv/ready
-	$(BIN)/python -m kernelwright.workbench.tables
+	$(BIN)/python -m tools.readme_tables
 
 .venv/ready: pyproject.toml $(wildcard constraints/*.txt) tools/setup_venv.py
 	$(PYTHON) tools/setup_venv.py

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import cover
 import kernelwright.ops  # noqa: F401
-import recorded
 from kernelwright import toolchain
+from support import cover, recorded
 
 logging.getLogger("torch.__trace").propagate = False  # thousands of lines beside a failure
 GPU = torch.cuda.is_available()

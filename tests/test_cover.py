@@ -3,25 +3,24 @@
 import subprocess
 import sys
 from argparse import ArgumentTypeError
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-import cover
+from fixtures.wrong.kernels import WRONG
 from kernelwright import toolchain
 from kernelwright.dispatch import ladders
-from kernelwright.workbench.checks import CHECKS
-from kernelwright.workbench.verify import here
-from kernelwright.workbench.where import thorough_cases
-from test_checks import PLANTED
-from test_exercise import MISTAKES
-from test_judge_wrong import EVERY
-from test_training import FAULTS
-from wrong.kernels import WRONG
+from kernelwright.workbench.verify.checks import CHECKS
+from kernelwright.workbench.verify.coverage import thorough_cases
+from kernelwright.workbench.verify.verify import here
+from support import cover
+from support.paths import TESTS
+from tools.test_training import FAULTS
+from workbench.exercise.test_exercise import MISTAKES
+from workbench.judge.test_wrong_kernels import EVERY
+from workbench.verify.test_checks import PLANTED
 
-TESTS = Path(__file__).parent
 LADDERS = pytest.mark.parametrize("ladder", ladders(), ids=lambda x: x.name)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[1]
+from support.paths import ROOT
+
 CASE = "67108864-bf16-list=one"
 #: Records what `tune` and `verify` record on a GPU.
 OWN = """

@@ -27,12 +27,12 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from hosted import CALLS, both, hosted  # noqa: E402
 from kernelwright.contract import i32  # noqa: E402
 from kernelwright.machine import clock, facts, here, slug  # noqa: E402
-from kernelwright.toolchain.settings import settings  # noqa: E402
-from kernelwright.workbench import records  # noqa: E402
-from primitives import run  # noqa: E402
+from kernelwright.support.settings import settings  # noqa: E402
+from kernelwright.workbench.records import records  # noqa: E402
+from support.hosted import CALLS, both, hosted  # noqa: E402
+from support.primitives import run  # noqa: E402
 
 COMMANDS = {
     "kernelwright --help": ("-m", "kernelwright.cli", "--help"),

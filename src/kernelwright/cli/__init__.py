@@ -8,8 +8,9 @@ import sys
 
 import typer
 
+from kernelwright.support.errors import GOOD, USAGE, UserError
+
 from . import learning, looking, proving, timing
-from .options import GOOD, USAGE
 
 app = typer.Typer(
     name="kernelwright",
@@ -54,13 +55,8 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of a pipe has gone: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = GOOD
-    except Exception as e:
-        from kernelwright.workbench import terminal
-
-        known = terminal.exit_code_of(e)
-        if known is None:
-            raise
-        code = _say(known, str(e), arguments)
+    except UserError as e:
+        code = _say(e.exit_code, str(e), arguments)
     sys.exit(code or GOOD)
 
 

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import GOOD, Json, mistake, printing, recorded, waiting
+from kernelwright.support.errors import GOOD, UsageError
+
+from .options import Json, printing, recorded, waiting
 
 
 def exercise(
@@ -42,13 +44,14 @@ def exercise(
       kernelwright exercise --json | jq '.[].state'
     """
     if rung is None and (check or solution):
-        raise mistake("OP.RUNG: name the exercise (kernelwright exercise lists them)")
+        raise UsageError("OP.RUNG: name the exercise (kernelwright exercise lists them)")
     if check and solution:
-        raise mistake("--check, --solution: one of them at a time")
+        raise UsageError("--check, --solution: one of them at a time")
     with printing(as_json) as out:
         with waiting("reading the exercises", out) as say:
-            from kernelwright.workbench import exercise as module
-            from kernelwright.workbench import show_exercise as show
+            from kernelwright.workbench.exercise import exercise as module
+
+            from .render import exercises as show
 
             chosen = None if rung is None or list_ else module.named(rung)
             if chosen is None:
@@ -110,8 +113,11 @@ def dissect(
     """
     with printing(as_json) as out:
         with waiting("getting ready", out) as say:
-            from kernelwright.workbench import dissect as module
-            from kernelwright.workbench import listing, show_dissect, terminal, verify
+            from kernelwright.workbench import listing
+            from kernelwright.workbench.binary_info import dissect as module
+            from kernelwright.workbench.verify import verify
+
+            from .render import dissection, terminal
 
             pairs = [p for p in verify.chosen(rungs) if p[1].backend == "cuda" or "." in rungs[0]]
             found: list[Any] = []
@@ -124,7 +130,7 @@ def dissect(
                         found.append(module.dissect(ladder, rung, at))
                     if not as_json:
                         source = ladder.folder / rung.sources[0]
-                        out.print(show_dissect.dissection(found[-1], source), "")
+                        out.print(dissection.dissection(found[-1], source), "")
         if record:
             recorded(out, module.save(found))
         if as_json:
@@ -152,8 +158,10 @@ def debug(
       kernelwright debug sum.cuda_strided
       kernelwright debug softmax.triton_row --case 5x33-f32-dim=-1
     """
-    from kernelwright.workbench import debug as module
-    from kernelwright.workbench import listing, terminal
+    from kernelwright.workbench import listing
+    from kernelwright.workbench.binary_info import debug as module
+
+    from .render import terminal
 
     ladder, chosen = listing.rung_named(rung)
     with terminal.checked():
@@ -186,9 +194,9 @@ def new(
       kernelwright new --spec my_spec && kernelwright judge my_kernel.py:fn --as my_spec.py
     """
     if (op is None) == (spec is None):
-        raise mistake("OP, --spec: name an operator or a spec, one of the two")
+        raise UsageError("OP, --spec: name an operator or a spec, one of the two")
     with printing(as_json) as out:
-        from kernelwright.workbench import scaffold
+        from kernelwright.workbench.scaffold import scaffold
 
         if spec is not None:
             path = scaffold.spec(spec, into)

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import GOOD, Json, Record, mistake, printing, recorded, waiting
+from kernelwright.support.errors import GOOD, UsageError
+
+from .options import Json, Record, printing, recorded, waiting
 
 
 def list_(as_json: Json = False) -> int:
@@ -21,13 +23,15 @@ def list_(as_json: Json = False) -> int:
     """
     with printing(as_json) as out:
         with waiting("reading the ladders", out):
-            from kernelwright.workbench import listing, show
+            from kernelwright.workbench import listing
+
+            from .render import results
 
             found = listing.listing()
         if as_json:
             out.emit(found)
         else:
-            out.print(show.listing(found))
+            out.print(results.listing(found))
     return GOOD
 
 
@@ -47,18 +51,19 @@ def env(
     with printing(as_json) as out:
         with waiting("looking at the machine", out) as say:
             from kernelwright.workbench import env as module
-            from kernelwright.workbench import show
+
+            from .render import results
 
             said: Callable[[Any], None] = lambda r: say(f"measuring {r.rung} {r.case}")  # noqa: E731
             found = module.env(roofs=roofs, quick=quick, on_roof=said)
         if record:
-            from kernelwright.workbench import records
+            from kernelwright.workbench.records import records
 
             recorded(out, records.save(found.roofs, found.environment))
         if as_json:
-            out.emit(show.env_data(found))
+            out.emit(results.env_data(found))
         else:
-            out.print(show.env(found))
+            out.print(results.env(found))
     return GOOD
 
 
@@ -80,8 +85,10 @@ def inspect(
     """
     with printing(as_json) as out:
         with waiting(f"compiling {rung} for {arch}", out):
-            from kernelwright.workbench import inspect as module
-            from kernelwright.workbench import listing, show, terminal
+            from kernelwright.workbench import listing
+            from kernelwright.workbench.binary_info import inspection as module
+
+            from .render import results, terminal
 
             ladder, chosen = listing.rung_named(rung)
             at = listing.case_named(ladder, case) if case else None
@@ -96,7 +103,7 @@ def inspect(
                     out.print(getattr(i, kind) or f"({i.kernel} has no {kind})", markup=False)
         else:
             for i in found:
-                out.print(show.inspection(i), "")
+                out.print(results.inspection(i), "")
     return GOOD
 
 
@@ -114,11 +121,11 @@ def report(
       kernelwright report -o /tmp/ladders.html
     """
     if not output.parent.is_dir():
-        raise mistake(f"-o: there is no folder {output.parent}")
+        raise UsageError(f"-o: there is no folder {output.parent}")
     with printing(as_json) as out:
         with waiting("drawing the report", out):
             import kernelwright.ops  # noqa: F401
-            from kernelwright.workbench import report as module
+            from kernelwright.workbench.report import report as module
 
             size = module.write(output)
         if as_json:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from kernelwright.workbench.terminal import Output
-
-GOOD, USAGE = 0, 2
+    from .render.terminal import Output
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Record = Annotated[
@@ -29,22 +27,16 @@ Cases = Annotated[
 
 
 def printing(as_json: bool) -> AbstractContextManager[Output]:
-    from kernelwright.workbench import terminal
+    from .render import terminal
 
     return terminal.output(as_json)
 
 
 def waiting(what: str, out: Output) -> AbstractContextManager[Callable[[str], None]]:
-    from kernelwright.workbench import terminal
+    from .render import terminal
 
     return terminal.waiting(what, out)
 
 
 def recorded(out: Output, folder: object) -> None:
     out.print(f"recorded in {folder}", markup=False, soft_wrap=True)
-
-
-def mistake(what: str) -> Exception:
-    from kernelwright.workbench import terminal
-
-    return terminal.Mistake(what)

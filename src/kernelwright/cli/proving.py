@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from .options import GOOD, Json, Record, printing, recorded, waiting
+from kernelwright.support.errors import GOOD
+
+from .options import Json, Record, printing, recorded, waiting
 
 
 def verify(
@@ -58,17 +60,19 @@ def verify(
     if check or seed is not None:
         return _watch(names or (), check or (), seed, record, as_json)
     with printing(as_json) as out:
-        from kernelwright.workbench import scaffold, show
-        from kernelwright.workbench import verify as module
+        from kernelwright.workbench.scaffold import scaffold
+        from kernelwright.workbench.verify import verify as module
+
+        from .render import results
 
         with waiting("verifying", out):
-            shown = None if as_json else lambda row: out.print(show.verified(row))
+            shown = None if as_json else lambda row: out.print(results.verified(row))
             result = module.verify(scaffold.operators(names or ()), on_result=shown)
         if record:
             from kernelwright.machine import here, slug
-            from kernelwright.workbench import bench as timing
-            from kernelwright.workbench import ledger as proofs
-            from kernelwright.workbench import records
+            from kernelwright.workbench.bench import bench as timing
+            from kernelwright.workbench.records import ledger as proofs
+            from kernelwright.workbench.records import records
 
             run = timing.new_run()
             environment = timing.environment(run, here())
@@ -77,7 +81,7 @@ def verify(
         if as_json:
             out.emit({"ok": result.ok, "ran": result.ran, "rows": result.rows})
         else:
-            out.print(show.verify_summary(result))
+            out.print(results.verify_summary(result))
     return result.exit_code
 
 
@@ -86,18 +90,21 @@ def _watch(
 ) -> int:
     """verify --check."""
     with printing(as_json) as out:
-        from kernelwright.workbench import scaffold, show_watching, terminal, watching
+        from kernelwright.workbench.sanitize import report
+        from kernelwright.workbench.scaffold import scaffold
+
+        from .render import findings, terminal
 
         with terminal.checked():
-            checks = watching.checks_of(check)
-            seeds = watching.seeds_of(seed, checks)
+            checks = report.checks_of(check)
+            seeds = report.seeds_of(seed, checks)
         with waiting("watching", out):
-            shown = None if as_json else lambda rows: out.print(show_watching.watched(rows))
-            found = watching.watch(scaffold.operators(names), checks, seeds, on_result=shown)
+            shown = None if as_json else lambda rows: out.print(findings.watched(rows))
+            found = report.watch(scaffold.operators(names), checks, seeds, on_result=shown)
         if record:
             from kernelwright.machine import here, slug
-            from kernelwright.workbench import bench as timing
-            from kernelwright.workbench import records
+            from kernelwright.workbench.bench import bench as timing
+            from kernelwright.workbench.records import records
 
             run = timing.new_run()
             environment = timing.environment(run, here())
@@ -105,7 +112,7 @@ def _watch(
         if as_json:
             out.emit({"ok": found.exit_code == 0, "seeds": seeds, "rows": found.rows})
         else:
-            out.print(show_watching.summary(found))
+            out.print(findings.summary(found))
     return found.exit_code
 
 
@@ -134,9 +141,10 @@ def ledger(
     """
     with printing(as_json) as out:
         with waiting("reading the records", out):
-            from kernelwright.workbench import ledger as module
-            from kernelwright.workbench import merge as merging
-            from kernelwright.workbench import show, terminal
+            from kernelwright.workbench.records import ledger as module
+            from tools import merge as merging
+
+            from .render import results, terminal
 
             with terminal.checked():
                 merged = merging.merge(merge) if merge else None
@@ -144,7 +152,7 @@ def ledger(
         if as_json:
             out.emit(found)
         else:
-            out.print(show.ledger(found))
+            out.print(results.ledger(found))
             if merged:
-                out.print(show.merged(merged))
+                out.print(results.merged(merged))
     return found.exit_code if check else GOOD

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import GOOD, Cases, Json, Quick, Record, printing, recorded, waiting
+from kernelwright.support.errors import GOOD
+
+from .options import Cases, Json, Quick, Record, printing, recorded, waiting
 
 
 def bench(
@@ -31,8 +33,12 @@ def bench(
     """
     with printing(as_json) as out:
         with waiting("getting ready", out) as say:
-            from kernelwright.workbench import bench as module
-            from kernelwright.workbench import listing, records, scaffold, show, show_bench
+            from kernelwright.workbench import listing
+            from kernelwright.workbench.bench import bench as module
+            from kernelwright.workbench.records import records
+            from kernelwright.workbench.scaffold import scaffold
+
+            from .render import results, timings
 
             ladders = listing.named(scaffold.operators(ops))
 
@@ -40,7 +46,7 @@ def bench(
                 if record:  # case by case: one that is stopped keeps what it has
                     records.save(result.records, result.environment)
                 if not as_json:
-                    out.print(show.bench_case(ladder, at, result), "")
+                    out.print(results.bench_case(ladder, at, result), "")
 
             result = module.bench(
                 ladders, cases=case, quick=quick, peers=peers, on_case=on_case, on_step=say
@@ -48,9 +54,9 @@ def bench(
         if record:
             recorded(out, records.save(result.records, result.environment))
         if as_json:
-            out.emit(show.bench_data(ladders, result))
+            out.emit(results.bench_data(ladders, result))
         else:
-            out.print(show_bench.summary(ladders, result, quick=quick))
+            out.print(timings.summary(ladders, result, quick=quick))
     return result.exit_code
 
 
@@ -73,8 +79,11 @@ def tune(
     with printing(as_json) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.dispatch.selection import tables_of
-            from kernelwright.workbench import listing, scaffold, show
-            from kernelwright.workbench import tune as module
+            from kernelwright.workbench import listing
+            from kernelwright.workbench.bench import tune as module
+            from kernelwright.workbench.scaffold import scaffold
+
+            from .render import results
 
             found: list[Any] = []
             for ladder in listing.named(scaffold.operators(ops)):
@@ -85,7 +94,7 @@ def tune(
                 result = module.tune(ladder, quick=quick, on_case=on_case)
                 found.append((result, result.write(tables_of(ladder))))
                 if not as_json:
-                    out.print(show.tuned(*found[-1]))
+                    out.print(results.tuned(*found[-1]))
         if as_json:
             out.emit([{"table": path, "gain": r.gain, "result": r} for r, path in found])
     return GOOD
@@ -125,21 +134,23 @@ def compare(
     """
     with printing(as_json) as out:
         with waiting("getting ready", out) as say:
-            from kernelwright.workbench import compare as module
-            from kernelwright.workbench import show_compare, sides
+            from kernelwright.workbench.compare import compare as module
+            from kernelwright.workbench.compare import operands
+
+            from .render import comparison
 
             def on_row(row: Any, doing: str) -> None:
                 if row is None:
                     say(doing)
                 elif not as_json:
-                    out.print(show_compare.row(row))
+                    out.print(comparison.row(row))
 
-            pairs = sides.pairs(a, b, as_, op or ())
+            pairs = operands.pairs(a, b, as_, op or ())
             result = module.compare(pairs, names=(a, b), cases=case, quick=quick, on_row=on_row)
         if as_json:
             out.emit(result.as_json())
         else:
-            out.print(show_compare.summary(result))
+            out.print(comparison.summary(result))
     return result.exit_code
 
 
@@ -192,12 +203,13 @@ def judge(
     """
     with printing(as_json) as out:
         with waiting(f"starting a process for {target}", out) as say:
-            from kernelwright.workbench import judge as module
-            from kernelwright.workbench import show_judge
-            from kernelwright.workbench.sandbox import Limits
+            from kernelwright.workbench.judge import judge as module
+            from kernelwright.workbench.judge.sandbox.sandbox import Limits
+
+            from .render import verdicts
 
             if html:
-                show_judge.writable(html)
+                verdicts.writable(html)
             found = module.judge_all(
                 target,
                 as_,
@@ -212,10 +224,10 @@ def judge(
                 say=say,
             )
         if html:
-            show_judge.write(found, html)
+            verdicts.write(found, html)
         if as_json:
             out.emit([v.as_json() for v in found])
         else:
             for v in found:
-                out.print(show_judge.verdict(v), "")
+                out.print(verdicts.verdict(v), "")
     return max(v.exit_code for v in found)

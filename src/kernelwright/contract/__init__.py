@@ -1,6 +1,6 @@
 """What an operator promises: no GPU code, no timing, no files."""
 
-from . import arguments, choosing, rungs
+from . import arguments, eligibility, rungs
 from .case import Case, case
 from .operator import (
     H200,
@@ -57,8 +57,8 @@ __all__ = [
     "Unsupported",
     "arguments",
     "case",
-    "choosing",
     "contiguous_strides",
+    "eligibility",
     "f32",
     "f64",
     "i32",

@@ -10,6 +10,9 @@ from typing import Any
 
 from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
 
+#: Bytes of guard before and after each tensor where accesses are checked.
+REDZONE = 64 * 1024
+
 
 def normalise(layout: str, specs: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(the specs that rungs see, the names of the arguments to copy to contiguous)."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from kernelwright.support.errors import INCONCLUSIVE, UserError
+
 from .case import Case
 from .signature import TensorSpec
 
@@ -261,9 +263,11 @@ class Ladder:
         return Path(spec.origin).parent
 
 
-class UnknownRung(ValueError):
+class UnknownRung(UserError, ValueError):
     """A rung was named that its ladder does not have."""
 
 
-class Unsupported(ValueError):
+class Unsupported(UserError, ValueError):
     """A rung was asked for by name on a call that it does not support."""
+
+    exit_code = INCONCLUSIVE

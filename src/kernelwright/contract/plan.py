@@ -100,6 +100,11 @@ class Launch:
     shared: int = 0
     overlaps: bool = False
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What each argument is: "pointer", "i32", "i64", "f32" or "f64"."""
+        return tuple(a.ctype if isinstance(a, Scalar) else "pointer" for a in self.args)
+
 
 @dataclass(frozen=True)
 class Scratch:

@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kernelwright.support.errors import WRONG, UserError
 
-class Damaged(RuntimeError):
+
+class Damaged(UserError, RuntimeError):
     """A file is not what was written to it; the message names it, and the line."""
+
+    exit_code = WRONG
 
     def __init__(self, path: Path, line: int, why: str):
         super().__init__(

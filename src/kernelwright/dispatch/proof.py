@@ -14,7 +14,7 @@ which is proven by itself; what the operator promises, which is no rung's; how p
 which is the same for all; or another operator's public function, behind which a rung with a hash of
 its own serves. Versions of compilers and libraries stand in the records.
 
-A checkout computes its hashes. An installed package ships them, in `records/hashes.json`.
+A checkout computes its hashes. An installed package ships them, in `data/hashes.json`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ from pathlib import Path
 from kernelwright.contract import Ladder, Rung
 from kernelwright.support import includes
 from kernelwright.support.imports import CannotFollow, Packages, Target
-from kernelwright.toolchain.settings import CHECKOUT, settings
+from kernelwright.support.settings import CHECKOUT, DATA, settings
 
 from . import data
 
 PACKAGE = __name__.split(".")[0]
-ROOT = Path(__file__).resolve().parent.parent
-PROVEN = ROOT / "records" / "proven.json"
-HASHES = ROOT / "records" / "hashes.json"
+PROVEN = DATA / "proven.json"
+HASHES = DATA / "hashes.json"
 
 ARGUMENTS = ("contract.signature", "TensorSpec"), ("contract.operator", "Gpu")
 COMPILER = {

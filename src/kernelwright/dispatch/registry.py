@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from kernelwright.contract import Ladder
+from kernelwright.support.errors import UserError
 
 _ladders: dict[str, Ladder] = {}
 
 
-class UnknownOperator(ValueError):
+class UnknownOperator(UserError, ValueError):
     """An operator was named that Kernelwright does not have."""
 
 

@@ -13,7 +13,7 @@ from kernelwright import toolchain
 from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
 from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
-from kernelwright.toolchain.settings import PACKAGE, settings
+from kernelwright.support.settings import DATA, PACKAGE, settings
 
 from . import data
 from .proof import proven_on, source_hash
@@ -137,18 +137,27 @@ def explain(
 def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
     """The tuned table of this compute capability, or of the nearest older one, or none. What the
     user has tuned goes before what ships."""
-    shipped = _table(ladder, ladder.folder / "tuned", gpu)["buckets"]
+    shipped = _table(ladder, shipped_tables(ladder), gpu)["buckets"]
     own = tables_of(ladder)
-    if own == ladder.folder / "tuned":
+    if own == shipped_tables(ladder):
         return shipped
     return {**shipped, **_current(ladder, _table(ladder, own, gpu))}
 
 
+def shipped_tables(ladder: Ladder) -> Path:
+    """The folder of an operator's tuned tables: the package's, or of an operator that is not part
+    of the package one in its own folder."""
+    return DATA / "tuned" if _ours(ladder) else ladder.folder / "tuned"
+
+
 def tables_of(ladder: Ladder) -> Path:
-    """The folder that tuned tables of an operator are written to: one in its own folder, or the
-    user's where the operator is part of an installed package."""
-    own, ours = settings().tuned, ladder.folder.resolve().is_relative_to(PACKAGE)
-    return own if own and ours else ladder.folder / "tuned"
+    """The folder that tuned tables of an operator are written to: the user's where the operator
+    is part of an installed package."""
+    return (settings().tuned if _ours(ladder) else None) or shipped_tables(ladder)
+
+
+def _ours(ladder: Ladder) -> bool:
+    return ladder.folder.resolve().is_relative_to(PACKAGE)
 
 
 def _table(ladder: Ladder, folder: Path, gpu: Gpu) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from kernelwright.ops._arguments import draw_seed
-from kernelwright.ops.adamw import step as adamw_step
+from kernelwright.ops.optimizer.adamw import step as adamw_step
 
 HALF = (torch.float16, torch.bfloat16)
 _PLAIN = {torch.Tensor, torch.nn.Parameter}

@@ -10,7 +10,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from .imports import CannotFollow
+from .errors import CompileError
 
 #: Device headers that operators share; every CUDA C++ source is compiled with `-I` of it.
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
@@ -43,7 +43,7 @@ def files(source: Path, shared: Path = INCLUDE) -> tuple[Path, ...]:
         shared: the folder of headers that operators share.
 
     Raises:
-        CannotFollow: an `#include` that names its file by a macro.
+        CompileError: an `#include` that names its file by a macro.
     """
     found: dict[Path, None] = {}
     _follow(source.resolve(), folders(source, shared), found)
@@ -75,7 +75,7 @@ def _follow(path: Path, folders: tuple[Path, ...], found: dict[Path, None]) -> N
     for what in _DIRECTIVE.findall(_without_comments(path.read_text())):
         quoted, name = what[:1] == '"', what[1:-1]
         if what[:1] + what[-1:] not in ('""', "<>"):
-            raise CannotFollow(f"{path}: #include {what}: write the header's name itself")
+            raise CompileError(f"{path}: #include {what}: write the header's name itself")
         places = (path.parent, *folders) if quoted else folders
         header = next((p / name for p in places if (p / name).is_file()), None)
         if header is not None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from kernelwright.support.errors import CompiledDuringCapture, CompileError, NoSpace, ToolchainError
+
 from . import inductor
-from .errors import CompiledDuringCapture, CompileError, NoSpace, ToolchainError
 from .modes import compile_only, compiling
 from .versions import warn_of_untested
 
@@ -69,9 +70,9 @@ def prepare(backend: str) -> None:
 
 def describer() -> Callable[[list[torch.Tensor]], Hashable]:
     """A function of a list of tensors whose values are equal where every rung sees the same."""
-    from . import lists
+    from . import pointer_arrays
 
-    return lists.describer()
+    return pointer_arrays.describer()
 
 
 def finder(
@@ -101,9 +102,9 @@ def bind(
         ToolchainError: a kernel cannot be built or run here; CompiledDuringCapture among them.
     """
     if device.type == "cuda":
-        from . import runner
+        from . import gpu_executor
 
-        return runner.bind(plan, operator, specs, copies, device)
-    from . import cpu_runner
+        return gpu_executor.bind(plan, operator, specs, copies, device)
+    from . import cpu_executor
 
-    return cpu_runner.bind(plan, operator, specs, copies)
+    return cpu_executor.bind(plan, operator, specs, copies)

@@ -9,8 +9,10 @@ import shutil
 import sys
 from functools import cache
 
-from . import emulator, modes
-from .errors import ToolchainError
+from kernelwright import emulator
+from kernelwright.support.errors import ToolchainError
+
+from . import modes
 from .versions import TESTED
 
 

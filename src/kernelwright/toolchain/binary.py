@@ -10,9 +10,10 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from kernelwright.support.errors import ToolchainError
+
 from . import tools
 from .compiled import Compiled
-from .errors import ToolchainError
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from kernelwright.contract import (
     TensorSpec,
     TritonKernel,
 )
+from kernelwright.support.errors import ToolchainError
 
 from . import nvrtc, triton_aot
 from .compiled import Compiled, hidden_parameters
-from .errors import ToolchainError
 
 
 class Tensors:
@@ -65,11 +65,6 @@ def name_of(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str:
     return kernel.name if isinstance(kernel, CudaKernel) else kernel.fn.__name__
 
 
-def kinds(step: Launch) -> tuple[str, ...]:
-    """What each argument is to a launch: "pointer", "i32", "i64", "f32" or "f64"."""
-    return tuple(a.ctype if isinstance(a, Scalar) else "pointer" for a in step.args)
-
-
 def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
     """The kernel of one launch for `arch`.
 
@@ -80,7 +75,7 @@ def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
     kernel = step.kernel
     if isinstance(kernel, CudaKernel):
         compiled = nvrtc.compile(kernel, arch)
-        if hidden_parameters(compiled, kinds(step)):
+        if hidden_parameters(compiled, step.kinds):
             raise ToolchainError(f"{kernel.name} takes more arguments than its plan passes")
         return compiled
     if isinstance(kernel, TritonKernel):

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 
-from .errors import ToolchainError
+from kernelwright.support.errors import ToolchainError
 
 # The kinds of kernel parameters, by the types that PTX gives them.
 _PTX_KINDS = {

@@ -8,9 +8,10 @@ from ctypes import byref, c_char_p, c_int, c_void_p
 from functools import cache
 from types import ModuleType
 
-from . import native
+from kernelwright.support.errors import ToolchainError
+
+from . import c_extensions
 from .compiled import Compiled
-from .errors import ToolchainError
 
 SHARED_WITHOUT_OPT_IN = 48 * 1024  # bytes a block may use without asking
 PORTABLE_CLUSTER = 8
@@ -84,7 +85,7 @@ def version() -> tuple[int, int]:
 @cache
 def launchers() -> ModuleType:
     """The launcher extension, connected to the driver."""
-    made = native.module()
+    made = c_extensions.module()
     addresses = [ctypes.cast(getattr(library(), n), c_void_p).value for n in _FOR_LAUNCHER]
     made.set_driver(*addresses)
     return made

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import torch
 
+from kernelwright.support.errors import refuse_capture
+
 from . import interpreter, modes
-from .errors import refuse_capture
 
 _serial = itertools.count()
 

@@ -8,8 +8,7 @@ import threading
 from functools import cache
 
 from kernelwright.contract import Launch, Scalar, TritonKernel
-
-from .errors import ToolchainError
+from kernelwright.support.errors import ToolchainError
 
 GLUON = "Gluon has no interpreter: on a GPU"
 # The interpreter keeps the program's index in one global object.

@@ -10,7 +10,7 @@ import os
 import sys
 from functools import cache
 
-from .errors import ToolchainError
+from kernelwright.support.errors import ToolchainError
 
 VARIABLES = {"triton": "TRITON_INTERPRET", "numba": "NUMBA_ENABLE_CUDASIM"}
 _compile_only = False

@@ -12,11 +12,11 @@ import numpy
 import torch
 
 from kernelwright.contract import Launch, NumbaKernel, Scalar, TensorSpec
+from kernelwright.support.errors import CompileError, ToolchainError
+from kernelwright.support.progress import waiting
 
 from . import tools
 from .compiled import Compiled
-from .errors import CompileError, ToolchainError
-from .progress import waiting
 
 #: dtypes that Numba has; bfloat16 is none of them, so rungs say so in `supports`.
 TYPES = {

@@ -10,12 +10,10 @@ from functools import cache as once
 from pathlib import Path
 
 from kernelwright.contract import CudaKernel
-from kernelwright.support import includes
-from kernelwright.support.imports import CannotFollow
+from kernelwright.support import cache, includes
+from kernelwright.support.errors import CompileError, ToolchainError
 
-from . import cache
 from .compiled import Compiled
-from .errors import CompileError, ToolchainError
 
 FLAGS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
 #: Files without which cuda_fp16.h and cuda_bf16.h do not compile; wheels split them in three.
@@ -31,7 +29,14 @@ def compile(kernel: CudaKernel, arch: str) -> Compiled:
         ToolchainError: NVRTC or the CUDA headers are not installed.
     """
     key = cache.key(
-        [*sources(kernel.source), kernel.name, arch, *FLAGS, str(version()), header_version()]
+        [
+            *includes.texts(kernel.source),
+            kernel.name,
+            arch,
+            *FLAGS,
+            str(version()),
+            header_version(),
+        ]
     )
     what = f"compiling {kernel.source.name} for {arch}"
     entry = cache.get_or_build("cuda", key, what, lambda _: _compile(kernel, arch).files())
@@ -62,18 +67,6 @@ def _compile(kernel: CudaKernel, arch: str) -> Compiled:
         )
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-
-
-def sources(source: Path) -> list[str]:
-    """Names and texts of a source and of our headers that it takes in: what a kernel is made from.
-
-    Raises:
-        CompileError: an `#include` names its file by a macro.
-    """
-    try:
-        return includes.texts(source)
-    except CannotFollow as e:
-        raise CompileError(str(e)) from None
 
 
 def _ok(result: tuple):

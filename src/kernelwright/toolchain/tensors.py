@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import modes, native
+from . import c_extensions, modes
 
 
 @cache
@@ -19,7 +19,7 @@ def module() -> ModuleType:
     Raises:
         ToolchainError: as `native.module` says.
     """
-    made = native.module("tensors")
+    made = c_extensions.module("tensors")
     made.set_exchange(torch.Tensor.__dlpack_c_exchange_api__)
     return made
 
@@ -27,7 +27,7 @@ def module() -> ModuleType:
 def in_c() -> bool:
     """True where tensors are looked at in C: on a GPU, where launches are built with a C compiler
     too, and the host's time counts."""
-    return modes.has_gpu() and native.compiler() is not None
+    return modes.has_gpu() and c_extensions.compiler() is not None
 
 
 def finder(

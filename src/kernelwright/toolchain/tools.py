@@ -11,7 +11,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from .errors import CompileError, ToolchainError
+from kernelwright.support.errors import CompileError, ToolchainError
 
 
 @cache

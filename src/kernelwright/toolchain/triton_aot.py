@@ -6,10 +6,11 @@ import threading
 from pathlib import Path
 
 from kernelwright.contract import TritonKernel
+from kernelwright.support import cache
+from kernelwright.support.errors import CompileError, ToolchainError
 
-from . import cache, tools
+from . import tools
 from .compiled import Compiled
-from .errors import CompileError, ToolchainError
 
 # (type in Triton's signature, divisible by 16), one for each argument that is no constexpr
 Kinds = tuple[tuple[str, bool], ...]

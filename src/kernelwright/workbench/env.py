@@ -9,10 +9,9 @@ from typing import Any
 from kernelwright import toolchain
 from kernelwright.contract.operator import BACKENDS
 from kernelwright.machine import facts, here
-
-from .bench import environment, new_run
-from .records import Record
-from .roofs import measure_roofs
+from kernelwright.workbench.bench.bench import environment, new_run
+from kernelwright.workbench.bench.roofs import measure_roofs
+from kernelwright.workbench.records.records import Record
 
 
 @dataclass(frozen=True)

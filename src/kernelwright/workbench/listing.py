@@ -14,14 +14,13 @@ import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
 from kernelwright.contract import H200, Case, Config, Gpu, Ladder, Rung
 from kernelwright.dispatch import ladder, ladders, proven_on
-from kernelwright.dispatch.proof import ROOT
 from kernelwright.dispatch.selection import config_of, tuned_table
 from kernelwright.machine import gpu_of, here
-from kernelwright.toolchain import NoSpace, cache
-from kernelwright.toolchain.settings import settings
-
-from .inspect import specs_of
-from .material import UnknownCase
+from kernelwright.support import cache
+from kernelwright.support.settings import PACKAGE, settings
+from kernelwright.toolchain import NoSpace
+from kernelwright.workbench.bench.workload import UnknownCase
+from kernelwright.workbench.binary_info.inspection import specs_of
 
 Facts = dict[str, dict[str, list[str]]]
 OPERATORS = "kernelwright.ops."
@@ -146,8 +145,8 @@ def _kept(gpu: Gpu) -> dict[str, Facts]:
     """The facts of every operator. They follow from the package's files and from what the user has
     proven and tuned, and are kept for those: to find them takes longer than all else that `list`
     does."""
-    files = sorted(p for p in ROOT.rglob("*") if p.suffix in (".py", ".cu", ".cuh", ".json"))
-    named = [(str(p.relative_to(ROOT)), p) for p in files]
+    files = sorted(p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".cu", ".cuh", ".json"))
+    named = [(str(p.relative_to(PACKAGE)), p) for p in files]
     if own := settings().records:
         named += [(p.name, p) for p in sorted([*own.glob("*.json"), *own.glob("tuned/*.json")])]
     texts = (part for name, p in named for part in (name, p.read_bytes()))

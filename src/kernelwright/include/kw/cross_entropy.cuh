@@ -1,5 +1,5 @@
 // What the cross entropy rungs share: the terms of a row's loss and of its gradient. Letters as in
-// ops/_loss/terms.py.
+// ops/loss/_terms.py.
 #pragma once
 #include "kw/softmax.cuh"
 

@@ -34,7 +34,7 @@ def polynomial(x, C: tl.constexpr, N: tl.constexpr):
     return p
 
 
-# The tables of `python -m kernelwright.ops.gelu.fit`, highest power first.
+# The tables of `python -m kernelwright.ops.elementwise.gelu.fit`, highest power first.
 LOG2_TAIL_F16 = tl.constexpr((
     -1.82874328e-06, 6.1495135e-05, -0.000929848931, 0.00850574393,
     -0.0539566651, -0.458466887, -1.15125036, -0.999995351,

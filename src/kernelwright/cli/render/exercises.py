@@ -1,0 +1,130 @@
+"""What `kernelwright exercise` prints: always with what to type next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernelwright.contract.exercise import Exercise
+from kernelwright.dispatch import ladder
+from kernelwright.workbench.compare.compare import Row
+from kernelwright.workbench.exercise.exercise import LANGUAGES, Standing
+from kernelwright.workbench.records import metrics, records
+from tools import readme_tables
+
+from . import comparison
+
+STYLES = {
+    "right": "bold green",
+    "compiled": "cyan",
+    "wrong": "bold red",
+    "error": "bold red",
+    "unfinished": "yellow",
+    "started": "yellow",
+    "changed since it was right": "yellow",
+    "not started": "dim",
+}
+
+
+def listing(found: list[Standing], folder: Path) -> RenderableType:
+    """The exercises in learning order and where the learner stands."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim")
+    for name in ("", "exercise", "in", "it teaches", "where you stand"):
+        table.add_column(name, no_wrap=name == "exercise")
+    for i, s in enumerate(found, 1):
+        e = s.exercise
+        state = Text(s.state, STYLES[s.state])
+        table.add_row(str(i), Text(e.rung, "bold"), LANGUAGES[s.language], e.lesson, state)
+    right = sum(s.state == "right" for s in found)
+    following = next((s for s in found if s.state != "right"), None)
+    lines = [Text(f"{right} of {len(found)} right in {folder.resolve()}", "dim")]
+    if following is None:
+        lines.append(_next("all done; compare with the ladder: kernelwright list"))
+    elif following.state == "not started":
+        lines.append(_next(f"kernelwright exercise {following.exercise.rung}"))
+    else:
+        lines.append(_next(f"edit {following.file}, then {_check(following.exercise)}"))
+    return Group(table, *lines)
+
+
+def written(e: Exercise, path: Path) -> RenderableType:
+    """What was written and what to do with it."""
+    todo = ", ".join(t.function for t in e.tasks)
+    return Group(
+        Text.assemble((str(path), "bold"), f": {e.lesson}"),
+        Text(f"to write: {todo}; the TODO lines say how"),
+        _next(f"edit {path}, then {_check(e, path)}"),
+    )
+
+
+def checked(e: Exercise, path: Path, found: dict[str, Any], following: Exercise | None) -> Group:
+    """The outcome of a check."""
+    outcome = found["outcome"]
+    head = Text.assemble((outcome, STYLES[outcome]), f"  {e.rung}")
+    lines: list[RenderableType] = [head]
+    if outcome == "right":
+        lines.append(Text(f"{found['passed']} inputs pass every check of the rung itself"))
+        lines += _worth(e, found.get("timed", []))
+        ahead = f"kernelwright exercise {following.rung}" if following else "kernelwright list"
+        lines.append(_next(f"kernelwright exercise {e.rung} --solution, or {ahead}"))
+        return Group(*lines)
+    if outcome == "compiled":
+        lines.append(Text(found["why"]))
+        lines.append(_next(f"kernelwright exercise {e.rung} --solution"))
+        return Group(*lines)
+    if found["case"]:
+        passed = f", after {found['passed']} that passed" if found["passed"] else ""
+        lines.append(Text.assemble("on input ", (found["case"], "bold"), passed))
+    lines.append(Text(found["why"]))
+    if found["where"]:
+        lines.append(Text(found["where"]))
+    lines += [Text(f"look at: {clue}", "yellow") for clue in found["clues"]]
+    lines.append(_next(f"edit {path}, then {_check(e, path)}"))
+    if outcome != "unfinished":
+        lines.append(Text(f"      stuck: kernelwright exercise {e.rung} --solution", "dim"))
+    return Group(*lines)
+
+
+def solution(diff: list[str], e: Exercise) -> RenderableType:
+    """A coloured unified diff."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    lines = [Text(x, "bold" if x[:3] in ("---", "+++") else styles.get(x[:1], "")) for x in diff]
+    if not diff:
+        lines = [Text(f"your file is the rung {e.rung}, to the letter")]
+    return Group(*lines)
+
+
+def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
+    """The learner's version beside the rung on this GPU; or what the rung is worth on an H200."""
+    if timed:
+        return [Text("A is the rung, B yours:"), *(comparison.row(Row(**r)) for r in timed)]
+    lad, name = ladder(e.operator), e.rung.rpartition(".")[2]
+    table = metrics.headline(
+        lad, readme_tables.MACHINE, records.load(readme_tables.MACHINE, lad.name)
+    )
+    row = next((r for r in table.rows if r.name == name and r.timed), None) if table else None
+    if table is None or row is None:
+        return [Text("not timed: there is no GPU here", "dim")]
+    over = f", {metrics.times(row.over_below)} over {row.below.rung}" if row.below else ""
+    share = f", {metrics.percent(row.of_roof)} of the roof" if row.of_roof else ""
+    return [
+        Text(
+            f"not timed: there is no GPU here. On {readme_tables.MACHINE} the rung takes "
+            f"{metrics.microseconds(row.cold)} on {table.case}{share}{over}",
+            "dim",
+        )
+    ]
+
+
+def _check(e: Exercise, path: Path | None = None) -> str:
+    into = "" if path is None or path.parent == Path() else f" --into {path.parent}"
+    return f"kernelwright exercise {e.rung} --check{into}"
+
+
+def _next(what: str) -> Text:
+    return Text.assemble(("next: ", "bold"), what)

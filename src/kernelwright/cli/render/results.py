@@ -1,0 +1,358 @@
+"""What the command line prints: results as rich tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from kernelwright.contract import Case, Ladder
+from kernelwright.workbench.listing import Listing
+from kernelwright.workbench.records import metrics, records
+from tools import readme_tables
+
+COLUMNS = (
+    "rung", "cold", "95% interval", "warm", "host", "rate", "of roof", "over below",
+    "over best peer", "workspace", "bound",
+)  # fmt: skip
+OPTIONAL = ("warm", "host", "workspace", "bound")  # where some row has one
+SMALL = 1 << 20  # bytes of workspace that are not worth a column
+OUTCOMES = {
+    "pass": "green",
+    "compiled": "cyan",
+    "unsupported": "dim",
+    "wrong": "bold red",
+    "error": "bold red",
+}
+ROOFS = {
+    "r1w0": "DRAM read",
+    "r2w0": "DRAM, two reads",
+    "r1w1": "DRAM copy",
+    "r2w1": "DRAM, two reads a write",
+    "r3w1": "DRAM, three reads a write",
+    "r0w1": "DRAM fill",
+    "matmul": "matrix product",
+    "l2": "L2 read",
+    "shared": "shared memory",
+    "launch": "empty launch",
+}
+BYTES = ("memory", "l2", "shared_per_sm", "shared_per_block")
+BACKENDS = {
+    "torch": "white",
+    "inductor": "yellow",
+    "triton": "blue",
+    "cuda": "green",
+    "numba": "magenta",
+    "peer": "red",
+}
+
+
+def listing(found: Listing) -> RenderableType:
+    """A table an operator: its rungs from bottom to top."""
+    parts: list[RenderableType] = []
+    for op in found.operators:
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        for column in ("rung", "backend", "here", "proven", "serves"):
+            table.add_column(column, no_wrap=column == "rung")
+        for rung in op.rungs:
+            many = f"serves {len(rung.serves)} of {len(op.cases)}" if rung.serves else ""
+            gpu = rung.backend in ("triton", "cuda", "numba")
+            proven = "proven" if rung.proven else "unproven" if gpu else ""
+            table.add_row(
+                Text("  " + rung.name),
+                Text(rung.backend, style=BACKENDS[rung.backend]),
+                Text(rung.here, style="dim" if rung.here != "runs" else ""),
+                Text(proven, style="dim" if proven == "unproven" else "green"),
+                Text(many),
+            )
+        parts += [Text.assemble((op.name, "bold"), (f"  {op.schema}", "dim")), table, Text()]
+    where = f"this {found.gpu}" if found.here else f"an {found.gpu}; CPU tensors go to native"
+    parts.append(Text(f"serves: of the operator's bench cases, by default, on {where}", "dim"))
+    return Group(*parts)
+
+
+def verified(row: Any) -> str:
+    """One line for a row of verify, as it arrives."""
+    name = f"{row.operator}.{row.rung}"
+    config = " ".join(f"{k}={v}" for k, v in row.config.items())
+    detail = row.why
+    if row.outcome == "pass":
+        left_out = sum(row.skipped.values())
+        detail = f"{row.passed} cases" + (f", {left_out} not run here" if left_out else "")
+        if row.worst_case and row.worst and row.worst.error:
+            detail += f"; worst {row.worst.error.worst:.2g} of {row.worst.budget.worst:.2g} ulp"
+    style = OUTCOMES[row.outcome]
+    return (
+        f"[{style}]{row.outcome:<11}[/] [bold]{escape(name):<34}[/] "
+        f"{escape(detail)}[dim]  {escape(config)}[/]"
+    )
+
+
+def verify_summary(result: Any) -> str:
+    counts = {o: sum(r.outcome == o for r in result.rows) for o in OUTCOMES}
+    said = ", ".join(f"{n} {o}" for o, n in counts.items() if n)
+    return f"{len(result.rows)} rungs and configs: {said}; {result.ran} rung x case pairs ran"
+
+
+def bench_case(lad: Ladder, case: Case, result: Any) -> RenderableType:
+    """A ladder's table as soon as its case is timed; rungs that only a GPU times stand beside
+    their record."""
+    machine = result.environment["machine"]
+    timed = metrics.table(lad, machine, case.id, result.records)
+    skipped = {s.rung: s.why for s in result.skipped if (s.operator, s.case) == (lad.name, case.id)}
+    beside = None
+    if machine != readme_tables.MACHINE and any(r.is_gpu for r in lad.rungs):
+        shipped = records.load(readme_tables.MACHINE, lad.name)
+        beside = metrics.table(lad, readme_tables.MACHINE, case.id, shipped)
+    return ladder(timed, skipped, beside, result.noise.get((lad.name, case.id)))
+
+
+def ladder(
+    table: metrics.Table,
+    skipped: dict[str, str],
+    beside: metrics.Table | None = None,
+    noise: float | None = None,
+) -> RenderableType:
+    """The ladder table of one case.
+
+    Args:
+        skipped: why a rung or peer was not timed.
+        beside: the same case on another machine.
+        noise: how far the A/A control says that equal things differ.
+    """
+    title = f"{table.ladder.name}  {table.case}"
+    if table.label:
+        title += f"  ({table.label})"
+    out = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    out.padding, out.header_style = (0, 1, 0, 0), "dim"
+    names = [c for c in COLUMNS if c not in OPTIONAL or _any(table, c)]
+    for name in names:
+        out.add_column(name, justify="left" if name in ("rung", "bound") else "right", no_wrap=True)
+    if beside:
+        out.add_column(f"on {beside.machine}", justify="right", style="cyan", no_wrap=True)
+    if not all(row.timed for row in table.rows):
+        out.add_column("here", overflow="fold")
+    there = {r.name: r for r in beside.rows} if beside else {}
+    for row in table.rows:
+        cells = _cells(row, names)
+        if beside:
+            other = there.get(row.name)
+            cells.append(_beside(other) if other else Text("no record", "dim"))
+        why = skipped.get(row.name) or row.status
+        out.add_row(*cells, *([] if row.timed else [Text(why.split("; timed on")[0], "dim")]))
+    notes: list[str] = []
+    if beside:
+        notes.append(f"on {beside.machine}: the record that ships, cold time and share of its roof")
+    if table.roof:
+        rate = metrics.rate(table.roof.gbps)
+        notes.append(f"roof: {rate}, a stream of the same bytes in the same run")
+    if noise is not None:
+        notes.append(f"A/A control: equal things differ by {100 * noise:.1f}%")
+    absent = [f"{n.removeprefix('peer:')}: {w}" for n, w in skipped.items() if n[:5] == "peer:"]
+    return Group(out, *(Text(f"  {note}", "dim") for note in notes + absent))
+
+
+def _any(table: metrics.Table, column: str) -> bool:
+    if column == "bound":
+        return any(row.record and row.record.bound for row in table.rows)
+    if column == "workspace":  # of rungs that serve: the formula's temporaries are no news
+        return any(r.rung and r.rung.is_ours and (r.workspace or 0) > SMALL for r in table.rows)
+    return any(getattr(row, column) is not None for row in table.rows)
+
+
+def _cells(row: metrics.Row, names: list[str]) -> list[Text]:
+    cells = {
+        "rung": Text(row.name.removeprefix("peer:"), BACKENDS[row.backend]),
+        "cold": Text(metrics.microseconds(row.cold), "bold"),
+        "95% interval": Text(metrics.span(row.interval), "dim"),
+        "warm": Text(metrics.microseconds(row.warm)),
+        "host": Text(metrics.microseconds(row.host)),
+        "rate": Text(row.rate),
+        "of roof": Text(metrics.percent(row.of_roof), "bold"),
+        "over below": Text(metrics.times(row.over_below)),
+        "over best peer": Text(metrics.times(row.over_best)),
+        "workspace": Text(metrics.size(row.workspace) if row.workspace else ""),
+        "bound": Text(row.record.bound if row.record else ""),
+    }
+    return [cells[n] for n in names]
+
+
+def _beside(row: metrics.Row) -> Text:
+    if not row.timed:
+        return Text(row.status, "dim")
+    share = metrics.percent(row.of_roof)
+    return Text(metrics.microseconds(row.cold) + (f", {share}" if share else ""))
+
+
+def bench_data(ladders: list[Ladder], result: Any) -> dict[str, Any]:
+    """A bench run as data: figures by ladder and case, what was skipped, the environment."""
+    machine = result.environment["machine"]
+    found = [
+        metrics.table(lad, machine, case, result.records)
+        for lad in ladders
+        for case in metrics.timed_cases(lad, machine, result.records)
+    ]
+    return {
+        "run": result.run,
+        "ladders": [metrics.as_json(t) for t in found],
+        "noise": {f"{o} {c}": n for (o, c), n in result.noise.items()},
+        "skipped": result.skipped,
+        "environment": result.environment,
+    }
+
+
+def env(found: Any) -> RenderableType:
+    """Facts, backends and roofs of a machine."""
+    works = {
+        b: Text("works", "green") if why is None else Text(why) for b, why in found.backends.items()
+    }
+    parts: list[RenderableType] = [facts("machine", found.facts), Text(), facts("backends", works)]
+    if found.roofs:
+        parts += [Text(), _roofs(found.roofs)]
+    return Group(*parts)
+
+
+def env_data(found: Any) -> dict[str, Any]:
+    roofs = [
+        {"roof": r.rung.removeprefix("roof:"), "case": r.case, "us": records.median(r.cold),
+         "gbps": r.gbps, "tflops": r.flops / records.median(r.cold) / 1e6 or None}
+        for r in found.roofs
+        if r.cold
+    ]  # fmt: skip
+    return {"facts": found.facts, "backends": found.backends, "run": found.run, "roofs": roofs}
+
+
+def _roofs(found: list[records.Record]) -> Table:
+    table = Table(title="measured roofs", title_justify="left", title_style="bold", box=None)
+    for name in ("roof", "case", "time", "reached"):
+        table.add_column(name, justify="left" if name in ("roof", "case") else "right")
+    for r in found:
+        us = records.median(r.cold) if r.cold else None
+        reached = metrics.rate(r.gbps)
+        if r.flops and us:
+            reached = f"{r.flops / us / 1e6:.3g} TFLOP/s"
+        table.add_row(
+            ROOFS.get(r.rung.removeprefix("roof:"), r.rung.removeprefix("roof:")),
+            r.case,
+            metrics.microseconds(us) if us else r.why,
+            reached,
+        )
+    return table
+
+
+def facts(title: str, found: dict[str, Any]) -> RenderableType:
+    """Nested facts as an indented two-column table."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, title=title)
+    table.title_justify, table.title_style = "left", "bold"
+    _facts(table, found, 0)
+    return table
+
+
+def _facts(table: Table, found: dict[str, Any], depth: int) -> None:
+    for name, value in found.items():
+        label = Text("  " * depth + name.replace("_", " "))
+        if isinstance(value, dict):
+            table.add_row(label, "")
+            _facts(table, value, depth + 1)
+        elif isinstance(value, Text):
+            table.add_row(label, value)
+        else:
+            table.add_row(label, Text(_fact(name, value)))
+
+
+def _fact(name: str, value: Any) -> str:
+    if value is None:
+        return "none"
+    if name in BYTES or name[:2] in ("L1", "L2", "L3"):
+        return metrics.size(value)
+    if name == "peak_bandwidth":
+        return metrics.rate(value / 1e9)
+    return str(value)
+
+
+def tuned(result: Any, path: Any) -> RenderableType:
+    """What tuning chose for each bucket, what it gains, and what it cost."""
+    table = Table(title=result.operator, title_justify="left", title_style="bold", box=None)
+    for name in ("bucket", "rung", "config", "gain over the order"):
+        table.add_column(name)
+    for bucket, choice in sorted(result.buckets.items()):
+        config = " ".join(f"{k}={v}" for k, v in choice["configs"][choice["rung"]].items())
+        table.add_row(bucket, choice["rung"], config, metrics.times(result.gains.get(bucket)))
+    tried = f"{len(result.tried)} timed in {result.seconds:.0f} s"
+    return Group(table, Text(f"{tried}; mean gain {result.gain:.2f}x; {path}", "dim"))
+
+
+def inspection(found: Any) -> RenderableType:
+    """What a kernel uses of an SM, and its instructions."""
+    r, o, i = found.resources, found.occupancy, found.instructions
+    config = " ".join(f"{k}={v}" for k, v in found.config.items())
+    spilled = r["spill_stores"] + r["spill_loads"]
+    widths = {
+        f"global {kind}": ", ".join(f"{n} of {w} bits" for w, n in sorted(i[key].items())) or "none"
+        for kind, key in (("loads", "global_loads"), ("stores", "global_stores"))
+    }
+    mix = {
+        k.replace("_", " "): v for k, v in i.items() if isinstance(v, int) and v and k != "total"
+    }
+    special = {"special functions": " ".join(f"{k}:{n}" for k, n in i["special"].items())}
+    return facts(
+        f"{found.operator}.{found.rung}: {found.kernel} for {found.arch}",
+        {
+            "case": f"{found.case}  {config}",
+            "launch": f"grid {found.grid}, {found.threads} threads, cluster {found.cluster}",
+            "registers": f"{r['registers']} a thread",
+            "spills": f"{spilled} bytes" if spilled else "none",
+            "shared memory": f"{r['static_shared'] + found.dynamic_shared} bytes a block",
+            "occupancy": f"{100 * o['fraction']:.0f}%: {o['blocks']} blocks, {o['warps']} warps "
+            f"an SM, limited by {o['limit']}",
+            "instructions": f"{i['total']} in the binary",
+            **widths,
+            **mix,
+            **(special if i["special"] else {}),
+        },
+    )
+
+
+def ledger(found: Any) -> RenderableType:
+    """Every GPU rung: where it is proven, and what does not hold together."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim")
+    for name in ("rung", "backend", "proven on", "serves on an H200"):
+        table.add_column(name)
+    for row in found.rows:
+        proven = Text(", ".join(row.proven), "green")
+        if row.carried:
+            proven.append(" (by its machine code)", "dim")
+        if not row.proven:
+            stale = f" (another source was, on {', '.join(row.stale)})" if row.stale else ""
+            proven = Text(f"unproven{stale}", "yellow" if row.wanted else "dim")
+        many = f"{len(row.wanted)} bench cases" if row.wanted else ""
+        name = Text(f"{row.operator}.{row.rung}")
+        table.add_row(name, Text(row.backend, BACKENDS[row.backend]), proven, many)
+    problems = [Text(p, "red") for p in found.problems]
+    said = f"{len(problems)} problems" if problems else "no problem"
+    suites = [_suite(ran) for ran in found.suite] or [Text("The test suite has run on no GPU.")]
+    return Group(table, *suites, *problems, Text(said, "bold"))
+
+
+def _suite(ran: Any) -> RenderableType:
+    """When the tests last ran on a machine, and what failed."""
+    what = "every test" if ran.scope == "all" else "what make test runs"
+    missing = f", without the parts {', '.join(ran.missing)}" if ran.missing else ""
+    counts = f"{ran.passed} passed, {ran.failed} failed, {ran.skipped} skipped"
+    head = (
+        f"Tests on {ran.machine}: {counts} in {ran.seconds:.0f} s, {ran.when} "
+        f"at {ran.commit[:12]}, torch {ran.torch} ({what}{missing})"
+    )
+    style = "red" if ran.failed else "yellow" if ran.missing else "green"
+    return Group(Text(head, style), *(Text(f"  {name}", "red") for name in ran.failures))
+
+
+def merged(found: Any) -> RenderableType:
+    """What merging took over, left and dropped."""
+    left = f", left {found.stale} of other sources" if found.stale else ""
+    dropped = f"; dropped {found.dropped} that were here, of other sources" if found.dropped else ""
+    return Text(f"took {found.taken} records{left}{dropped}")

@@ -1,0 +1,81 @@
+"""Where a command's output goes: tables or one JSON document to standard output, waiting to
+standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from rich.console import Console
+
+from kernelwright.support.errors import UsageError, UserError
+
+
+@contextmanager
+def checked() -> Generator[None, None, None]:
+    """A call that answers a wrong argument with a ValueError in words."""
+    try:
+        yield
+    except ValueError as e:
+        if isinstance(e, UserError):
+            raise
+        raise UsageError(str(e)) from None
+
+
+class Output(Console):
+    """A console that keeps its lines whole where nobody is watching; `emit` writes JSON."""
+
+    def __init__(self, document: int | None):
+        super().__init__(stderr=document is not None, highlight=False)
+        self._document = document
+        if not self.is_terminal:
+            self.width = 200
+
+    def emit(self, document: Any) -> None:
+        """Write the one JSON document of a command."""
+        assert self._document is not None
+        text = json.dumps(document, indent=1, default=_plain) + "\n"
+        with os.fdopen(os.dup(self._document), "w", encoding="utf-8") as out:
+            out.write(text)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)
+
+
+@contextmanager
+def output(as_json: bool) -> Generator[Output, None, None]:
+    """The console of a command. With `as_json` nothing but `emit` reaches standard output:
+    whatever a compiler or a library prints meanwhile goes to standard error."""
+    if not as_json:
+        yield Output(None)
+        return
+    sys.stdout.flush()
+    real = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield Output(real)
+    finally:
+        sys.stdout.flush()
+        os.dup2(real, 1)
+        os.close(real)
+
+
+@contextmanager
+def waiting(what: str, out: Console) -> Generator[Callable[[str], None], None, None]:
+    """A spinner while something takes its time; yields a function that changes its words.
+
+    It stands on the console that is printed to where that is a terminal, so that lines go above
+    it, and on standard error otherwise.
+    """
+    where = out if out.is_terminal else Console(stderr=True, highlight=False)
+    with where.status(what) as status:
+        yield status.update

@@ -1,0 +1,52 @@
+"""The end of `bench`: what the run has shown."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernelwright.contract import Ladder
+from kernelwright.machine import here
+from kernelwright.workbench.bench.bench import BenchResult, limits_of
+from kernelwright.workbench.bench.cpu_verification import COMPILED, VERIFIED, WRONG
+from kernelwright.workbench.verify.coverage import skip
+from tools import readme_tables
+
+
+def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> RenderableType:
+    """What a bench run has timed and verified on this machine, and what longer runs would add."""
+    timed = [r for r in result.records if r.cold and ":" not in r.rung and r.rung != "control"]
+    rungs, cases = {(r.operator, r.rung) for r in timed}, {(r.operator, r.case) for r in timed}
+    rows = [
+        ("timed here", f"{len(rungs)} rungs on {len(cases)} cases, each right on the case first")
+    ]
+    stood_in = {(s.operator, s.rung): s.why for s in result.skipped}
+    for what, how in ((VERIFIED, "interpreted or emulated"), (COMPILED, "for an H200")):
+        count = sum(why.startswith(what) for why in stood_in.values())
+        if count:
+            rows.append((what, f"{count} GPU rungs on a small case each, {how}"))
+    wrong = {(r.operator, r.rung): r.why for r in result.records if r.outcome in ("wrong", "error")}
+    wrong |= {key: why for key, why in stood_in.items() if why.startswith(WRONG)}
+    rows += [("wrong", f"{'.'.join(key)}: {why}") for key, why in wrong.items()]
+    names = " ".join(dict.fromkeys(x.name.removesuffix(".backward") for x in ladders))
+    device = here()
+    pairs = sum(
+        skip(x, rung, config, case, device.type) is None
+        for x in ladders for rung in x.rungs for config in rung.configs for case in x.operator.cases
+    )  # fmt: skip
+    rows.append(("further", f"kernelwright verify {names}: {pairs:,} checks of a rung on a case"))
+    if quick:
+        more, less = (limits_of(device, q, None).seconds for q in (False, True))
+        types = "float32 and bfloat16 of each shape, " if device.type == "cpu" else ""
+        words = f"without --quick: {types}up to {more:g} s of samples a case, not {less:g}"
+        rows.append(("", words))
+    if device.type == "cpu":
+        rows.append(
+            ("", f"on a GPU: the times of every rung; above, those of {readme_tables.MACHINE}")
+        )
+    out = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for what, words in rows:
+        style = "bold red" if what == "wrong" else "bold"
+        out.add_row(Text(what, style), Text(words))
+    return out

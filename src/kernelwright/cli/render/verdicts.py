@@ -1,0 +1,200 @@
+"""A verdict in one screen, and as a page of its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernelwright.support.errors import UsageError
+from kernelwright.workbench.judge.verdict import ARBITRARY, CaseOutcome, Verdict
+from kernelwright.workbench.records import metrics
+from kernelwright.workbench.report import charts, report
+from kernelwright.workbench.verify.checks import CHECKS
+
+from . import results
+
+STYLES = {"right": "bold green", "wrong": "bold red", "nothing": "bold yellow"}
+SHOWN = 4  # further failing cases, and reasons of refusals
+
+
+def verdict(v: Verdict) -> RenderableType:
+    """The screen."""
+    parts: list[RenderableType] = [
+        Text(ARBITRARY, "dim"),
+        Text(),
+        Text.assemble((v.target, "bold"), (f"  judged as {v.operator} on {where(v)}", "dim")),
+        Text(headline(v), STYLES[v.outcome]),
+    ]
+    if v.smallest:
+        parts.append(_failure(v.smallest))
+    parts += [Text(f"  {line}") for line in further(v)]
+    parts += [Text(), _pairs(v)]
+    for table in v.tables:
+        parts += [Text(), results.ladder(table, {}, None, v.noise.get(table.case))]
+    return Group(*parts)
+
+
+def headline(v: Verdict) -> str:
+    """The verdict in a line."""
+    ran = len(v.outcomes)
+    if v.outcome == "right":
+        refused = f"; it refuses {len(v.refused)} more" if v.refused else ""
+        return f"RIGHT on {_inputs(len(v.passed))}{refused}"
+    if v.outcome == "wrong":
+        right = f", right on {len(v.passed)}" if v.passed else ""
+        return f"WRONG on {len(v.failures)} of {_inputs(ran)}{right}"
+    return f"NOTHING could run: it took none of {_inputs(ran)}"
+
+
+def _inputs(count: int) -> str:
+    return f"{count} input{'s' * (count != 1)}"
+
+
+def where(v: Verdict) -> str:
+    return "this GPU" if v.device == "cuda" else "a CPU: right or wrong and static facts, no times"
+
+
+def meaning(check: str) -> str:
+    """What a check asks, the first sentence of its own words."""
+    found = next((c for c in CHECKS if c.name == check), None)
+    words = " ".join((found.run.__doc__ or "").split()) if found else ""
+    return words.split(". ")[0].rstrip(".")
+
+
+def _failure(o: CaseOutcome) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("smallest failing input", Text(o.case, "bold"))
+    what = f"{o.check}: {o.why}" if o.check else o.why
+    table.add_row("what is wrong", Text(what, "red"))
+    if o.check:
+        table.add_row("the check", Text(meaning(o.check), "dim"))
+    for line in o.lines:
+        table.add_row("", Text(line, "dim"))
+    table.add_row("again", Text(o.command, "cyan"))
+    return table
+
+
+def further(v: Verdict) -> list[str]:
+    """Further failures, what it refuses, how close to the budget it is, what did not run."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for o in v.failures:
+        if o is not v.smallest:
+            what = re.sub(r"[0-9.e+-]*[0-9]", "#", o.why)  # alike but for their numbers
+            groups.setdefault((o.check, what), []).append(o.case)
+    said = [
+        f"also {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}: "
+        f"{f'{check}: ' if check else ''}{_why(v, cases[0])}"
+        for (check, _), cases in list(groups.items())[:SHOWN]
+    ]
+    more = sum(len(cases) for cases in list(groups.values())[SHOWN:])
+    said += [f"and {more} more"] if more else []
+    reasons = Counter(o.why for o in v.refused)
+    said += [f"refuses {n}: {why}" for why, n in reasons.most_common(SHOWN)]
+    if v.worst and v.worst.worst and v.worst.worst.error and v.worst.worst.budget:
+        error, budget = v.worst.worst.error, v.worst.worst.budget
+        said.append(
+            f"closest to its budget on {v.worst.case}: {error.worst:.2g} of {budget.worst:.2g} ulp"
+        )
+    said += [f"takes no {n}: judged with {n}={value}" for n, value in v.held.items()]
+    said += [f"not run: {_inputs(n)}, {why}" for why, n in v.left_out.items()]
+    return said
+
+
+def _why(v: Verdict, case: str) -> str:
+    return next(o.why for o in v.failures if o.case == case)
+
+
+def pairs(v: Verdict) -> list[tuple[str, str]]:
+    """What is known besides, name and words."""
+    found = v.properties()
+    if v.costs:
+        c = v.costs
+        found.append(("launches", f"{c.launches} a call ({c.counted}), on {c.case}"))
+        peak, host = "not measured: it needs a GPU", "not timed: it needs a GPU"
+        if c.peak is not None:
+            peak = f"{metrics.size(c.peak)} beside inputs and outputs, on {c.case}"
+        if c.host_us is not None:
+            host = f"{metrics.microseconds(c.host_us)} a call, on {c.timed}"
+        elif v.device == "cuda":
+            host = v.no_times or "not timed: see the tables"
+        found += [("memory", peak), ("host", host)]
+        found += [("would save", line) for line in c.saves(not v.not_captured)]
+    elif v.no_costs:
+        found.append(("launches", v.no_costs))
+    for k in v.kernels:
+        found.append((f"kernel {k['kernel']}", kernel(k)))
+    if v.no_kernels:
+        found.append(("registers, occupancy", v.no_kernels))
+    if v.no_times:
+        found.append(("times", v.no_times))
+    return found
+
+
+def kernel(k: dict[str, Any]) -> str:
+    """What a kernel uses of an SM, in a line."""
+    r, o, i = k["resources"], k["occupancy"], k["instructions"]
+    spilled = r["spill_stores"] + r["spill_loads"]
+    said = [
+        f"{k['arch']}: {r['registers']} registers",
+        f"{spilled} bytes spilled" if spilled else "no spills",
+        f"{100 * o['fraction']:.0f}% occupancy ({o['limit']})",
+    ]
+    for name in ("loads", "stores"):
+        widths = sorted((int(w), n) for w, n in i[f"global_{name}"].items())
+        listed = ", ".join(f"{n} of {w} bits" for w, n in widths)
+        said.append(f"{name} {listed or 'none'}")
+    return "; ".join(said)
+
+
+def _pairs(v: Verdict) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in pairs(v):
+        table.add_row(name, Text(words))
+    return table
+
+
+def html(verdicts: Sequence[Verdict]) -> str:
+    """Verdicts as a self-contained page, in the report's style."""
+    folder = report.TEMPLATES
+    style = "".join((folder / f"{n}.css").read_text("utf-8") for n in ("charts", "report", "judge"))
+    environment = Environment(
+        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined
+    )
+    return environment.get_template("judge.html").render(
+        verdicts=verdicts,
+        note=ARBITRARY,
+        headline=headline,
+        where=where,
+        further=further,
+        pairs=pairs,
+        meaning=meaning,
+        chart=lambda table: Markup(charts.ladder(table)),
+        style=Markup(style),
+        style_hash=report._hash(style),
+        data=Markup(report.embedded([v.as_json() for v in verdicts])),
+        f=metrics,
+    )
+
+
+def writable(path: Path) -> None:
+    """Raises UsageError where a page cannot be written, before anything is judged."""
+    if path.is_dir() or not path.parent.is_dir():
+        missing = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise UsageError(f"--html: {missing}")
+
+
+def write(verdicts: Sequence[Verdict], path: Path) -> None:
+    path.write_text(html(verdicts), encoding="utf-8")

@@ -1,0 +1,217 @@
+"""Launches kernels that are not this package's in a process of their own.
+
+On a CPU, a kernel that writes out of bounds writes into the process that runs it. A second process
+(host.py) runs these; both have one piece of memory, at one address, where a call's tensors lie
+while its launches run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import mmap
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.contract import CudaKernel, Plan
+from kernelwright.contract.layout import REDZONE
+from kernelwright.support.errors import ToolchainError
+
+from . import host
+from .launch import Crashed
+
+PACKAGE = Path(__file__).resolve().parents[1]
+TRIES = 3
+SMALLEST = 64 << 20  # bytes; they cost nothing until they are used
+_one = threading.Lock()
+
+
+def wanted(plan: Plan) -> bool:
+    """Whether a plan launches CUDA C++, and some of it is not this package's."""
+    kernels = [step.kernel for step in plan.launches]
+    sources = [k.source for k in kernels if isinstance(k, CudaKernel)]
+    own = all(s.resolve().is_relative_to(PACKAGE) for s in sources)
+    return len(sources) == len(kernels) and not own
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """A call's tensors, copied to the memory that the other process has too."""
+
+    tensors: dict[str, Any]
+    host: Host
+    _places: list[tuple[int, int, int]]  # address there, address here, bytes
+
+    def give_back(self) -> None:
+        """Copy to the call's own tensors what the launches have written."""
+        for there, here, size in self._places:
+            ctypes.memmove(here, there, size)
+
+
+@contextmanager
+def borrowed(values: dict[str, Any]) -> Iterator[Borrowed]:
+    """A call's values by name, its tensors and lists of tensors elsewhere; a call at a time.
+
+    What lies around a tensor is copied too, REDZONE bytes as far as its storage goes: guards and
+    fences look there.
+    """
+    with _one:
+        spans = _spans(values)
+        page = mmap.PAGESIZE
+        other = _host(sum(size + 2 * page for _, size in spans))
+        places, at = list[tuple[int, int, int]](), other.address
+        for start, size in spans:
+            there = at + start % page  # aligned as it is here
+            ctypes.memmove(there, start, size)
+            places.append((there, start, size))
+            at += -(-(start % page + size) // page) * page
+        other.used = at - other.address
+
+        def moved(v: Any) -> Any:
+            if isinstance(v, (list, tuple)):
+                return [moved(x) for x in v]
+            if not isinstance(v, torch.Tensor) or not v.numel():
+                return v
+            start = v.data_ptr()
+            there = next(t + start - here for t, here, n in places if here <= start < here + n)
+            return other.tensor(there, v)
+
+        yield Borrowed({name: moved(v) for name, v in values.items()}, other, places)
+
+
+def told_by_child(find_out: Callable[[], str]) -> str:
+    """What a function returns that may end its process: "" where it does."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        faulthandler.disable()  # that it ends is no news
+        torch.set_num_threads(1)  # the others are not in a child
+        try:
+            os.write(write, find_out().encode()[: select.PIPE_BUF])
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        found = said.read()
+    os.waitpid(child, 0)
+    return found
+
+
+def _spans(values: dict[str, Any]) -> list[tuple[int, int]]:
+    """(address, bytes) of what is copied; tensors that share memory share a span."""
+    found: list[tuple[int, int]] = []
+    for v in values.values():
+        for t in v if isinstance(v, (list, tuple)) else (v,):
+            if isinstance(t, torch.Tensor) and t.numel():
+                storage = t.untyped_storage()
+                extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+                first = max(storage.data_ptr(), t.data_ptr() - REDZONE)
+                last = storage.data_ptr() + storage.nbytes()
+                found.append((first, min(last, t.data_ptr() + extent * t.itemsize + REDZONE)))
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if merged and start <= merged[-1][1]:
+            start, before = merged.pop()
+            end = max(end, before)
+        merged.append((start, end))
+    return [(start, end - start) for start, end in merged]
+
+
+class Host:
+    """The other process, and the memory."""
+
+    def __init__(self, size: int):
+        self.size, self.used = size, 0
+        file = os.memfd_create("kernelwright")
+        os.truncate(file, size)
+        memory = mmap.mmap(file, size)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self._storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+        self._printed = os.memfd_create("printed")  # standard output may be another by then
+        answers, theirs = os.pipe()
+        told = map(str, (file, size, self.address, theirs))
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(host.__file__)), *told],
+            stdin=subprocess.PIPE,
+            stdout=self._printed,
+            stderr=subprocess.DEVNULL,  # the C library's last words
+            pass_fds=(file, theirs),
+        )
+        os.close(theirs)
+        os.close(file)
+        self._answers = os.fdopen(answers)
+        self.ready = self._answers.readline() != ""
+
+    def launch(self, **request: Any) -> str | None:
+        """`libraries.launch`, there.
+
+        Raises:
+            Crashed: the process has ended.
+        """
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps((self.used, request)).encode() + b"\n")
+        self._process.stdin.flush()
+        line = self._answers.readline()
+        self._print()
+        if line:
+            return json.loads(line)
+        code = self.close()
+        by = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise Crashed(f"the process that ran it was ended by {by}")
+
+    def _print(self) -> None:
+        if size := os.fstat(self._printed).st_size:
+            os.write(1, os.pread(self._printed, size, 0))
+            os.truncate(self._printed, 0)
+            os.lseek(self._printed, 0, os.SEEK_SET)  # where the other process writes too
+
+    def tensor(self, address: int, like: torch.Tensor) -> torch.Tensor:
+        """What lies at an address of the memory, as a tensor."""
+        offset, rest = divmod(address - self.address, like.itemsize)
+        assert not rest
+        empty = torch.empty(0, dtype=like.dtype)
+        return empty.set_(self._storage, offset, like.shape, like.stride())
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> int:
+        """End it, once; its exit code."""
+        assert self._process.stdin
+        if not self._process.stdin.closed:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+            self._answers.close()
+            os.close(self._printed)
+        return self._process.wait()
+
+
+_hosts: dict[int, Host] = {}  # by process: one that was forked has none yet
+
+
+def _host(size: int) -> Host:
+    found = _hosts.get(os.getpid())
+    if found and found.running and found.size >= size:
+        return found
+    if found:
+        found.close()
+    for _ in range(TRIES):
+        found = _hosts[os.getpid()] = Host(max(SMALLEST, 1 << size.bit_length()))
+        if found.ready:
+            return found
+        if (code := found.close()) != host.TAKEN:
+            raise ToolchainError(f"{host.__file__} ended with exit code {code}")
+    raise ToolchainError(f"no memory is free at one address in two processes, {TRIES} times")

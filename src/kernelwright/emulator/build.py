@@ -1,0 +1,205 @@
+"""Shared libraries of kernels for this CPU: several instantiations of one source in each.
+
+The headers are compiled once, ahead of all sources (g++ only). A unit then costs more than a kernel
+of it, so what is known to be needed together is built together: `ensure` takes all kernels of a
+rung. A library is found by the content that it was made from; beside it lies a note for each
+kernel that says where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache as once
+from functools import partial
+from pathlib import Path
+
+from kernelwright.contract import CudaKernel
+from kernelwright.support import cache, includes
+from kernelwright.support.errors import CompileError, ToolchainError
+from kernelwright.support.progress import waiting
+
+from . import compiler, messages
+
+BATCH = 16  # kernels of a library: several cores find work
+MOST_SHARED = 232_448  # bytes a block may have on an H200
+LIBRARY = "kernels.so"
+
+
+def find(kernel: CudaKernel, kind: str) -> tuple[Path, int]:
+    """The library that holds a kernel, built now where there is none, and its number in it.
+
+    Raises:
+        CompileError: as `ensure`.
+    """
+    found = _note(kernel, kind)
+    if found is None:
+        ensure([kernel], kind)
+        found = _note(kernel, kind)
+        assert found is not None, kernel
+    return found
+
+
+def ensure(kernels: Iterable[CudaKernel], kind: str = "fast") -> None:
+    """Build what is missing of `kernels`, each source's together.
+
+    Raises:
+        CompileError: naming the construct that the emulator does not know and its line, or with
+            the compiler's words. ToolchainError: there is no compiler.
+    """
+    if why := compiler.missing(kind):
+        raise ToolchainError(why)
+    by_source: dict[Path, list[CudaKernel]] = defaultdict(list)
+    for kernel in sorted(set(kernels), key=lambda k: k.name):
+        by_source[kernel.source].append(kernel)
+    for source, wanted in by_source.items():
+        if all(_note(k, kind) for k in wanted):
+            continue
+        runtime(), prelude(kind)
+        what = f"building {source.name} for the CPU"
+        with waiting(what), cache.locked("emulated", str(source.resolve()), kind):
+            absent = [k.name for k in wanted if _note(k, kind) is None]
+            batches = [tuple(absent[i : i + BATCH]) for i in range(0, len(absent), BATCH)]
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                list(pool.map(partial(_build, source, kind), batches))
+
+
+@once
+def runtime() -> Path:
+    """The runtime's library, shared by all kernels of the process."""
+    entry = cache.key(["runtime", _emulator(), compiler.version(), *_runtime_flags()])
+
+    def build(work: Path) -> cache.Files:
+        out = work / "runtime.so"
+        sources = [str(compiler.HERE / name) for name in compiler.RUNTIME]
+        done = _call(work, [*_runtime_flags(), "-shared", *sources, "-o", str(out)])
+        if done.returncode:
+            raise CompileError(f"{compiler.command()[0]} refused the runtime:\n{done.stderr}")
+        return {out.name: out.read_bytes()}
+
+    return cache.get_or_build("emulated", entry, "building the emulator", build) / "runtime.so"
+
+
+@once
+def prelude(kind: str) -> Path:
+    """The header that every unit begins with; beside it, compiled, where the compiler is g++."""
+    entry = cache.key(["prelude", _emulator(), compiler.version(), *compiler.flags(kind)])
+
+    def build(work: Path) -> cache.Files:
+        header, out = work / "prelude.h", work / "prelude.h.gch"
+        included = ("kw_emulator.h", "cuda_fp16.h", "cuda_bf16.h")
+        header.write_text("".join(f"#include <{h}>\n" for h in included))
+        files = {header.name: header.read_bytes()}
+        if compiler.is_gnu():
+            done = _call(work, [*_options(kind), "-x", "c++-header", str(header), "-o", str(out)])
+            if done.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused a header:\n{done.stderr}")
+            files[out.name] = out.read_bytes()
+        return files
+
+    what = "building the emulator's headers"
+    return cache.get_or_build("emulated", entry, what, build) / "prelude.h"
+
+
+@once
+def observer(folder: Path) -> Path:
+    """The library of an observer: <name>.cpp and headers in a folder <name> of its own.
+
+    Raises:
+        CompileError, ToolchainError: as `ensure`.
+    """
+    name, source = f"{folder.name}.so", folder / f"{folder.name}.cpp"
+    texts = [p.read_bytes() for p in sorted((*folder.glob("*.h"), *folder.glob("*.cpp")))]
+    entry = cache.key(["observer", runtime().parent.name, *texts, *_runtime_flags()])
+
+    def build(work: Path) -> cache.Files:
+        out = work / name
+        options = [*_runtime_flags(), "-fvisibility=hidden", f"-I{compiler.HERE}", "-shared"]
+        done = _call(work, [*options, str(source), str(runtime()), "-o", str(out)])
+        if done.returncode:
+            raise CompileError(f"{compiler.command()[0]} refused {source.name}:\n{done.stderr}")
+        return {name: out.read_bytes()}
+
+    return cache.get_or_build("emulated", entry, f"building {source.name}", build) / name
+
+
+def _options(kind: str) -> list[str]:
+    return [*compiler.flags(kind), *(f"-I{p}" for p in (compiler.HERE / "include", compiler.HERE))]
+
+
+def _runtime_flags() -> tuple[str, ...]:
+    return (*compiler.LANGUAGE, "-O2", "-g1", "-fno-exceptions")
+
+
+def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
+    """A library of kernels, and the note of each."""
+    entry = cache.key([*_basis(source, kind), *names])
+
+    def build(work: Path) -> cache.Files:
+        unit, made, out = (work / n for n in ("unit.cpp", "unit.o", LIBRARY))
+        unit.write_text(unit_of(source, names))
+        include = [*(f"-I{p}" for p in includes.folders(source)), "-include", str(prelude(kind))]
+        done = _call(work, [*include, *_options(kind), "-c", str(unit), "-o", str(made)])
+        if not done.returncode:
+            # by itself: with -fsanitize=thread it would bring libtsan
+            link = ["-shared", str(made), str(runtime()), "-Wl,--no-undefined", "-lm"]
+            done = _call(work, [*link, "-o", str(out)])
+        if done.returncode:
+            raise CompileError(messages.explain(done.stderr, source, unit))
+        return {LIBRARY: out.read_bytes()}
+
+    what = f"building {source.name} for the CPU"
+    cache.get_or_build("emulated", entry, what, build)
+    for number, name in enumerate(names):
+        note = {"at": f"{entry} {number}".encode()}
+        cache.put("emulated-note", _note_key(CudaKernel(source, name), kind), note)
+
+
+def unit_of(source: Path, names: Iterable[str]) -> str:
+    """The translation unit: the source as it is, and an entry for each kernel."""
+    text = "\n".join(includes.texts(source))
+    dynamic = sorted(set(re.findall(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;", text)))
+    labels = "".join(f" KW_LABEL({n})" for n in ("kw_dynamic", *dynamic))
+    shared = f"KW_DYNAMIC_SHARED({MOST_SHARED},{labels})" if dynamic else "KW_NO_DYNAMIC_SHARED"
+    entries = [f"KW_ENTRY({i}, {name})" for i, name in enumerate(names)]
+    return "\n".join([f'#include "{source.resolve()}"', *entries, shared, ""])
+
+
+def _call(work: Path, arguments: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Run the compiler, with its temporary files in `work`."""
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(work)}
+    command = [*compiler.command(), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def _note(kernel: CudaKernel, kind: str) -> tuple[Path, int] | None:
+    """The library that holds a kernel and its number in it, as far as both are whole."""
+    note = cache.find("emulated-note", _note_key(kernel, kind))
+    if note is None:
+        return None
+    entry, number = (note / "at").read_text().split()
+    folder = cache.find("emulated", entry)
+    return (folder / LIBRARY, int(number)) if folder else None
+
+
+def _note_key(kernel: CudaKernel, kind: str) -> str:
+    return cache.key([*_basis(kernel.source, kind), kernel.name])
+
+
+def _basis(source: Path, kind: str) -> list[str]:
+    """What every library of a source is made from. Its place is in its line numbers' file names."""
+    texts = includes.texts(source)
+    return [str(source.resolve()), *texts, _emulator(), compiler.version(), *compiler.flags(kind)]
+
+
+@once
+def _emulator() -> str:
+    """What kernels are compiled with and against, and where it lies, which line numbers tell from
+    the kernel's own files; observers in folders of their own are not."""
+    include = (compiler.HERE / "include").rglob("*.h")
+    files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *include])
+    return cache.key([str(compiler.HERE), *(p.read_bytes() for p in files)])

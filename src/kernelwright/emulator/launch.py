@@ -1,0 +1,144 @@
+"""Launches emulated kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernelwright.contract import CudaKernel, Launch, Scalar
+from kernelwright.support.errors import ToolchainError
+
+from . import build, libraries, messages
+
+PATIENCE = 60.0  # seconds
+MOST_BLOCKS = 16  # of a cluster, on an H200
+
+
+class EmulationError(ToolchainError):
+    """A kernel went wrong while it ran: a fault, a deadlock, a failed assertion."""
+
+
+class Crashed(EmulationError):
+    """The process that ran a kernel has ended."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """In which order things happen that a GPU may do in any order.
+
+    Attributes:
+        seed: of the order of a block's threads; 0 goes by their numbers.
+        block_seed: of the order of blocks; 0 goes by their numbers. On a GPU blocks start in about
+            that order, and a block that waits for others counts on it.
+        workers: OS threads that run blocks side by side; 0 for one a core that PyTorch uses.
+        patience: seconds without progress after which a launch is given up; 0 for ever.
+    """
+
+    seed: int = 0
+    block_seed: int = 0
+    workers: int = 0
+    patience: float = PATIENCE
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that is built: its library and its number there, its parameters' kinds."""
+
+    name: str
+    path: str
+    number: int
+    kinds: tuple[str, ...]
+
+    @property
+    def static_shared(self) -> int:
+        """Bytes of the static shared memory of its library."""
+        return libraries.load(self.path, str(build.runtime()))[1].dynamic
+
+
+def load(kernel: CudaKernel, kind: str = "fast") -> Kernel:
+    """A kernel, built where it is not yet.
+
+    Raises:
+        CompileError, ToolchainError: as `build.find`.
+    """
+    path, number = build.find(kernel, kind)
+    takes = libraries.kinds(str(path), str(build.runtime()), number)
+    return Kernel(kernel.name, str(path), number, takes)
+
+
+def bound(step: Launch, kind: str = "fast") -> Kernel:
+    """The kernel of one launch, its parameters compared with what the plan passes.
+
+    Raises:
+        ToolchainError: they differ, or a block has more threads or shared memory, a cluster more
+            blocks than any GPU's; a grid that clusters do not divide.
+    """
+    kernel = load(step.kernel, kind)
+    if kernel.kinds != step.kinds:
+        takes, passes = ", ".join(kernel.kinds), ", ".join(step.kinds)
+        raise ToolchainError(f"{kernel.name} takes ({takes}), but its plan passes ({passes})")
+    x, y, z = step.block
+    if x * y * z > 1024:
+        raise ToolchainError(f"{kernel.name}: a block of {x * y * z} threads; 1024 are the most")
+    if step.shared > build.MOST_SHARED:
+        raise ToolchainError(
+            f"{kernel.name}: {step.shared} bytes of dynamic shared memory; "
+            f"{build.MOST_SHARED} are the most"
+        )
+    cluster = step.kernel.cluster
+    if cluster > MOST_BLOCKS:
+        raise ToolchainError(
+            f"{kernel.name}: a cluster of {cluster} blocks; {MOST_BLOCKS} are the most"
+        )
+    if step.grid[0] % cluster:
+        raise ToolchainError(
+            f"{kernel.name}: a grid of {step.grid[0]} blocks along x is not divisible into "
+            f"clusters of {cluster}"
+        )
+    return kernel
+
+
+def run(
+    kernel: Kernel,
+    step: Launch,
+    values: Sequence[object],
+    schedule: Schedule | None = None,
+    observer: int | None = None,
+    launch: Callable[..., str | None] = libraries.launch,
+) -> None:
+    """Run one launch.
+
+    Args:
+        values: tensors, and Scalars with numbers, in the kernel's order.
+        observer: address of a runtime.h Observer.
+        launch: `libraries.launch`, or what does the same elsewhere.
+
+    Raises:
+        EmulationError: with the thread, the block and the rung's line. Crashed: `launch` does.
+    """
+    import torch
+
+    schedule = schedule or Schedule()
+    arguments = [
+        (v.ctype, v.value) if isinstance(v, Scalar) else ("pointer", v.data_ptr()) for v in values
+    ]
+    try:
+        wrong = launch(
+            path=kernel.path,
+            runtimes=str(build.runtime()),
+            number=kernel.number,
+            arguments=arguments,
+            grid=step.grid,
+            block=step.block,
+            shared=step.shared,
+            seed=schedule.seed,
+            block_seed=schedule.block_seed,
+            patience=schedule.patience,
+            workers=schedule.workers or torch.get_num_threads(),
+            cluster=step.kernel.cluster,
+            observer=observer,
+        )
+    except Crashed as e:
+        raise Crashed(f"{kernel.name}: {e}") from None
+    if wrong:
+        raise EmulationError(f"{kernel.name}: {messages.with_lines(wrong)}")

@@ -1,0 +1,73 @@
+"""bias_gelu: gelu(x + bias) in one pass, and the bias's gradient in the pass that makes x's."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+
+from . import heuristics, spec, torch_rungs
+
+
+def _rungs(side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    return (
+        *rungs.pytorch(
+            side,
+            manual="the formula, a kernel an operator",
+            native="PyTorch's sum, and its gelu",
+        ),
+        rungs.triton(
+            "rows",
+            side,
+            "a tile of rows a program, column sums in registers",
+            heuristics.fits,
+            heuristics.ROWS_CONFIGS,
+        ),
+        rungs.cuda(
+            "vec16",
+            side,
+            "16-byte vectors; a strip of columns a block in the backward",
+            heuristics.fits_strips if side else heuristics.fits_vec16,
+            heuristics.STRIPS_CONFIGS if side else heuristics.VEC16_CONFIGS,
+            heuristic=heuristics.choose_strips if side else heuristics.choose_vec16,
+        ),
+    )
+
+
+LADDER = Ladder(spec.FORWARD, _rungs(), __name__, heuristics.order, heuristics.bucket)
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD, _rungs("_backward"), __name__, heuristics.order, heuristics.bucket
+)
+# a batch in front of the bias would be another bias for each sample
+_bias_gelu = bind(LADDER, LADDER_BACKWARD, formula=torch_rungs.native, vmap="loop")
+
+
+def bias_gelu(input: torch.Tensor, bias: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """gelu(input + bias), the bias along the last dimension.
+
+    Args:
+        input: any shape but 0-d. float32, float16 and bfloat16 have GPU rungs; other floating types
+            are served by PyTorch. Rows may be any stride apart.
+        bias: of shape (input.shape[-1],).
+        approximate: "none" for the error function, "tanh" for its approximation by tanh.
+
+    Returns:
+        A contiguous tensor of the input's shape and the promoted dtype; rounded once.
+
+    Raises:
+        TypeError: input or bias is not floating point.
+        ValueError: bias is not one row of the input, or approximate is neither "none" nor "tanh".
+
+    Source: gelu, Hendrycks and Gimpel, arXiv:1606.08415; its fusion, Megatron-LM, arXiv:1909.08053.
+    """
+    arguments.floating("input", input)
+    arguments.floating("bias", bias)
+    if bias.shape != input.shape[-1:] or not input.ndim:
+        raise ValueError(
+            f"bias: shape {tuple(bias.shape)} is not that of a row of input's {tuple(input.shape)}"
+        )
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate: must be "none" or "tanh", is {approximate!r}')
+    return _bias_gelu(input, bias, approximate)

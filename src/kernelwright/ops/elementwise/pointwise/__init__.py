@@ -1,0 +1,200 @@
+"""Elementwise operators: one template a rung, a line an operator.
+
+`spec.TABLE` lists the operators; each gets the same ladder, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+
+from . import heuristics, spec, torch_rungs
+
+
+def _grid2d(f: spec.Formula) -> Rung:
+    """Of the forwards: what it is for is an operand that is one row for all."""
+    return rungs.cuda(
+        "grid2d",
+        f"_{f.name}",
+        "columns by x, rows by y: one row for all needs no division",
+        heuristics.fits_grid2d,
+        heuristics.GRID2D_CONFIGS,
+        serves=f.binary,
+    )
+
+
+def _broadcast(f: spec.Formula, backward: str) -> Rung:
+    """Of operators of two arguments, where one is repeated."""
+    return Rung(
+        "cuda_broadcast",
+        "cuda",
+        f"cuda_broadcast:broadcast_{f.name}{backward}",
+        "16-byte vectors of the result; what is repeated comes out of the caches",
+        supports=heuristics.fits_broadcast_backward if backward else heuristics.fits_broadcast,
+        configs=heuristics.STRIPS_CONFIGS if backward else heuristics.VEC16_CONFIGS,
+        heuristic=heuristics.choose_strips if backward else heuristics.choose_vec16,
+        sources=("cuda_broadcast.cu",),
+    )
+
+
+def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+    side = f"_{f.name}{backward}"
+    return (
+        *rungs.pytorch(side, manual="the formula, a kernel an operator"),
+        rungs.cuda(
+            "thread", side, "one element a thread", heuristics.fits_flat, heuristics.THREAD_CONFIGS
+        ),
+        *(() if backward else (_grid2d(f),)),
+        rungs.triton(
+            "block",
+            side,
+            "a block of elements a program, vectorised by the compiler",
+            heuristics.fits_flat,
+            heuristics.BLOCK_CONFIGS,
+            heuristic=heuristics.choose_block,
+        ),
+        rungs.cuda(
+            "vec16",
+            side,
+            "16-byte vectors, several in flight",
+            heuristics.fits_vec16,
+            heuristics.VEC16_CONFIGS,
+            heuristic=heuristics.choose_vec16,
+        ),
+        *((_broadcast(f, backward),) if f.binary else ()),
+    )
+
+
+# Either gradient of a product is a product.
+_ALONE = {"mul": {"x": ("gy", "other"), "other": ("gy", "x")}}
+
+
+def _add_gradient(specs, gy) -> dict:
+    """`spec.add_gradient`, at no cost to the host where nothing was repeated or promoted."""
+    if all(s.shape == gy.shape and s.dtype == gy.dtype for s in specs.values()):
+        return dict.fromkeys(specs, gy)
+    return spec.add_gradient(specs, gy)
+
+
+def _bound(name: str) -> Callable:
+    """The operator's ladders, bound to PyTorch; torch.compile sees PyTorch's own operator."""
+    f, formula = spec.TABLE[name], torch_rungs.NATIVE[name]
+    forward = Ladder(spec.FORWARD[name], _rungs(f), __name__, heuristics.order, heuristics.bucket)
+    if f.gradient is None:
+        return bind(forward, gradient=_add_gradient, formula=formula)
+    backward = Ladder(
+        spec.BACKWARD[name], _rungs(f, "_backward"), __name__, heuristics.order, heuristics.bucket
+    )
+    return bind(forward, backward, formula=formula, alone=_ALONE.get(name))
+
+
+_operators = {name: _bound(name) for name in spec.TABLE}
+_add, _mul = _operators["add"], _operators["mul"]
+
+
+def _unary(name: str, what: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The public function of an operator of one argument."""
+    operator, source = _operators[name], spec.TABLE[name].source
+
+    def function(input: torch.Tensor) -> torch.Tensor:
+        arguments.floating("input", input)
+        return operator(input)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{what}, elementwise.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
+            served by PyTorch.
+
+    Returns:
+        A tensor of the input's shape, dtype and, where it is dense, strides.
+
+    Raises:
+        TypeError: input is not a tensor of floating-point numbers.
+
+    Source: {source}.
+    """
+    return function
+
+
+relu = _unary("relu", "max(x, 0)")
+squared_relu = _unary("squared_relu", "max(x, 0)^2")
+silu = _unary("silu", "x / (1 + exp(-x))")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-x))")
+tanh = _unary("tanh", "The hyperbolic tangent")
+
+
+def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -> torch.Tensor:
+    """input + alpha * other, as torch.add.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs.
+        other: a tensor that broadcasts with the input, or a number. PyTorch serves numbers, 0-d
+            tensors beside others, other dtypes and, where no rung is faster, broadcasts.
+        alpha: PyTorch serves any but 1.
+
+    Returns:
+        A tensor of the broadcast shape and the promoted dtype.
+
+    Raises:
+        TypeError: input is not a tensor.
+        ValueError: the shapes do not broadcast.
+    """
+    arguments.tensor("input", input)
+    if alpha != 1 or not _in_ladder(input, other):
+        return torch.add(input, other, alpha=alpha)
+    if input.shape != other.shape:
+        input, other = _aligned(input, other)
+    return _add(input, other)
+
+
+def mul(input: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
+    """input * other, as torch.mul.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs.
+        other: a tensor that broadcasts with the input, or a number. PyTorch serves numbers, 0-d
+            tensors beside others, other dtypes and, where no rung is faster, broadcasts.
+
+    Returns:
+        A tensor of the broadcast shape and the promoted dtype.
+
+    Raises:
+        TypeError: input is not a tensor.
+        ValueError: the shapes do not broadcast.
+    """
+    arguments.tensor("input", input)
+    if not _in_ladder(input, other):
+        return torch.mul(input, other)
+    if input.shape != other.shape:
+        input, other = _aligned(input, other)
+    return _mul(input, other)
+
+
+def _in_ladder(input, other) -> bool:
+    """Two tensors of floating-point numbers, of which none is 0-d beside the other: like a number,
+    it would leave the other's dtype as it is, and may be on another device."""
+    return (
+        isinstance(other, torch.Tensor)
+        and input.is_floating_point()
+        and other.is_floating_point()
+        and (input.ndim > 0) == (other.ndim > 0)
+    )
+
+
+def _aligned(input, other):
+    """Both with the same number of dimensions, so that a batch in front stays in front."""
+    extra = input.ndim - other.ndim
+    a, b = input[(None,) * -extra], other[(None,) * extra]
+    if any(m != n and 1 not in (m, n) for m, n in zip(a.shape, b.shape, strict=True)):
+        raise ValueError(
+            f"other: shape {tuple(other.shape)} does not broadcast with input's "
+            f"{tuple(input.shape)}"
+        )
+    return a, b

@@ -1,0 +1,113 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.inputs import FLOATS
+
+from .tiling import broadcast
+
+THREAD_CONFIGS = ({"block": 256},)
+GRID2D_CONFIGS = ({"x": 32, "y": 8},)
+BLOCK_CONFIGS = ({"block": 2048, "num_warps": 4}, {"block": 512, "num_warps": 4})
+VEC16_CONFIGS = (
+    {"block": 256, "unroll": 2, "stream": True},
+    {"block": 128, "unroll": 1, "stream": False},
+)
+# down: rows of 32 threads of a block, each with unroll vectors of gy and of x in flight
+STRIPS_CONFIGS = (
+    {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 16},
+    {"down": 8, "unroll": 2, "stream": True, "blocks_per_sm": 4},
+    {"down": 8, "unroll": 1, "stream": False, "blocks_per_sm": 4},
+)
+
+
+def fits_dtype(gpu, **tensors):
+    """What every kernel asks."""
+    first, kind = next((n, t.dtype) for n, t in tensors.items())
+    for name, t in tensors.items():
+        if t.dtype not in FLOATS:
+            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
+        if t.dtype != kind:
+            return f"{name}: {t.dtype} is not {first}'s {kind}"
+    return None
+
+
+def fits_flat(gpu, **tensors):
+    first, shape = next((n, t.shape) for n, t in tensors.items())
+    for name, t in tensors.items():
+        if t.shape != shape:
+            return f"{name}: shape {t.shape} is not {first}'s {shape}, and it broadcasts nothing"
+    return fits_dtype(gpu, **tensors)
+
+
+def fits_vec16(gpu, **tensors):
+    for name, t in tensors.items():
+        if t.align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    return fits_flat(gpu, **tensors)
+
+
+def is_row(x, other) -> bool:
+    """One row of x's length for all rows of x."""
+    return other.numel() == other.shape[-1] == x.shape[-1] and x.is_contiguous()
+
+
+def fits_grid2d(gpu, **tensors):
+    x, other = tensors.get("x"), tensors.get("other")
+    if other is None or x.shape == other.shape or not is_row(x, other):
+        return fits_flat(gpu, **tensors)
+    return fits_dtype(gpu, **tensors)
+
+
+def fits_broadcast(gpu, x, other):
+    found = broadcast(x, other)
+    if isinstance(found, str):
+        return found
+    for name, t, along in zip(("x", "other"), (x, other), found.operands, strict=True):
+        if along.kind == "kFlat" and t.align < 16:
+            return f"{name}: its memory starts off a 16-byte boundary"
+    return fits_dtype(gpu, x=x, other=other)
+
+
+def fits_broadcast_backward(gpu, gy, x, other):
+    if x.shape == other.shape:
+        return "x and other have one shape: nothing broadcasts"
+    if not is_row(x, other) or not gy.is_contiguous():
+        return f"other {other.shape} is not one row for all of x {x.shape}, or gy not contiguous"
+    if x.shape[-1] >= 2**31:
+        return f"a row of {x.shape[-1]} elements has an index of more than 32 bits"
+    return fits_dtype(gpu, gy=gy, x=x, other=other)
+
+
+def choose_strips(gpu, x, **rest):
+    """Small tensors need every SM, and few rows a thread."""
+    return STRIPS_CONFIGS[0 if 3 * x.nbytes > gpu.l2_bytes else 2]
+
+
+def choose_block(gpu, **tensors):
+    """Programs as large as leave each SM several."""
+    n = next(iter(tensors.values())).numel()
+    return BLOCK_CONFIGS[0] if n >= 2048 * 16 * gpu.sms else BLOCK_CONFIGS[1]
+
+
+def choose_vec16(gpu, **tensors):
+    """What outgrows the L2 streams, with two vectors of each operand in flight; below, every SM
+    needs work."""
+    x = next(iter(tensors.values()))
+    large = (len(tensors) + 1) * x.nbytes > gpu.l2_bytes
+    return VEC16_CONFIGS[0 if large else 1]
+
+
+def order(gpu, **tensors):
+    """A broadcast is PyTorch's, unless `tune` has found a rung to be faster."""
+    if len({t.shape for t in tensors.values()}) > 1:
+        return ()
+    return ("cuda_vec16", "triton_block", "cuda_thread")
+
+
+def bucket(**tensors):
+    """Key of a call in the tuned table: dtypes, kind of broadcast, log2 of the largest tensor."""
+    kinds = dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in tensors.values())
+    largest = max(t.numel() for t in tensors.values())
+    alike = "same" if len({t.shape for t in tensors.values()}) == 1 else "broadcast"
+    return f"{'+'.join(kinds)}/{alike}/{max(largest, 1).bit_length() - 1}"

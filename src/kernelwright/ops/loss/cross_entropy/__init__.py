@@ -1,0 +1,223 @@
+"""cross_entropy, and loss and gradient in one pass: ladders over rows of up to 262,144 classes."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+
+from .. import _options
+from . import heuristics, spec
+
+
+def _cuda(name: str, side: str, idea: str, supports, configs, **more) -> Rung:
+    """A rung of cuda.py, which adds up the targets' weights besides."""
+    totals = ("cuda_totals.cu",)
+    return rungs.cuda(name, side, idea, supports, configs, sources=totals, **more)
+
+
+def _rungs(side: str, *cuda: Rung, **pytorch) -> tuple[Rung, ...]:
+    """A ladder from the bottom up; `side` is the suffix of its entries."""
+    return (
+        *rungs.pytorch(side, native="PyTorch's log_softmax and nll_loss", **pytorch),
+        rungs.triton(
+            "online",
+            side,
+            "any length: maximum and sum in one read, gradients in a second",
+            heuristics.fits,
+            heuristics.TRITON_CONFIGS,
+        ),
+        *cuda,
+    )
+
+
+def _held(side: str) -> tuple[Rung, ...]:
+    """The rungs that read a row once and write its gradient."""
+    return (
+        _cuda(
+            "block",
+            side,
+            "one read: a row in a block's registers until its gradient is known",
+            heuristics.fits_block,
+            heuristics.BLOCK_CONFIGS,
+            heuristic=heuristics.choose_block,
+        ),
+        _cuda(
+            "cluster",
+            side,
+            "a row in the registers of several multiprocessors",
+            heuristics.fits_cluster,
+            heuristics.CLUSTER_CONFIGS,
+            heuristic=heuristics.choose_cluster,
+        ),
+    )
+
+
+def _online(side: str, idea: str, configs) -> Rung:
+    return _cuda("online", side, idea, heuristics.fits, configs)
+
+
+def _ladder(operator, rungs, order, public=None) -> Ladder:
+    return Ladder(operator, rungs, __name__, order, heuristics.bucket, "peers:PEERS", public)
+
+
+LADDER = _ladder(
+    spec.FORWARD,
+    _rungs("", _online("", "a block a row, 16-byte loads, exp2", heuristics.ONLINE_CONFIGS)),
+    heuristics.order,
+    spec.public,
+)
+LADDER_BACKWARD = _ladder(
+    spec.BACKWARD,
+    _rungs(
+        "_backward",
+        _online("_backward", "elementwise: a block a piece of a row", heuristics.BACKWARD_CONFIGS),
+    ),
+    heuristics.order,
+)
+LADDER_WITH_GRAD = _ladder(
+    spec.WITH_GRAD,
+    _rungs("_with_grad", *_held("_with_grad")),
+    heuristics.order_with_grad,
+    spec.public,
+)
+LADDER_WITH_GRAD_IN_PLACE = _ladder(
+    spec.WITH_GRAD_IN_PLACE,
+    _rungs("_with_grad_", *_held("_with_grad_"), compiled=None),
+    heuristics.order_with_grad,
+)
+# a batch of losses is no loss of a batch
+_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_with_grad = bind(LADDER_WITH_GRAD, vmap="loop")
+_with_grad_in_place = bind(LADDER_WITH_GRAD_IN_PLACE, vmap="loop")
+
+
+def cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """-log softmax(input)[target], as torch.nn.functional.cross_entropy, and two terms more.
+
+    Args:
+        input: logits, shape (C,), (N, C) or (N, C, d1, ...). float32, float16 and bfloat16 have
+            GPU rungs and are accumulated in float32; float64 is served by PyTorch. Classes in a
+            dimension that is not contiguous are copied.
+        target: class indices, int64, int32 or uint8, of the input's shape without C.
+        weight: a weight for each class, shape (C,). A mean divides by the sum of the targets'.
+        ignore_index: targets of this value count for nothing and get no gradient.
+        reduction: "mean" over the targets that are not ignored (NaN where there is none), "sum",
+            or "none".
+        label_smoothing: share of the target that is spread over all classes.
+        z_loss: factor of log(sum exp logits)^2, added to each token's loss and weighted as it is
+            (Chowdhery et al. 2022).
+        softcap: logits are softcap * tanh(input / softcap) (Gemma Team 2024).
+        dtype: of the loss; the input's, or float32 for 16-bit input under autocast.
+
+    Returns:
+        The loss: one number, or one for each target where reduction is "none".
+
+    Raises:
+        TypeError: input is not floating point, target no integers.
+        ValueError: a shape or an option does not agree.
+        IndexError: a target is out of range. On a GPU the launch fails, as PyTorch's does.
+    """
+    rows, target, weight = _checked(input, target, weight, reduction)
+    form = _options.form(ignore_index, label_smoothing, z_loss, softcap)
+    return _cross_entropy(rows, target, weight, reduction, *form, dtype or _autocast(input))[0]
+
+
+def cross_entropy_with_grad(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss and its gradient in one pass over the logits, two thirds of what two passes move.
+
+    Args:
+        input, ...: as `cross_entropy` takes them. No graph is recorded.
+
+    Returns:
+        (loss, gradient): `cross_entropy`'s loss, and its gradient by the input (of each token's
+        own loss where reduction is "none"), in the input's dtype: `input.backward(gradient)`.
+
+    Raises:
+        As `cross_entropy`.
+
+    Source: torch.nn.functional.cross_entropy; z-loss: arXiv:2204.02311; softcap: arXiv:2408.00118.
+    """
+    rows, target, weight = _checked(input.detach(), target, weight, reduction)
+    form = _options.form(ignore_index, label_smoothing, z_loss, softcap)
+    loss, grad = _with_grad(rows, target, weight, reduction, *form, _autocast(input))
+    return loss, grad.movedim(-1, 1) if input.ndim > 2 else grad
+
+
+def cross_entropy_with_grad_(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    scale: torch.Tensor,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """The losses of tokens; their gradients take the place of the logits.
+
+    For who computes logits piece by piece and needs them no more: `scale` holds what a piece cannot
+    know, 1 over the number of all tokens, say.
+
+    Args:
+        input: logits, shape (N, C) or (C,), contiguous in C; becomes scale * d loss / d logits.
+        scale: float32, one number or one for each token.
+        others: as `cross_entropy` takes them.
+
+    Returns:
+        The tokens' losses, float32 (float64 for float64 logits), unscaled.
+
+    Raises:
+        As `cross_entropy`; ValueError where input has more than two dimensions.
+
+    Source: as `cross_entropy_with_grad`.
+    """
+    arguments.tensor("scale", scale)
+    rows, target, weight = _checked(input, target, weight, "none")
+    if input.ndim > 2:
+        raise ValueError(f"input: must have 1 or 2 dimensions, has {input.ndim}")
+    if scale.numel() != 1 and scale.shape != target.shape:
+        raise ValueError(
+            f"scale: has shape {tuple(scale.shape)}, should be one number or {tuple(target.shape)}"
+        )
+    form = _options.form(ignore_index, label_smoothing, z_loss, softcap)
+    return _with_grad_in_place(rows, target, weight, scale, *form)
+
+
+def _checked(input, target, weight, reduction):
+    """(logits with the classes last, target, weight as kernels read it)."""
+    arguments.floating("input", input)
+    if input.ndim == 0:
+        raise ValueError("input: must have a dimension of classes")
+    rows = input.movedim(1, -1) if input.ndim > 2 else input
+    return rows, *_options.classes(rows.shape, input.dtype, target, weight, reduction)
+
+
+def _autocast(input) -> torch.dtype | None:
+    """The loss's dtype where it is not the input's: autocast runs cross entropy in float32, and a
+    kernel that accumulates in float32 needs no copy for that."""
+    cast = input.itemsize == 2 and torch.is_autocast_enabled(input.device.type)
+    return torch.float32 if cast else None

@@ -1,0 +1,95 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language.
+
+`fits_*` answers why a call does not fit a rung, or None; `choose_*` picks one of the rung's
+configs by shape; `order*` ranks the rungs where no tuned table decides.
+"""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.eligibility import kind, no_clusters
+from kernelwright.contract.inputs import FLOATS
+
+from .tiling import CLUSTER, rows_of, shape_of
+
+TRITON_CONFIGS = (
+    {"block": 8192, "warps": 16},
+    {"block": 4096, "warps": 8},
+)
+# vectors a thread loads before it uses the first
+ONLINE_CONFIGS = (
+    {"threads": 512, "vectors": 4},
+    {"threads": 256, "vectors": 4},
+    {"threads": 512, "vectors": 2},
+)
+BACKWARD_CONFIGS = (
+    {"threads": 256, "vectors": 4},
+    {"threads": 256, "vectors": 2},
+)
+BLOCK_CONFIGS = ({"vectors": 8}, {"vectors": 4})
+CLUSTER_CONFIGS = (
+    {"vectors": 8, "blocks": 4},
+    {"vectors": 4, "blocks": 4},
+    {"vectors": 8, "blocks": 2},
+    {"vectors": 8, "blocks": 8},
+    {"vectors": 16, "blocks": 8},
+)
+
+
+def fits(gpu, x, **others):
+    """What every rung over rows asks."""
+    if x.dtype not in FLOATS:
+        return f"{x.dtype} is not float32, float16 or bfloat16"
+    for name in ("target", "gloss", "lse", "g"):
+        if name in others and not others[name].is_contiguous():
+            return f"{name} has gaps between its elements"
+    weight = others["weight"]
+    if weight is not None and str(weight.dtype) != "torch.float32":
+        return f"weight: {weight.dtype} is not float32"
+    r = rows_of(x)
+    blocks = r.rows * max(CLUSTER, cdiv(r.cols, 1024))
+    return f"{blocks} blocks are more than a grid has" if blocks >= 2**31 else None
+
+
+def fits_block(gpu, x, **others):
+    return fits(gpu, x, **others) or _held(x, BLOCK_CONFIGS[0], "a block")
+
+
+def fits_cluster(gpu, x, **others):
+    home = f"a cluster of {CLUSTER} blocks"
+    return no_clusters(gpu) or fits(gpu, x, **others) or _held(x, CLUSTER_CONFIGS[0], home)
+
+
+def _held(x, config, home):
+    r = rows_of(x)
+    if shape_of(r, x.itemsize, config) is None:
+        return f"a row of {r.cols} does not fit the registers of {home}"
+    return None
+
+
+def choose_block(gpu, x, **others):
+    """Four vectors a thread up to 256 threads, then eight: few warps keep the barrier cheap."""
+    return {"vectors": 4 if rows_of(x).vectors <= 1024 else 8}
+
+
+def choose_cluster(gpu, x, **others):
+    """Blocks of 512 threads, of a length that softmax's rows of as many vectors run best with."""
+    vectors = rows_of(x).vectors
+    if vectors <= 8192:
+        return {"vectors": 4, "blocks": 4}
+    return {"vectors": 8, "blocks": 4 if vectors <= 16384 else 8}
+
+
+def order(gpu, x, **others):
+    return ("cuda_online", "triton_online")
+
+
+def order_with_grad(gpu, x, **others):
+    """One multiprocessor where it holds a row: its blocks wait for nobody else's."""
+    return ("cuda_block", "cuda_cluster", "triton_online")
+
+
+def bucket(x, **others):
+    """Key of a call in the tuned table: dtype, classes and tokens by powers of two."""
+    rows = x.numel() // max(x.shape[-1], 1)
+    return f"{kind(x.dtype)}/{next_power_of_2(x.shape[-1])}/{next_power_of_2(rows)}"

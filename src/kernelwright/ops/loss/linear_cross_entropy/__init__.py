@@ -1,0 +1,186 @@
+"""linear_cross_entropy: the last linear layer and its loss, without all logits in memory."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import apply_of, bind, vmap_loop
+
+from .. import _options
+from . import heuristics, spec
+
+RUNGS = (
+    *rungs.pytorch(
+        manual="the formula over all logits",
+        native="PyTorch's linear and loss over all logits",
+        compiled="the formula, compiled by torch.compile",
+    ),
+    Rung("chunked", "torch", "chunked:run", "a chunk of tokens after the other, gradients at once"),
+)
+SCALE_RUNGS = (
+    Rung("native", "torch", "torch_rungs:scale", "PyTorch's mul_, whatever the factor is"),
+    rungs.triton(
+        "unless_one",
+        "",
+        "returns at once where the factor is 1",
+        heuristics.fits_scale,
+        heuristics.SCALE_CONFIGS,
+    ),
+)
+LADDER = Ladder(spec.OPERATOR, RUNGS, __name__, heuristics.order, heuristics.bucket, "peers:PEERS")
+LADDER_SCALE = Ladder(
+    spec.SCALE, SCALE_RUNGS, __name__, heuristics.order_scale, heuristics.bucket_scale
+)
+_losses = bind(LADDER, vmap="loop")
+scale_unless_one_ = bind(LADDER_SCALE, vmap="loop")
+
+
+def linear_cross_entropy(
+    input: torch.Tensor,
+    linear_weight: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    linear_bias: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """cross_entropy(linear(input, linear_weight, linear_bias), target) by chunks of tokens.
+
+    As torch.nn.functional.linear_cross_entropy (PyTorch 2.13), and any leading shape. Where a
+    gradient is wanted and the loss is one number, all gradients are computed with it, and the
+    backward only multiplies them by the gradient of the loss if that is not 1. With reduction
+    "none", and in float16, whose range is too small for gradients that a GradScaler has not scaled
+    yet, the backward computes the logits again.
+
+    Args:
+        input: shape (*, H).
+        linear_weight: shape (C, H), of the input's dtype.
+        target: class indices, shape (*).
+        linear_bias: shape (C,).
+        weight, reduction, label_smoothing, z_loss, softcap: as `cross_entropy` takes them.
+        ignore_index: None is -100.
+        dtype: of the loss; the input's, or float32 under autocast. It is computed in float32 or
+            wider.
+
+    Returns:
+        The loss: one number, or one for each target where reduction is "none". Under autocast the
+        product runs in its dtype, as PyTorch's linear does.
+
+    Raises:
+        As `cross_entropy`; TypeError and ValueError where dtypes and shapes do not agree.
+    """
+    arguments.floating("input", input)
+    arguments.tensor("linear_weight", linear_weight)
+    device = input.device.type
+    autocast = torch.is_autocast_enabled(device)
+    if autocast and input.dtype != torch.float64:
+        to = torch.get_autocast_dtype(device)
+        input, linear_weight = input.to(to), linear_weight.to(to)
+        linear_bias = None if linear_bias is None else linear_bias.to(to)
+    _check(input, linear_weight, linear_bias)
+    leading = input.shape[:-1]
+    logits = (*leading, linear_weight.shape[0])
+    target, weight = _options.classes(logits, input.dtype, target, weight, reduction)
+    ignored = -100 if ignore_index is None else ignore_index
+    form = _options.form(ignored, label_smoothing, z_loss, softcap)
+    x, target = input.reshape(-1, input.shape[-1]), target.view(-1)
+    g = _factor(x, target, weight, reduction, ignored)
+    wants = tuple(
+        torch.is_grad_enabled() and t is not None and t.requires_grad
+        for t in (x, linear_weight, linear_bias)
+    )
+    # what is computed with the loss; the backward computes the rest
+    now = wants if reduction != "none" and x.dtype != torch.float16 else (False,) * 3
+    apply = _apply if any(wants) else _Loss.forward
+    loss = apply(x, linear_weight, linear_bias, target, weight, g, reduction, *now, *form)[0]
+    if dtype is None:
+        dtype = torch.promote_types(x.dtype, torch.float32) if autocast else x.dtype
+    return loss.view(leading if reduction == "none" else ()).to(dtype)
+
+
+def _check(input, linear_weight, linear_bias):
+    if linear_weight.ndim != 2 or linear_weight.shape[1] != input.shape[-1]:
+        raise ValueError(
+            f"linear_weight: has shape {tuple(linear_weight.shape)}, "
+            f"should be (C, {input.shape[-1]})"
+        )
+    shape = linear_weight.shape[:1]
+    if linear_bias is not None and linear_bias.shape != shape:
+        raise ValueError(
+            f"linear_bias: has shape {tuple(linear_bias.shape)}, should be {tuple(shape)}"
+        )
+    for name, t in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
+        if t is not None and t.dtype != input.dtype:
+            raise TypeError(f"{name}: is {t.dtype}, should be {input.dtype} as the input")
+
+
+def _factor(x, target, weight, reduction, ignore_index):
+    """What each token's loss counts in the result; for a mean NaN's source where none counts."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    if reduction != "mean":
+        return torch.ones((), dtype=wide, device=x.device)
+    counts = target != ignore_index
+    if weight is None:
+        return counts.sum(dtype=wide).reciprocal()
+    of_target = weight[torch.where(counts, target, 0).long()]
+    return torch.where(counts, of_target, 0.0).sum().reciprocal()
+
+
+class _Loss(torch.autograd.Function):
+    """(loss, the gradients of x, w and bias as far as `of_x`, `of_w`, `of_bias` say)."""
+
+    @staticmethod
+    def forward(x, w, bias, target, weight, g, reduction, of_x, of_w, of_bias, *form):
+        losses, *gradients = _losses(x, w, bias, target, weight, g, of_x, of_w, of_bias, *form)
+        loss = losses if reduction == "none" else (losses * g).sum()
+        return loss, *gradients
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        *tensors, _, of_x, of_w, of_bias = inputs[:10]
+        _, *gradients = output
+        ctx.now, ctx.form = of_x or of_w or of_bias, inputs[10:]
+        ctx.mark_non_differentiable(*gradients)
+        ctx.set_materialize_grads(False)  # or the backward gets zeros as large as these gradients
+        ctx.save_for_backward(*(gradients if ctx.now else tensors))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gloss, *_):
+        wanted = ctx.needs_input_grad[:3]
+        if gloss is None:
+            return (None,) * len(ctx.needs_input_grad)
+        if ctx.now:
+            gradients = [
+                _scaled(t, gloss) if want else None
+                for t, want in zip(ctx.saved_tensors, wanted, strict=True)
+            ]
+        else:
+            *tensors, g = ctx.saved_tensors
+            found = _losses(*tensors, (g * gloss).to(g.dtype), *wanted, *ctx.form)
+            gradients = [t if want else None for t, want in zip(found[1:], wanted, strict=True)]
+        return *gradients, *(None,) * (len(ctx.needs_input_grad) - 3)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return vmap_loop(_Loss.apply, info.batch_size, in_dims, args)
+
+
+_apply = apply_of(_Loss)
+
+
+def _scaled(t, g):
+    """t times g. In place, for memory that only this backward holds; a graph that is retained may
+    ask again, a compiler places results itself, and torch.func allows no change."""
+    watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    if watched or torch._C._autograd._get_current_graph_task_keep_graph():
+        return t * g.to(t.dtype)
+    scale_unless_one_(t, g)
+    return t

@@ -1,0 +1,247 @@
+"""layer_norm and rms_norm over the last dimensions, alone or after adding a residual.
+
+One computation with two formulas: the four operators share every rung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernelwright.contract import Ladder, Operator, Rung, rungs
+from kernelwright.dispatch import bind
+from kernelwright.ops._arguments import agreed, flat, normalized
+
+from . import heuristics, spec
+
+# Autocast takes rms_norm to float32 since 2.12, as it has taken layer_norm before.
+_RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
+
+
+_LOOP = rungs.triton(
+    "loop",
+    "",
+    "a row read twice, the second time from cache: any length in few registers",
+    heuristics.fits_loop,
+    heuristics.LOOP_CONFIGS,
+    heuristic=heuristics.choose_loop,
+)
+
+
+def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
+
+    def tuned(what):
+        """choose.py's entry of that name for this side, if it has one."""
+        return getattr(heuristics, f"{what}{suffix.upper() if what.isupper() else suffix}", None)
+
+    def cuda(trick: str, idea: str) -> Rung:
+        """A rung of cuda.py; a backward's adds up its parts of gweight and gbias besides."""
+        return rungs.cuda(
+            trick,
+            suffix,
+            idea,
+            tuned(f"fits_{trick}"),
+            tuned(f"{trick.upper()}_CONFIGS"),
+            heuristic=tuned(f"choose_{trick}"),
+            sources=("cuda_parts.cu",) if suffix else (),
+        )
+
+    looped = () if suffix else (_LOOP,)
+    return (
+        *rungs.pytorch(f"_{name}{suffix}", compiled=None),
+        Rung(
+            "compiled",
+            "inductor",
+            f"torch_rungs:manual_{name}{suffix}",
+            "the formula, fused by torch.compile",
+            supports=heuristics.fits_compiled,
+        ),
+        rungs.triton(
+            "row",
+            suffix,
+            "one row in registers; gradients of weight and bias in two steps",
+            heuristics.fits_triton,
+            tuned("TRITON_CONFIGS"),
+        ),
+        *looped,
+        cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
+        cuda("block", "a row in a block's registers, one barrier"),
+        cuda("cluster", "a row on several multiprocessors"),
+    )
+
+
+def _ladders(forward: Operator, backward: Operator) -> tuple[Ladder, Ladder]:
+    name = forward.name
+    rest = __name__, heuristics.order, heuristics.bucket, "peers:PEERS", spec.public
+    rest_backward = __name__, heuristics.order_backward, heuristics.bucket, "peers:PEERS"
+    return (
+        Ladder(forward, _rungs(name, ""), *rest),
+        Ladder(backward, _rungs(name, "_backward"), *rest_backward),
+    )
+
+
+# samples of a vmap may each have a weight: no batch of rows with one weight
+_layer_norm = bind(*_ladders(spec.LAYER_NORM, spec.LAYER_NORM_BACKWARD), vmap="loop")
+_rms_norm = bind(*_ladders(spec.RMS_NORM, spec.RMS_NORM_BACKWARD), vmap="loop")
+# h's gradient is that of x and that of the residual
+_add_layer_norm = bind(
+    *_ladders(spec.ADD_LAYER_NORM, spec.ADD_LAYER_NORM_BACKWARD),
+    vmap="loop",
+    same_gradient={"residual": "x"},
+)
+_add_rms_norm = bind(
+    *_ladders(spec.ADD_RMS_NORM, spec.ADD_RMS_NORM_BACKWARD),
+    vmap="loop",
+    same_gradient={"residual": "x"},
+)
+
+
+def layer_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """(x - mean x) / sqrt(var x + eps) * weight + bias, as torch.nn.functional.layer_norm.
+
+    Args:
+        input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
+            is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32.
+        normalized_shape: the last dimensions, over which mean and variance are taken.
+        weight, bias: of normalized_shape, or None; may be wider than the input.
+        eps: added to the variance.
+
+    Returns:
+        A tensor of the input's shape and dtype.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: a shape does not agree.
+    """
+    dims = normalized(input, normalized_shape, weight=weight, bias=bias)
+    input = _autocast(input)
+    if dims == 1:
+        return _layer_norm(input, weight, bias, eps)[0]
+    return _layer_norm(*flat(dims, input), *flat(dims, weight, bias), eps)[0].view(input.shape)
+
+
+def rms_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+    *,
+    offset: float = 0.0,
+) -> torch.Tensor:
+    """x / sqrt(mean(x^2) + eps) * (weight + offset), as torch.nn.functional.rms_norm.
+
+    Args:
+        input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
+            is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32 where
+            PyTorch does so (from 2.12).
+        normalized_shape: the last dimensions, over which the mean is taken.
+        weight: of normalized_shape, or None for no scaling; may be wider than the input.
+        eps: added to the mean square; by default float32's epsilon (float64's for float64).
+        offset: added to the weight, in float32; Gemma's weights are stored less 1.
+
+    Returns:
+        A tensor of the input's shape and dtype.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: a shape does not agree.
+    """
+    dims = normalized(input, normalized_shape, weight=weight)
+    if _RMS_NORM_IN_FLOAT32:
+        input = _autocast(input)
+    eps = _eps(eps, input)
+    if dims == 1:
+        return _rms_norm(input, weight, eps, offset)[0]
+    return _rms_norm(*flat(dims, input), *flat(dims, weight), eps, offset)[0].view(input.shape)
+
+
+def add_layer_norm(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """h = input + residual and layer_norm(h), in one pass.
+
+    h is rounded to its dtype before it is normalised, so the results are those of the two
+    operations one after the other. Autocast leaves both in their dtypes.
+
+    Args:
+        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        input, normalized_shape, weight, bias, eps: as in `layer_norm`.
+
+    Returns:
+        (layer_norm(h), h), of the input's shape.
+
+    Raises:
+        TypeError: input or residual is not floating point.
+        ValueError: a shape does not agree.
+
+    Source: layer_norm, Ba, Kiros and Hinton, arXiv:1607.06450, of a residual stream.
+    """
+    dims = normalized(input, normalized_shape, weight=weight, bias=bias)
+    input, residual = agreed(input, residual)
+    if dims == 1:
+        return _add_layer_norm(input, residual, weight, bias, eps)[:2]
+    y, h = _add_layer_norm(*flat(dims, input, residual), *flat(dims, weight, bias), eps)[:2]
+    return y.view(input.shape), h.view(input.shape)
+
+
+def add_rms_norm(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+    *,
+    offset: float = 0.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """h = input + residual and rms_norm(h), in one pass.
+
+    h is rounded to its dtype before it is normalised, so the results are those of the two
+    operations one after the other. Autocast leaves both in their dtypes.
+
+    Args:
+        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        input, normalized_shape, weight, eps, offset: as in `rms_norm`.
+
+    Returns:
+        (rms_norm(h), h), of the input's shape.
+
+    Raises:
+        TypeError: input or residual is not floating point.
+        ValueError: a shape does not agree.
+
+    Source: rms_norm, Zhang and Sennrich, arXiv:1910.07467, of a residual stream.
+    """
+    dims = normalized(input, normalized_shape, weight=weight)
+    input, residual = agreed(input, residual)
+    eps = _eps(eps, input)
+    if dims == 1:
+        return _add_rms_norm(input, residual, weight, eps, offset)[:2]
+    y, h = _add_rms_norm(*flat(dims, input, residual), *flat(dims, weight), eps, offset)[:2]
+    return y.view(input.shape), h.view(input.shape)
+
+
+def _autocast(input):
+    """What autocast makes of the input of an operator that it runs in float32."""
+    if torch.is_autocast_enabled() and input.is_cuda and input.itemsize == 2:
+        return input.float()
+    return input
+
+
+def _eps(eps, input):
+    """PyTorch's: float32's epsilon, float64's for float64."""
+    if eps is None:
+        return torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
+    return eps

@@ -1,0 +1,117 @@
+"""layer_norm_residual_dropout_gelu: gelu(dropout(layer_norm(x) + residual)) in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, rungs
+from kernelwright.dispatch import bind
+from kernelwright.ops._arguments import agreed, draw_seed, flat, normalized, probability
+
+from . import heuristics, spec
+
+OCTETS = Rung(
+    "cuda_octets",
+    "cuda",
+    "cuda_octets:octets",
+    "several vectors a thread: half the instructions an element",
+    supports=heuristics.fits_block,
+    configs=heuristics.OCTETS_CONFIGS,
+    sources=("cuda_octets.cu",),
+)
+
+WALK = Rung(
+    "cuda_walk",
+    "cuda",
+    "cuda_walk:walk",
+    "blocks walk over the rows, the next one on its way",
+    supports=heuristics.fits_walk,
+    configs=heuristics.WALK_CONFIGS,
+    sources=("cuda_walk.cu",),
+)
+
+
+def _rungs(side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
+    return (
+        *rungs.pytorch(side, native="PyTorch's operators, in turn", compiled=None),
+        rungs.triton(
+            "row",
+            side,
+            "a row in registers from the mean to the gelu",
+            heuristics.fits_triton,
+            heuristics.TRITON_CONFIGS_BACKWARD if side else heuristics.TRITON_CONFIGS,
+        ),
+        rungs.cuda(
+            "block",
+            side,
+            "a row in a block, 16-byte vectors; backward, the next row on its way",
+            heuristics.fits_block_backward if side else heuristics.fits_block,
+            heuristics.BLOCK_CONFIGS_BACKWARD if side else heuristics.BLOCK_CONFIGS,
+        ),
+        *(() if side else (OCTETS, WALK)),
+    )
+
+
+LADDER = Ladder(
+    spec.FORWARD, _rungs(), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
+)
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD, _rungs("_backward"), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
+)
+# a batch in front would move every element to another place of the mask
+_chain = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+
+
+def layer_norm_residual_dropout_gelu(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    p: float = 0.5,
+    training: bool = True,
+    eps: float = 1e-5,
+    approximate: str = "none",
+) -> torch.Tensor:
+    """gelu(dropout(layer_norm(input) + residual)), the operations in the order of the name.
+
+    Everything between is float32 and rounded once. The backward saves the arguments, mean and rstd
+    of each row and the seed, which is drawn as `dropout` draws it, and computes the rest again.
+
+    Args:
+        input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs, for rows
+            of up to 16,384 elements (Triton), 32,768 (CUDA), in the backward 8,192; float64 and
+            longer rows are served by PyTorch.
+        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        normalized_shape: the last dimensions, over which mean and variance are taken.
+        weight, bias: of normalized_shape, or None; may be wider than the input.
+        p: probability of zeroing, 0 to 1, in steps of 2**-24.
+        training: False drops nothing.
+        eps: added to the variance.
+        approximate: "none" for gelu by the error function, "tanh" for its approximation by tanh.
+
+    Returns:
+        A contiguous tensor of the input's shape and the wider dtype.
+
+    Raises:
+        TypeError: input or residual is not floating point.
+        ValueError: a shape does not agree, p is not a probability, or approximate is neither
+            "none" nor "tanh".
+
+    Source: the operators that it names, in turn.
+    """
+    dims = normalized(input, normalized_shape, weight=weight, bias=bias)
+    input, residual = agreed(input, residual)
+    probability(p)
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate: must be "none" or "tanh", is {approximate!r}')
+    seed = None
+    if p > 0.0 and training and input.numel():
+        seed = draw_seed(input.device)
+    if dims == 1:
+        return _chain(input, residual, weight, bias, seed, p, eps, approximate)[0]
+    rows = *flat(dims, input, residual), *flat(dims, weight, bias)
+    return _chain(*rows, seed, p, eps, approximate)[0].view(input.shape)

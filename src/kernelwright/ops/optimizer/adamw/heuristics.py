@@ -1,0 +1,84 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import is_dense
+from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.eligibility import kind
+from kernelwright.contract.inputs import FLOATS
+
+EACH = ({"block": 1024, "num_warps": 4},)
+# elements a program; a program more is a chunk more to look up
+TRITON = (
+    {"block": 2048, "num_warps": 8},
+    {"block": 1024, "num_warps": 4},
+    {"block": 4096, "num_warps": 8},
+)
+# a block works on `rounds` times what its threads load at once, `vecs` vectors of 16 bytes
+CUDA = (
+    {"block": 256, "vecs": 2, "rounds": 2},
+    {"block": 256, "vecs": 1, "rounds": 4},
+    {"block": 256, "vecs": 2, "rounds": 8},
+    {"block": 128, "vecs": 2, "rounds": 4},
+)
+NUMBERS = ("lr_tensor", "grad_scale", "found_inf")
+
+
+def plain(gpu, max_exp_avg_sqs, copies, **others):
+    """Parameters, two moments and numbers."""
+    if max_exp_avg_sqs:
+        return "AMSGrad is native's"
+    if copies or others.get("seed") is not None:
+        return "neither copies nor stochastic rounding"
+    for name in NUMBERS[1:]:
+        if others.get(name) is not None:
+            return f"{name} is not read"
+    return None
+
+
+def fits_each(gpu, **specs):
+    if specs.get("lr_tensor") is not None:
+        return "lr_tensor is not read"
+    return plain(gpu, **specs) or fits(gpu, **specs)
+
+
+def fits(gpu, params, max_exp_avg_sqs, **others):
+    """What kernels over lists take: one dtype a list, elements that lie alike in every list."""
+    if max_exp_avg_sqs:
+        return "AMSGrad is native's"
+    lists = {"params": params}
+    lists |= {n: others[n] for n in ("grads", "exp_avgs", "exp_avg_sqs", "copies") if others[n]}
+    for name, tensors in lists.items():
+        if tensors[0].dtype not in FLOATS:
+            return f"{name}[0]: {tensors[0].dtype} is not float32, float16 or bfloat16"
+        for k, (t, p) in enumerate(zip(tensors, params, strict=True)):
+            if t.dtype != tensors[0].dtype:
+                return f"{name}[{k}] is {t.dtype}, {name}[0] is {tensors[0].dtype}"
+            if not is_dense(t.shape, t.strides):
+                return f"{name}[{k}] has gaps between its elements"
+            if t.shape != p.shape or _steps(t) != _steps(p):
+                return f"{name}[{k}] has other strides than params[{k}]"
+    if others["exp_avgs"][0].dtype != others["exp_avg_sqs"][0].dtype:
+        return "exp_avgs and exp_avg_sqs are of different dtypes"
+    for name in NUMBERS:
+        number = others.get(name)
+        if number is not None and number.dtype != torch.float32:
+            return f"{name} is {number.dtype}, not float32"
+    return None
+
+
+def _steps(t) -> tuple[int, ...]:
+    """The strides that mean something."""
+    return tuple(s for s, n in zip(t.strides, t.shape, strict=True) if n != 1)
+
+
+def order(gpu, **others):
+    return ("cuda_list", "triton_list")
+
+
+def bucket(params, **others):
+    """Key of a call in the tuned table: dtype, elements and parameters by powers of two."""
+    n = sum(p.numel() for p in params)
+    return f"{kind(params[0].dtype)}/{next_power_of_2(n)}/{next_power_of_2(len(params))}"

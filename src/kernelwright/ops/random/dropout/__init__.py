@@ -1,0 +1,226 @@
+"""dropout with a seed, whose mask is computed twice and never stored; with a mask of a bit an
+element, which is; and between a bias and a residual, in one pass."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, Operator, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+from kernelwright.ops._arguments import agreed, draw_seed, probability
+
+from . import fused_spec, heuristics, spec
+from .mask import pack
+
+
+def _rungs(backward: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
+    return (
+        Rung(
+            "native",
+            "torch",
+            f"torch_rungs:native{backward}",
+            "Philox in PyTorch's integer operators",
+        ),
+        rungs.triton(
+            "philox",
+            backward,
+            "eight elements a Philox call, drawn where they are used",
+            heuristics.fits,
+            heuristics.CONFIGS,
+        ),
+        _vec16("", backward),
+        _octets("", backward),
+    )
+
+
+def _vec16(kept: str, backward: str) -> Rung:
+    """`kept` is the suffix of the entry that writes a mask."""
+    return rungs.cuda(
+        "vec16",
+        f"{kept}{backward}",
+        "16-byte vectors: words are drawn while they are on their way",
+        heuristics.fits_vec16,
+        heuristics.STRIPS_CONFIGS if backward else heuristics.VEC16_CONFIGS,
+        heuristic=heuristics.choose_strips if backward else heuristics.choose_vec16,
+    )
+
+
+def _octets(kept: str, backward: str, sums: bool = False) -> Rung:
+    """`sums`: a bias may have a gradient."""
+    return Rung(
+        "cuda_octets",
+        "cuda",
+        f"cuda_octets:octets{kept}{backward}",
+        "vectors one after another; words are compared as they are drawn",
+        supports=heuristics.fits_cuda_octets,
+        configs=heuristics.OCTET_STRIPS_CONFIGS if sums else heuristics.OCTET_CONFIGS,
+        heuristic=heuristics.choose_octet_strips if sums else heuristics.choose_octets,
+        sources=("cuda_octets.cu",),
+    )
+
+
+def _fused_rungs(name: str, kept: str, backward: str) -> tuple[Rung, ...]:
+    """The ladder of an operator whose PyTorch rungs are called `name`."""
+    return (
+        *(
+            Rung(way, "torch", f"torch_rungs:{way}_{name}{backward}", idea, serves=way == "native")
+            for way, idea in (
+                ("manual", "the formula, rounded once"),
+                ("native", "PyTorch's operators, and Philox in its integer operators"),
+            )
+            if name != "with_mask" or way == "native"
+        ),
+        rungs.triton(
+            "octets",
+            f"{kept}{backward}",
+            "eight neighbours share an index, a Philox call and a byte of mask",
+            heuristics.fits_octets,
+            heuristics.OCTETS_CONFIGS,
+        ),
+        _vec16(kept, backward),
+        _octets(kept, backward, sums=bool(backward) and name != "with_mask"),
+    )
+
+
+def _fused(forward: Operator, backward: Operator, name: str, kept: str):
+    rest = __name__, heuristics.order_octets, heuristics.bucket, "peers:PEERS"
+    # a batch in front would move every element to another place of the mask
+    return bind(
+        Ladder(forward, _fused_rungs(name, kept, ""), *rest),
+        Ladder(backward, _fused_rungs(name, "", "_backward"), *rest),
+        vmap="loop",
+        same_gradient={} if name == "with_mask" else {"residual": "y"},
+    )
+
+
+LADDER = Ladder(
+    spec.FORWARD, _rungs(), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
+)
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD, _rungs("_backward"), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
+)
+# a batch in front would move every element to another place of the mask
+_dropout = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_with_mask = _fused(
+    fused_spec.DROPOUT_WITH_MASK,
+    fused_spec.DROPOUT_WITH_MASK_BACKWARD,
+    "with_mask",
+    "_with_mask",
+)
+_bias_dropout_add = _fused(
+    fused_spec.BIAS_DROPOUT_ADD, fused_spec.BIAS_DROPOUT_ADD_BACKWARD, "bias_dropout_add", ""
+)
+_bias_dropout_add_with_mask = _fused(
+    fused_spec.BIAS_DROPOUT_ADD_WITH_MASK,
+    fused_spec.BIAS_DROPOUT_ADD_WITH_MASK_BACKWARD,
+    "bias_dropout_add_with_mask",
+    "_with_mask",
+)
+
+
+def dropout(
+    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> torch.Tensor:
+    """Zero each element with probability p and divide the others by 1 - p, as
+    torch.nn.functional.dropout.
+
+    The seed of each call comes from PyTorch's generator of the input's device:
+    torch.manual_seed, CUDA graphs and checkpoint's recomputation hold for it.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs.
+        p: probability of zeroing, 0 to 1, in steps of 2**-24.
+        training: False returns the input itself.
+        inplace: write the result over the input (by way of a temporary of its size).
+
+    Returns:
+        A contiguous tensor of the input's shape; the input where nothing can be zeroed.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: p is not a probability.
+    """
+    arguments.floating("input", input)
+    probability(p)
+    if p == 0.0 or not training or input.numel() == 0:
+        return input
+    output = _dropout(input, draw_seed(input.device), p)
+    return input.copy_(output) if inplace else output
+
+
+def dropout_with_mask(
+    input: torch.Tensor, p: float = 0.5, training: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """dropout, and the mask that it used, a bit an element; the backward reads it.
+
+    The elements that are dropped are those of `dropout` for the same state of PyTorch's generator.
+
+    Args:
+        input, p, training: as in `dropout`.
+
+    Returns:
+        (output, mask): a contiguous tensor of the input's shape, and int32 words of shape
+        (ceil(input.numel() / 32),), in which bit i % 32 of word i // 32 says whether element i, in
+        row-major order, is kept; the bits behind the last element are 0. Where nothing can be
+        zeroed, the input itself and a mask that says so.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: p is not a probability.
+
+    Source: torch.native_dropout; Philox: Salmon et al., SC 2011.
+    """
+    arguments.floating("input", input)
+    probability(p)
+    if p == 0.0 or not training or input.numel() == 0:
+        return input, pack(torch.ones(input.shape, dtype=torch.bool, device=input.device))
+    return _with_mask(input, draw_seed(input.device), p)
+
+
+def bias_dropout_add(
+    input: torch.Tensor,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    *,
+    keep_mask: bool = False,
+) -> torch.Tensor:
+    """dropout(input + bias) + residual, in one pass: what follows a transformer's projections.
+
+    Sums are taken in float32 and rounded once. The seed is drawn as `dropout` draws it, so that
+    the same elements are dropped for the same state of PyTorch's generator.
+
+    Args:
+        input: any shape but 0-d. float32, float16 and bfloat16 have GPU rungs; other floating types
+            are served by PyTorch. Rows may be any stride apart.
+        bias: of shape (input.shape[-1],), or None for none.
+        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        p: probability of zeroing an element of input + bias, 0 to 1, in steps of 2**-24.
+        training: False drops nothing.
+        keep_mask: save a bit an element for the backward, which else draws the mask again.
+
+    Returns:
+        A contiguous tensor of the input's shape and the wider dtype.
+
+    Raises:
+        TypeError: an argument is not floating point.
+        ValueError: p is not a probability, or a shape does not agree.
+
+    Source: Megatron-LM, Shoeybi et al., arXiv:1909.08053.
+    """
+    arguments.floating("input", input)
+    probability(p)
+    if bias is not None:
+        arguments.floating("bias", bias)
+        if bias.shape != input.shape[-1:] or not input.ndim:
+            raise ValueError(
+                f"bias: has shape {tuple(bias.shape)}, should be {tuple(input.shape[-1:])}"
+            )
+    input, residual = agreed(input, residual)
+    if p == 0.0 or not training or input.numel() == 0:
+        return _bias_dropout_add(input, bias, residual, None, 0.0)
+    if keep_mask:
+        return _bias_dropout_add_with_mask(input, bias, residual, draw_seed(input.device), p)[0]
+    return _bias_dropout_add(input, bias, residual, draw_seed(input.device), p)

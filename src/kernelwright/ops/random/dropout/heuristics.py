@@ -1,0 +1,135 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.eligibility import kind, off_boundary
+from kernelwright.contract.inputs import FLOATS
+
+from .call import OCTET, Call
+
+# octets: Philox counters of a program, eight elements each
+CONFIGS = (
+    {"octets": 256, "num_warps": 4},
+    {"octets": 128, "num_warps": 4},
+    {"octets": 512, "num_warps": 4},
+)
+# octets: the same; rows, cols: its tile where a bias has a gradient
+OCTETS_CONFIGS = (
+    {"octets": 256, "num_warps": 4, "rows": 4, "cols": 512, "programs": 8},
+    {"octets": 128, "num_warps": 4, "rows": 2, "cols": 1024, "programs": 16},
+)
+# unroll: pieces of a thread, in float32 twice as many, all of them in flight
+VEC16_CONFIGS = (
+    {"block": 256, "unroll": 2, "stream": True},
+    {"block": 256, "unroll": 1, "stream": True},
+    {"block": 128, "unroll": 1, "stream": False},
+)
+# down * 32 threads a block, in a strip of 32 vectors
+STRIPS_CONFIGS = tuple(
+    {**config, "down": 8, "blocks_per_sm": n}
+    for config, n in zip(VEC16_CONFIGS, (16, 8, 4), strict=True)
+)
+
+# steps: of a thread, one after another: a piece each, in float32 two; resident: blocks whose
+# registers an SM holds
+OCTET_CONFIGS = (
+    {"block": 256, "steps": 4, "resident": 8, "stream": False},
+    {"block": 256, "steps": 4, "resident": 8, "stream": True},
+    {"block": 256, "steps": 1, "resident": 6, "stream": True},
+    {"block": 256, "steps": 1, "resident": 4, "stream": False},
+)
+# stages: pieces on their way to a thread; waves: as many blocks as this many times fill the GPU.
+# Few bytes on their way were faster than many.
+OCTET_STRIPS_CONFIGS = tuple(
+    {**OCTET_CONFIGS[k], "down": down, "resident": resident, "stages": stages, "waves": waves}
+    for k, down, resident, stages, waves in (
+        (0, 16, 1, 4, 1),
+        (0, 16, 1, 3, 1),
+        (0, 8, 2, 3, 1),
+        (2, 16, 2, 2, 1),
+    )
+)
+
+
+def main(tensors):
+    return tensors.get("x") or tensors["gy"]
+
+
+def fits(gpu, **args):
+    dtype = main(args).dtype
+    return None if dtype in FLOATS else f"{dtype} is not float32, float16 or bfloat16"
+
+
+def fits_octets(gpu, **args):
+    """What the kernels of the fused operators ask."""
+    for name in ("bias", "residual"):
+        t = args.get(name)
+        if t is not None and t.dtype != main(args).dtype:
+            return f"{name}: {t.dtype} is not {main(args).dtype}"
+    return fits(gpu, **args)
+
+
+def fits_vec16(gpu, **args):
+    c = Call(args)
+    cols = c.n if c.flat else c.cols
+    if cols % OCTET:
+        return f"a row of {cols} elements is no whole number of {OCTET}"
+    if cols // c.width >= 2**31:
+        return f"a row of {cols} elements is 2**31 vectors or more"
+    if c.bias and c.main == "gy" and (c.cols % OCTET or c.cols >= 2**31):
+        return f"a row of {c.cols} elements is no whole number, under 2**28, of {OCTET} elements"
+    for stride in () if c.flat else c.strides:
+        if stride % c.width:
+            return f"rows {stride} elements apart begin off a 16-byte boundary"
+    vectors = {name: args.get(name) for name in ("x", "gy", "bias", "residual")}
+    return off_boundary(vectors) or fits_octets(gpu, **args)
+
+
+def fits_cuda_octets(gpu, **args):
+    """What the kernels ask that count vectors in 32 bits, up to a block's past the last."""
+    c = Call(args)
+    if c.n // c.width >= 2**31:
+        return f"{c.n} elements are 2**31 vectors or more"
+    return fits_vec16(gpu, **args)
+
+
+def choose_vec16(gpu, **args):
+    """What outgrows the L2 streams, with two octets in flight; below, every SM needs work."""
+    return VEC16_CONFIGS[_size(gpu, args)]
+
+
+def choose_octets(gpu, **args):
+    """One step: many threads have more in flight than a few that go on. In 16 bits what outgrows
+    the L2 streams."""
+    return OCTET_CONFIGS[3 if _size(gpu, args) else 2]
+
+
+def choose_octet_strips(gpu, **args):
+    """Fewer stages in float32, whose pieces hold half as many elements: so it was timed."""
+    return OCTET_STRIPS_CONFIGS[1 if main(args).dtype.itemsize == 4 else 0]
+
+
+def choose_strips(gpu, **args):
+    return STRIPS_CONFIGS[_size(gpu, args)]
+
+
+def _size(gpu, args):
+    t = main(args)
+    if 2 * t.nbytes <= gpu.l2_bytes:
+        return 2
+    return 0 if t.itemsize == 2 else 1  # an octet of float32 is two vectors
+
+
+def order(gpu, **args):
+    return ("cuda_octets", "triton_philox", "cuda_vec16")
+
+
+def order_octets(gpu, **args):
+    return ("cuda_octets", "cuda_vec16", "triton_octets")
+
+
+def bucket(**args):
+    """Key of a call in the tuned table: dtype and number of elements by powers of two."""
+    t = main(args)
+    return f"{kind(t.dtype)}/{next_power_of_2(t.numel())}"

@@ -1,0 +1,1 @@
+"""Reductions along one or more dimensions."""

@@ -1,0 +1,119 @@
+"""Launch plans of the CUDA rungs. What the kernels do stands in their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from kernelwright.contract import CudaKernel, Launch, Plan, i32, i64
+from kernelwright.contract.arithmetic import cdiv
+
+from .tiling import block_shape, cluster_shape, rows_of, warp_shape, words
+
+CTYPE = {
+    torch.float32: "float",
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+}
+WARP_THREADS = 128  # cuda_warp.cu's kThreads
+ONLINE_THREADS = 512  # cuda_online.cu's kThreads
+
+
+def naive(gpu, config, x, dim):
+    return _naive("fwd", config, "y", x=x)
+
+
+def naive_backward(gpu, config, gy, y, dim):
+    return _naive("bwd", config, "gx", gy=gy, y=y)
+
+
+def warp(gpu, config, x, dim):
+    return _warp("fwd", config, "y", x=x)
+
+
+def warp_backward(gpu, config, gy, y, dim):
+    return _warp("bwd", config, "gx", gy=gy, y=y)
+
+
+def block(gpu, config, x, dim):
+    return _block("fwd", config, "y", x=x)
+
+
+def block_backward(gpu, config, gy, y, dim):
+    return _block("bwd", config, "gx", gy=gy, y=y)
+
+
+def cluster(gpu, config, x, dim):
+    return _cluster("fwd", config, "y", x=x)
+
+
+def cluster_backward(gpu, config, gy, y, dim):
+    return _cluster("bwd", config, "gx", gy=gy, y=y)
+
+
+def online(gpu, config, x, dim):
+    return _online("fwd", config, "y", x=x)
+
+
+def online_backward(gpu, config, gy, y, dim):
+    return _online("bwd", config, "gx", gy=gy, y=y)
+
+
+def _naive(side, config, out, **ins):
+    r, threads = rows_of(*ins.values()), config["threads"]
+    kernel = _kernel("naive", side, ins)
+    args = (*ins, out, i64(r.rows), i64(r.cols), *map(i64, r.strides))
+    return _plan(kernel, cdiv(r.rows, threads), threads, args)
+
+
+def _warp(side, config, out, **ins):
+    r = rows_of(*ins.values())
+    shape = warp_shape(r, config, _itemsize(ins))
+    kernel = _kernel("warp", side, ins, r.width, *shape)
+    at_once = WARP_THREADS // shape.lanes * shape.rows
+    args = (*ins, out, i64(r.rows), i32(r.cols), *map(i64, r.strides))
+    return _plan(kernel, cdiv(r.rows, at_once), WARP_THREADS, args)
+
+
+def _block(side, config, out, **ins):
+    r = rows_of(*ins.values())
+    shape = block_shape(r.vectors, config, words(r.width, _itemsize(ins)))
+    kernel = _kernel("block", side, ins, r.width, shape.vectors, shape.threads)
+    args = (*ins, out, i32(r.cols), *map(i64, r.strides))
+    return _plan(kernel, r.rows, shape.threads, args, _shared(shape, r, ins))
+
+
+def _cluster(side, config, out, **ins):
+    r = rows_of(*ins.values())
+    shape = cluster_shape(r.vectors, config, words(r.width, _itemsize(ins)))
+    kernel = _kernel("cluster", side, ins, r.width, *shape, cluster=shape.blocks)
+    args = (*ins, out, i32(r.cols), *map(i64, r.strides))
+    return _plan(kernel, r.rows * shape.blocks, shape.threads, args, _shared(shape, r, ins))
+
+
+def _online(side, config, out, **ins):
+    r = rows_of(*ins.values())
+    kernel = _kernel("online", side, ins, r.width, config["vectors"])
+    args = (*ins, out, i64(r.cols), *map(i64, r.strides))
+    return _plan(kernel, r.rows, ONLINE_THREADS, args)
+
+
+def _kernel(rung, side, ins, *constants, cluster=1):
+    t = next(iter(ins.values()))
+    parameters = ", ".join(map(str, (CTYPE[t.dtype], *constants)))
+    source = Path(__file__).parent / f"cuda_{rung}.cu"
+    return CudaKernel(source, f"softmax_{side}_{rung}<{parameters}>", cluster)
+
+
+def _plan(kernel, blocks, threads, args, shared=0):
+    return Plan((Launch(kernel, (blocks, 1, 1), args, (threads, 1, 1), shared),))
+
+
+def _itemsize(ins):
+    return next(iter(ins.values())).itemsize
+
+
+def _shared(shape, r, ins):
+    """Bytes of shared memory: the backward keeps gy there."""
+    return 0 if len(ins) == 1 else shape.vectors * shape.threads * r.width * _itemsize(ins)

@@ -1,0 +1,161 @@
+"""sum of a whole tensor or along dimensions: the classic reduction ladder, a file a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+
+from . import heuristics, spec
+
+HALF = (torch.float16, torch.bfloat16)
+BLOCKS = ({"block": 256}, {"block": 512})
+ITEMS = ({"block": 256, "items": 16}, {"block": 512, "items": 16})
+VECTORS = ({"block": 256, "vecs": 4}, {"block": 512, "vecs": 4})
+
+
+def _step(name: str, idea: str, configs, supports=heuristics.fits_whole, **more) -> Rung:
+    return rungs.cuda(name, "", idea, supports, configs, **more)
+
+
+def _lesson(name: str, idea: str, configs) -> Rung:
+    return _step(name, idea, configs, serves=False)
+
+
+RUNGS = (
+    Rung("manual", "torch", "torch_rungs:manual", "halving, an addition a kernel", serves=False),
+    Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
+    Rung("compiled", "inductor", "torch_rungs:native", "PyTorch's operator under torch.compile"),
+    rungs.numba(
+        "block",
+        "",
+        "grid-stride loop and shared-memory tree, in Python",
+        heuristics.fits_numba,
+        ({"block": 256},),
+    ),
+    _lesson("interleaved", "a tree in shared memory, neighbours first", BLOCKS),
+    _lesson("strided", "the same tree by consecutive threads: no divergence", BLOCKS),
+    _lesson("sequential", "halves instead of neighbours: no bank conflicts", BLOCKS),
+    _lesson("first_add", "every thread adds two elements before the tree", BLOCKS),
+    _lesson("last_warp", "the last six steps without barriers", BLOCKS),
+    _lesson("unrolled", "block size as template parameter, no loop left", BLOCKS),
+    _lesson("grid_stride", "many additions a thread before one tree", ITEMS),
+    _lesson("shuffle", "lanes read each other's registers", ITEMS),
+    _lesson("vec16", "16-byte vectors, several loads in flight", VECTORS),
+    _step(
+        "two_pass",
+        "a grid that fills the GPU, then one block",
+        heuristics.STREAM[:4],
+        heuristic=heuristics.choose_stream,
+    ),
+    _step(
+        "atomics",
+        "one launch, blocks add to one number as they come",
+        heuristics.STREAM[:4],
+        heuristic=heuristics.choose_stream,
+        deterministic=False,
+    ),
+    _step(
+        "last_block",
+        "one launch, the last block adds the partial sums in order",
+        heuristics.STREAM,
+        heuristics.fits_split_rows,
+        heuristic=heuristics.choose_stream,
+    ),
+    _step(
+        "flagged",
+        "one launch, partial sums carry their own flag: no counter, no fence",
+        heuristics.FLAGGED,
+        heuristics.fits_split_rows,
+        heuristic=heuristics.choose_stream,
+    ),
+    rungs.triton(
+        "block",
+        "",
+        "a running sum for every place of a tile",
+        heuristics.fits_rows,
+        heuristics.TRITON,
+    ),
+    _step(
+        "rows",
+        "a warp or a block for each row",
+        heuristics.ROWS,
+        heuristics.fits_rows,
+        heuristic=heuristics.choose_rows,
+    ),
+    _step(
+        "columns",
+        "blocks stacked along the summed dimension",
+        heuristics.COLUMNS,
+        heuristics.fits_columns,
+        heuristic=heuristics.choose_columns,
+    ),
+)
+LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
+
+
+def _gradient(specs, gy):
+    """`spec.gradient`; of one dimension with fewer views, each of which costs the host a
+    microsecond."""
+    x, dim = specs["x"], specs["dim"]
+    if len(dim) != 1 or x.ndim < 2 or gy.dtype != x.dtype:
+        return spec.gradient(specs, gy)
+    return {"x": gy.unsqueeze(dim[0]).expand(x.shape)}
+
+
+_sum = bind(LADDER, gradient=_gradient)
+
+
+def sum(
+    input: torch.Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """The sum over `dim`, or of everything, as torch.sum.
+
+    Args:
+        input: any shape, any dtype. float32, float16, bfloat16 (added up in float32) and float64
+            have GPU rungs; the rest is served by PyTorch.
+        dim: the dimensions that disappear. None, or none named: all of them.
+        keepdim: keep them with size 1.
+        dtype: of the result, and what the input is cast to first. Integers and bool give int64
+            without it. Under CUDA autocast, 16-bit input gives float32.
+
+    Returns:
+        A tensor without the dimensions `dim`.
+
+    Raises:
+        IndexError: dim is out of range.
+        ValueError: dim names a dimension twice.
+    """
+    arguments.tensor("input", input)
+    ndim = input.ndim
+    dims = spec.every_dim(ndim) if dim is None or dim == () or dim == [] else _negative(dim, ndim)
+    if dtype is None and torch.is_autocast_enabled() and input.is_cuda and input.dtype in HALF:
+        dtype = torch.float32
+    if dtype is not None and dtype == spec.result_dtype(input):
+        dtype = None
+    y = _sum(input, dims, dtype)
+    if keepdim:
+        y = y.reshape([1 if i - ndim in dims else s for i, s in enumerate(input.shape)])
+    return y
+
+
+def _negative(dim: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Dimensions counted from the back, where a batch dimension in front changes nothing."""
+    named = (dim,) if isinstance(dim, int) else tuple(dim)
+    span = max(ndim, 1)  # a 0-d tensor takes dim 0 and -1
+    for d in named:
+        if not -span <= d < span:
+            raise IndexError(f"dim: {d} is out of range for a tensor of {ndim} dimensions")
+    dims = sorted(d - span if d >= 0 else d for d in named)
+    for d, following in pairwise(dims):
+        if d == following:
+            raise ValueError(f"dim: {d} is named twice in {named}")
+    return tuple(dims) if ndim else ()

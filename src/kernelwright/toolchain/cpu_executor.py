@@ -1,0 +1,144 @@
+"""Runs a plan on CPU tensors, a launch after the other: interpreted, simulated or emulated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kernelwright import emulator
+from kernelwright.contract import (
+    Launch,
+    NumbaKernel,
+    Operator,
+    Plan,
+    Pointers,
+    Scalar,
+    TensorSpec,
+    TritonKernel,
+)
+from kernelwright.emulator import apart
+from kernelwright.support.errors import ToolchainError
+
+from . import interpreter, redzones
+
+
+def bind(
+    plan: Plan, operator: Operator, specs: dict[str, Any], copies: tuple[str, ...]
+) -> Callable:
+    """The function that runs `plan` on CPU tensors; it takes the operator's arguments in order."""
+    names = [a.name for a in operator.args]
+    outputs = dict(zip(operator.results, operator.outputs(**specs), strict=True))
+    pointers = {a for step in plan.launches for a in step.args if isinstance(a, Pointers)}
+    launchers = [_launcher(step) for step in plan.launches]
+    alone = apart.wanted(plan) and not emulator.looked_on()
+
+    empty = redzones.allocator() if redzones.active else _plain
+
+    def run(*args):
+        given = dict(zip(names, args, strict=True))
+        values = {**given, **{n: given[n].contiguous() for n in copies}}
+        results = {n: empty(n, s, "cpu") for n, s in outputs.items()}
+        scratch = {
+            n: empty(n, s.spec, "cpu", result=False, zero=s.zero) for n, s in plan.scratch.items()
+        }
+        everything = {**values, **results, **scratch, **plan.constants}
+        everything |= {p: _table(p, values) for p in pointers}
+        if alone:
+            _launch_apart(plan, launchers, everything, fresh=(*results, *scratch))
+        else:
+            _launch(plan, launchers, everything)
+        for n in copies:
+            if n in operator.mutated:
+                given[n].copy_(values[n])
+        out = tuple(results.values())
+        return out[0] if len(out) == 1 else out or None
+
+    return run
+
+
+def _launch(
+    plan: Plan, launchers: Sequence[Callable], everything: dict[str, Any], **where: Any
+) -> None:
+    for step, launch in zip(plan.launches, launchers, strict=True):
+        launch(step.kernel, step, [_value(a, everything) for a in step.args], **where)
+
+
+def _launch_apart(
+    plan: Plan, launchers: Sequence[Callable], everything: dict[str, Any], fresh: Iterable[str]
+) -> None:
+    """Launch in a process that may crash.
+
+    Raises:
+        Crashed: with the kernel and, where watching the launches finds it, the line.
+    """
+    try:
+        with apart.borrowed(everything) as lent:
+            _launch(plan, launchers, lent.tensors, launch=lent.host.launch)
+            lent.give_back()
+    except emulator.Crashed as e:
+        raise emulator.Crashed(f"{e}{_out_of_bounds(plan, everything, fresh)}") from None
+
+
+def _out_of_bounds(plan: Plan, everything: dict[str, Any], fresh: Iterable[str]) -> str:
+    """The first access out of bounds that a plan's launches make, in words, or ""."""
+    if emulator.missing("watched"):
+        return ""
+    from kernelwright.emulator.checks import Watch
+
+    look = Watch(("bounds",), seed=1)
+    with look.mode():
+        launchers = [_launcher(step) for step in plan.launches]
+
+    def watched() -> str:
+        _, _, found = look.call(lambda *_: _launch(plan, launchers, everything), everything, fresh)
+        return f"; {found[0].text}" if found else ""
+
+    return apart.told_by_child(watched)
+
+
+def unable(plan: Plan) -> str | None:
+    """Why a plan cannot be run on a CPU, or None."""
+    kernels = [step.kernel for step in plan.launches]
+    reasons = (interpreter.unable(k) for k in kernels if isinstance(k, TritonKernel))
+    return next(filter(None, reasons), None)
+
+
+def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False):
+    """Allocates as a guard does, with nothing around."""
+    t = torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device=device)
+    return t.zero_() if zero else t
+
+
+def _launcher(step: Launch) -> Callable:
+    """`run(kernel, step, values)` for a launch, in the language of its kernel."""
+    if isinstance(step.kernel, TritonKernel):
+        reason = interpreter.unable(step.kernel)
+        if reason:
+            raise ToolchainError(f"{step.kernel.fn.__name__}: {reason}")
+        return interpreter.launch
+    if isinstance(step.kernel, NumbaKernel):
+        from . import numba_rt
+
+        return numba_rt.simulate
+    return emulator.bind(step)
+
+
+def _table(pointers: Pointers, values: dict[str, Any]) -> torch.Tensor:
+    """Room for a table of addresses."""
+    return torch.empty((len(values[pointers.lists[0]]), len(pointers.lists)), dtype=torch.int64)
+
+
+def _value(arg: str | Scalar | Pointers, everything: dict[Any, Any]):
+    if isinstance(arg, Pointers):
+        rows = zip(*(everything[name] for name in arg.lists), strict=True)
+        found = torch.tensor([t.data_ptr() for row in rows for t in row], dtype=torch.int64)
+        return everything[arg].copy_(found.view_as(everything[arg]))
+    if isinstance(arg, Scalar):
+        return arg if not isinstance(arg.value, str) else replace(arg, value=everything[arg.value])
+    element = re.fullmatch(r"(\w+)\[(\d+)\]", arg)
+    value = everything[element[1]][int(element[2])] if element else everything[arg]
+    return value.detach()

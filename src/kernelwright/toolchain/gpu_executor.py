@@ -1,0 +1,172 @@
+"""The function that runs a plan on a GPU, generated for the plan.
+
+A call should cost little more than its allocations and launches: everything that a signature
+fixes is fixed here, and the function's source holds only what is left. `source_of` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelwright.contract import NumbaKernel, Operator, Plan, Pointers, Scalar
+from kernelwright.machine import gpu_of
+from kernelwright.support.errors import ToolchainError, refuse_capture
+
+from . import build, driver, pointer_arrays, redzones
+from .build import Tensors
+from .compiled import hidden_parameters
+from .workspace import ZeroScratch, places
+
+_KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d"}
+
+
+def bind(
+    plan: Plan,
+    operator: Operator,
+    specs: dict[str, Any],
+    copies: tuple[str, ...],
+    device: torch.device,
+) -> Callable:
+    """Compile and load the plan's kernels, and return the function of the operator's arguments.
+
+    Raises:
+        CompiledDuringCapture: the current stream is being captured.
+        ToolchainError: as `build.compile` and `driver.function` say.
+    """
+    refuse_capture(operator.name)
+    if device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    tensors = Tensors(plan, operator, specs)
+    launchers = {f"launch{i}": _launcher(s, tensors, device) for i, s in enumerate(plan.launches)}
+    scope: dict[str, Any] = dict(
+        launchers,
+        empty=torch._C._dynamo.guards._empty_strided_cuda,
+        current_stream=torch._C._cuda_getCurrentRawStream,
+        current_device=torch._C._cuda_getDevice,
+        on=torch.cuda.device,
+        guarded_empty=redzones.allocator(),
+        device=device,
+        byte=torch.uint8,
+    )
+    zero = {n: s for n, s in plan.scratch.items() if s.zero}
+    if zero and redzones.active is None:
+        scope["zeroed"] = ZeroScratch(zero, device)
+    for i, argument in enumerate(_pointers(plan)):
+        scope[f"locate{i}"] = pointer_arrays.Addresses(tensors[argument].numel(), device)
+    constants = {n: t.to(device) for n, t in plan.constants.items()}
+    scope |= {f"constant_{n}": t.data_ptr() for n, t in constants.items()}
+    scope["kept"] = constants
+    scope |= {f"spec_{n}": s for n, s in {**tensors.outputs, **tensors.scratch}.items()}
+    scope |= {f"dtype_{n}": s.dtype for n, s in tensors.outputs.items()}
+    several = torch.cuda.device_count() > 1
+    source = source_of(plan, operator, tensors, copies, device.index, several=several,
+                       guarded=redzones.active is not None)  # fmt: skip
+    exec(compile(source, f"<kernelwright {operator.name}>", "exec"), scope)
+    return scope["run"]
+
+
+def source_of(
+    plan: Plan,
+    operator: Operator,
+    tensors: Tensors,
+    copies: tuple[str, ...],
+    index: int,
+    *,
+    several: bool,
+    guarded: bool,
+) -> str:
+    """Source of `run(...)`. Its workspace is one allocation, which holds every scratch tensor.
+
+    Args:
+        index: of the device that holds the call's tensors.
+        several: the machine has other GPUs, one of which may be the current one.
+        guarded: allocate through the guard.
+    """
+    listed = ", ".join(a.name for a in operator.args)
+    zero = [n for n, s in plan.scratch.items() if s.zero]
+    names = {p: f"pointers{i}" for i, p in enumerate(_pointers(plan))}
+    body = [f"given_{n}, {n} = {n}, {n}.contiguous()" for n in copies]
+    if guarded:
+        for n in (*tensors.outputs, *tensors.scratch):
+            facts = f"result={n in tensors.outputs}, zero={n in zero}"
+            body.append(f"{n} = guarded_empty({n!r}, spec_{n}, device, {facts})")
+    else:
+        for n, spec in tensors.outputs.items():
+            body.append(f"{n} = empty({spec.shape!r}, {spec.strides!r}, dtype_{n})")
+        if len(zero) < len(tensors.scratch):
+            offsets, size = places({n: s for n, s in tensors.scratch.items() if n not in zero})
+            body.append(f"workspace = empty(({size},), (1,), byte)")
+            body.append("start = workspace.data_ptr()")
+            names |= {n: f"start + {offset}" for n, offset in offsets.items()}
+    body.append(f"stream = current_stream({index})")
+    if zero and not guarded:
+        names |= {n: f"zero_{n}" for n in zero}
+        body.append(f"{', '.join(names[n] for n in zero)}, = zeroed(stream)")
+    for i, p in enumerate(_pointers(plan)):
+        body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
+    names |= {n: f"constant_{n}" for n in plan.constants}
+    for i, step in enumerate(plan.launches):
+        values = [_expression(a, names) for a in step.args]
+        body.append(f"launch{i}({', '.join(['stream', *(v for v in values if v)])})")
+    body += [f"given_{n}.copy_({n})" for n in copies if n in operator.mutated]
+    if tensors.outputs:
+        body.append(f"return {', '.join(tensors.outputs)}")
+    elsewhere = (
+        [f"if current_device() != {index}:", f"    with on({index}):",
+         f"        return run({listed})"] if several else []
+    )  # fmt: skip
+    return "\n    ".join([f"def run({listed}):", *elsewhere, *body]) + "\n"
+
+
+def _expression(argument: str | Scalar | Pointers, names: dict) -> str | None:
+    """What a call passes for a kernel's argument; None where the launcher holds it. `names` has
+    the arguments whose addresses are there already."""
+    if isinstance(argument, Scalar):
+        return argument.value if isinstance(argument.value, str) else None
+    return names.get(argument) or f"{argument}.data_ptr()"
+
+
+def _pointers(plan: Plan) -> tuple[Pointers, ...]:
+    """The plan's Pointers arguments, each once."""
+    found = (a for step in plan.launches for a in step.args if isinstance(a, Pointers))
+    return tuple(dict.fromkeys(found))
+
+
+def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
+    """`launch(stream, ...)` for one launch of a plan."""
+    if isinstance(step.kernel, NumbaKernel):
+        from . import numba_rt
+
+        return numba_rt.launcher(step, tensors, device)
+    gpu = gpu_of(device)
+    assert gpu is not None, device
+    cluster = getattr(step.kernel, "cluster", 1)
+    if step.grid[0] % cluster:
+        raise ToolchainError(
+            f"{build.name_of(step.kernel)}: a grid of {step.grid[0]} blocks is no whole number of "
+            f"clusters of {cluster}"
+        )
+    compiled = build.compile(step, tensors, gpu.arch)
+    kinds = step.kinds
+    hidden = hidden_parameters(compiled, kinds)
+    values = [a.value if isinstance(a, Scalar) and not isinstance(a.value, str) else None
+              for a in step.args]  # fmt: skip
+    parameters = [(_KINDS[k], v) for k, v in zip(kinds, values, strict=True)]
+    shared = compiled.shared or step.shared
+    block = (compiled.threads, 1, 1) if compiled.threads else step.block
+    assert device.index is not None
+    return driver.launchers().Launcher(
+        build.name_of(step.kernel),
+        driver.function(compiled, device.index, shared, cluster),
+        driver.context(device.index),
+        step.grid,
+        block,
+        shared,
+        cluster,
+        # graphs record it from CUDA 12.3 on
+        step.overlaps and gpu.capability >= (9, 0) and driver.version() >= (12, 3),
+        (*parameters, *[("p", 0)] * hidden),
+    )

@@ -1,0 +1,87 @@
+"""Lists of tensors: what makes two of them alike to a plan, and where their elements are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cache
+
+import torch
+
+from kernelwright.contract import CudaKernel
+from kernelwright.machine import gpu_of
+
+from . import c_extensions, driver, nvrtc
+from .tensors import in_c, module
+
+WORDS = 2048  # addresses that one launch writes, 16 of the 32 KiB that its arguments may take
+SOURCE = c_extensions.SOURCE.with_name("addresses.cu")
+
+
+@cache
+def describer() -> Callable[[list[torch.Tensor]], Hashable]:
+    """A function of a list of tensors whose values are equal where every rung sees the same:
+    devices, dtypes, shapes, strides, alignments."""
+    return module().describe if in_c() else describe
+
+
+def describe(tensors: list[torch.Tensor]) -> tuple:
+    """The same in Python, ten times slower."""
+    return tuple((t.dtype, t.shape, t.stride(), t.get_device(), t.data_ptr() & 15) for t in tensors)
+
+
+class Addresses:
+    """The device array behind a `Pointers` argument.
+
+    A call compares its addresses with those that the array of its stream holds, which is all that
+    most calls do. Where they differ (a gradient was allocated anew), a small kernel writes them,
+    in the stream's order, from its own arguments: a graph that captures it holds them by value,
+    and no host memory has to outlive the call. Captured calls get an array each, since their
+    graph may run beside anything.
+    """
+
+    def __init__(self, count: int, device: torch.device):
+        assert device.index is not None
+        self.bytes, self.device = 8 * count, device
+        self.gather, self.capture_id = module().addresses, driver.launchers().capture_id
+        self.known: dict[int, tuple[bytes, torch.Tensor]] = {}
+        self.write = _writer(device.index)
+
+    def __call__(self, stream: int, lists: tuple[list[torch.Tensor], ...]) -> int:
+        addresses = self.gather(lists)
+        known = self.known.get(stream)
+        if known and known[0] == addresses and not self.capture_id(stream):
+            return known[1].data_ptr()
+        return self._write(stream, addresses, known)
+
+    def _write(self, stream: int, addresses: bytes, known) -> int:
+        captured = self.capture_id(stream)
+        fresh = captured or not known
+        array = (
+            torch.empty(self.bytes, dtype=torch.uint8, device=self.device) if fresh else known[1]
+        )
+        if not captured:
+            self.known[stream] = addresses, array
+        for first in range(0, self.bytes // 8, WORDS):
+            words = addresses[8 * first : 8 * (first + WORDS)]
+            padded = words.ljust(8 * WORDS, b"\0")
+            self.write(stream, array.data_ptr(), padded, first, len(words) // 8)
+        return array.data_ptr()
+
+
+@cache
+def _writer(index: int) -> Callable:
+    """`write(stream, array, words, first, count)` on a device."""
+    gpu = gpu_of(torch.device("cuda", index))
+    assert gpu is not None
+    compiled = nvrtc.compile(CudaKernel(SOURCE, "write_addresses"), gpu.arch)
+    return driver.launchers().Launcher(
+        "write_addresses",
+        driver.function(compiled, index, 0, 1),
+        driver.context(index),
+        (1, 1, 1),
+        (256, 1, 1),
+        0,
+        1,
+        False,
+        (("p", None), ("b", 8 * WORDS), ("l", None), ("i", None)),
+    )

@@ -1,0 +1,130 @@
+"""Allocation with poison and red zones: what a kernel wrote outside of its results, and what it
+left unwritten.
+
+    with memory.guarded() as guard:
+        run = dispatch.launcher(ladder, args, "triton_row")
+    result = run(*args.values())
+    problem = guard.check()  # "y: 3 bytes written after its end" or None
+
+compute-sanitizer does not see such writes: PyTorch's caching allocator hands out parts of larger
+blocks.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from kernelwright.contract import TensorSpec
+from kernelwright.contract.layout import REDZONE
+
+ALIGNMENT = 512  # the caching allocator's; REDZONE keeps it
+
+# Bits that no kernel writes: NaNs with a payload for floats, large numbers for integers.
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_POISON = {
+    torch.float64: 0x7FFDA5A5A5A5A5A5,
+    torch.float32: 0x7FEDA5A5,
+    torch.float16: 0x7FB5,
+    torch.bfloat16: 0x7FED,
+}
+_POISON_INTEGER = {1: 0x7F, 2: 0x7F7D, 4: 0x7F7D7E7B, 8: 0x7F7D7E7B7F7D7E7B}
+
+active: Guard | None = None
+
+
+@dataclass
+class _Allocation:
+    name: str
+    tensor: torch.Tensor
+    buffer: torch.Tensor
+    spec: TensorSpec
+    result: bool
+    zero: bool
+
+
+class Guard:
+    """Allocates for the runners that are bound while it is active, and remembers what it gave."""
+
+    def __init__(self):
+        self._given: list[_Allocation] = []
+
+    def empty(self, name: str, spec: TensorSpec, device, *, result=True, zero=False):
+        """A poisoned tensor between red zones. `result`: a kernel must write all of it; `zero`:
+        zeros instead of poison, which kernels must leave zero."""
+        poison, integer = _poison(spec.dtype)
+        extent = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
+        extent = extent if spec.numel() else 0
+        zone = REDZONE // spec.itemsize
+        buffer = torch.full((zone + extent + zone,), poison, dtype=integer, device=device)
+        tensor = buffer.view(spec.dtype).as_strided(spec.shape, spec.strides, zone)
+        if zero:
+            tensor.zero_()
+        self._given.append(_Allocation(name, tensor, buffer, spec, result, zero))
+        return tensor
+
+    def check(self) -> str | None:
+        """What is wrong with the allocations since the last check, in a line, or None."""
+        given, self._given = self._given, []
+        return next((p for p in map(_problem, given) if p), None)
+
+
+@contextmanager
+def guarded():
+    """Runners bound inside the block allocate through a guard: the one of the block that they are
+    called in, or, outside of any, the one that they were bound under."""
+    global active
+    before, active = active, Guard()
+    try:
+        yield active
+    finally:
+        active = before
+
+
+def allocator():
+    """`empty` of the guard that serves a call of a runner bound now."""
+    bound_under = active
+
+    def empty(*args, **options):
+        guard = active or bound_under
+        assert guard is not None
+        return guard.empty(*args, **options)
+
+    return empty
+
+
+def _poison(dtype: torch.dtype) -> tuple[int, torch.dtype]:
+    size = dtype.itemsize
+    return _POISON.get(dtype, _POISON_INTEGER[size]), _INTEGERS[size]
+
+
+def _problem(a: _Allocation) -> str | None:
+    poison, _ = _poison(a.spec.dtype)
+    zone, size = REDZONE // a.spec.itemsize, a.spec.itemsize
+    for where, part in (("before its start", a.buffer[:zone]), ("after its end", a.buffer[-zone:])):
+        touched = (part != poison).nonzero().flatten()
+        if touched.numel():
+            near = zone - int(touched[-1]) if where[0] == "b" else int(touched[0]) + 1
+            return (
+                f"{a.name}: {touched.numel() * size} bytes written {where}, "
+                f"the nearest {near * size} bytes away"
+            )
+    if a.zero and bool((a.tensor != 0).any()):
+        return f"{a.name}: scratch that must be left zero is not"
+    return unwritten(a.name, a.tensor) if a.result else None
+
+
+def unwritten(name: str, t: torch.Tensor) -> str | None:
+    """How many elements of a result still hold the poison that it was allocated with, or None."""
+    if t.dtype.is_complex:
+        return None
+    poison, integer = _poison(t.dtype)
+    same = (t.view(integer) == poison).reshape(-1)
+    count = int(same.sum())
+    # one byte has no value to spare: there only a tensor that is poison throughout counts
+    if count and (t.itemsize > 1 or count == same.numel() > 1):
+        first = int(same.nonzero()[0])
+        return f"{name}: {count} of {same.numel()} elements never written, first {first}"
+    return None

@@ -1,0 +1,1 @@
+"""Timing rungs and peers; the limits that times are compared with; tuning."""

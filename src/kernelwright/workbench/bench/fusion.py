@@ -1,0 +1,328 @@
+"""What fusion saves: kernels and DRAM accesses, counted on any machine and measured on this one.
+
+An unfused function pays for every operator: its kernel reads each operand from memory and writes
+its result back. Fused, a chain of elementwise operators reads what goes in and writes what comes
+out. `rows()` has the counts as the report prints them; `measure()` adds what this machine took.
+
+    python -m kernelwright.workbench.bench.fusion [--record]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kernelwright import ops
+from kernelwright.machine import clock, here, slug
+from kernelwright.ops.elementwise.gelu import torch_rungs
+from kernelwright.ops.elementwise.glu.torch_rungs import native_swiglu, native_swiglu_backward
+from kernelwright.toolchain import inductor
+from kernelwright.workbench.records.records import Record, save
+
+from .bench import environment, new_run
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a function asks of a GPU.
+
+    Attributes:
+        kernels: operators that launch one; views and allocations launch none.
+        reads, writes: tensors that cross DRAM, one for each operand and result of a kernel.
+        bytes: of all reads and writes.
+    """
+
+    kernels: int
+    reads: int
+    writes: int
+    bytes: int
+
+    @property
+    def accesses(self) -> int:
+        return self.reads + self.writes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to compute an example. `seen` and `cold` are there where it was measured: kernels
+    that the profiler saw (GPUs only), samples in microseconds a call with operands in DRAM."""
+
+    example: str
+    way: str
+    work: Work
+    seen: int | None = None
+    cold: tuple[float, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "accesses": self.work.accesses}
+
+
+def count(fn: Callable, *args: Any) -> Work:
+    """Run `fn` and count what its operators launch and move."""
+    return _total(_steps(fn, *args))
+
+
+def fused(fn: Callable, *args: Any) -> Work:
+    """The same as one kernel: what goes in is read, what comes out is written.
+
+    Raises:
+        ValueError: an operator of `fn` is not elementwise, so that one kernel may not do.
+    """
+    steps = _steps(fn, *args)
+    for step in steps:
+        if not step.elementwise:
+            raise ValueError(f"fn: {step.name} is not elementwise")
+    made = {key for step in steps for key in step.writes}
+    taken = {key for step in steps for key in step.reads} - made
+    used = {key for step in steps for key in step.reads}
+    sizes = {k: n for step in steps for k, n in (step.reads | step.writes).items()}
+    reads = {k: sizes[k] for k in taken}
+    writes = {k: sizes[k] for k in made - used}
+    return _total([_Step("fused", reads, writes, True)])
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One kernel: bytes by storage, so that x * x reads x once."""
+
+    name: str
+    reads: dict[int, int]
+    writes: dict[int, int]
+    elementwise: bool
+
+
+def _total(steps: list[_Step]) -> Work:
+    moved = [b for s in steps for b in (*s.reads.values(), *s.writes.values())]
+    reads, writes = sum(len(s.reads) for s in steps), sum(len(s.writes) for s in steps)
+    return Work(len(steps), reads, writes, sum(moved))
+
+
+class _Listener(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.steps: list[_Step] = []
+        self.alive: list[torch.Tensor] = []  # an address must not come back for another tensor
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """What torch.compile has compiled runs compiled while it is listened to."""
+        return True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        made = any(isinstance(t, torch.Tensor) for t in tree_leaves(out))
+        if made and not func.is_view and "empty" not in func.__name__:
+            tags = func.tags
+            conversion = func.namespace == "aten" and func.__name__.startswith("_to_copy")
+            elementwise = torch.Tag.pointwise in tags or conversion
+            reads, writes = self._bytes((args, kwargs)), self._bytes(out)
+            self.steps.append(_Step(str(func), reads, writes, elementwise))
+        return out
+
+    def _bytes(self, tree) -> dict[int, int]:
+        found = {}
+        for t in tree_leaves(tree):
+            if isinstance(t, torch.Tensor) and t.ndim:
+                self.alive.append(t)
+                once = [n for n, s in zip(t.shape, t.stride(), strict=True) if s]
+                found[t.untyped_storage().data_ptr()] = torch.Size(once).numel() * t.itemsize
+        return found
+
+
+def _steps(fn: Callable, *args: Any) -> list[_Step]:
+    with torch.no_grad(), _Listener() as listener:
+        fn(*args)
+    return listener.steps
+
+
+# The examples. Under torch.compile kw.gelu shows its formula, so that it fuses with the addition.
+
+
+def manual(x):
+    return torch_rungs.manual(x, "tanh")
+
+
+def operator(x):
+    return ops.gelu(x, "tanh")
+
+
+def with_bias(x, bias):
+    return ops.gelu(x + bias, "tanh")
+
+
+def biased_formula(x, bias):
+    return torch_rungs.native(x + bias, "tanh")
+
+
+# Dropout: PyTorch's writes a mask of a byte an element; ours draws a seed, a kernel of one element.
+
+
+def dropout_add(x, bias, residual):
+    return torch.native_dropout(x + bias, 0.1, True)[0] + residual
+
+
+def fused_dropout_add(x, bias, residual):
+    return ops.bias_dropout_add(x, bias, residual, 0.1)
+
+
+def normalised_chain(x, bias, residual):
+    normal = torch.nn.functional.layer_norm(x, bias.shape, bias, bias)
+    dropped = torch.native_dropout(normal + residual, 0.1, True)[0]
+    return torch.nn.functional.gelu(dropped)
+
+
+def fused_chain(x, bias, residual):
+    return ops.layer_norm_residual_dropout_gelu(x, residual, bias.shape, bias, bias, 0.1)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to compute an example: what is counted, and what is timed. Both take `inputs`."""
+
+    example: str
+    name: str
+    work: Callable[..., Work]
+    call: Callable[[torch.device], Callable]
+
+
+def _counted(example: str, name: str, fn: Callable, arguments: int) -> _Way:
+    """A way that takes the first `arguments` of the inputs, and is timed as it is counted."""
+    return _Way(
+        example,
+        name,
+        lambda *given: count(fn, *given[:arguments]),
+        lambda device: lambda *given: fn(*given[:arguments]),
+    )
+
+
+def _ways() -> list[_Way]:
+    swiglu_backward = torch.ops.kernelwright.swiglu_backward
+    return [
+        _counted("gelu(x)", "an operator a kernel", manual, 1),
+        _counted("gelu(x)", "kw.gelu", operator, 1),
+        _counted("gelu(x + bias)", "two kernels", with_bias, 2),
+        _Way(
+            "gelu(x + bias)",
+            "kw.gelu under torch.compile",
+            lambda x, bias, *rest: fused(biased_formula, x, bias),
+            lambda device: _first_two(inductor.bind(with_bias, device)),
+        ),
+        _counted("gelu(x + bias)", "kw.bias_gelu", lambda x, b: ops.bias_gelu(x, b, "tanh"), 2),
+        _counted("dropout(x + bias) + residual", "three kernels", dropout_add, 3),
+        _counted("dropout(x + bias) + residual", "kw.bias_dropout_add", fused_dropout_add, 3),
+        _counted("layer_norm, residual, dropout, gelu", "four kernels", normalised_chain, 3),
+        _counted("layer_norm, residual, dropout, gelu", "one kernel", fused_chain, 3),
+        _counted("swiglu", "PyTorch's operators", _glu(native_swiglu), 4),
+        _counted("swiglu", "kw.swiglu", _glu(ops.swiglu), 4),
+        _counted("swiglu.backward", "PyTorch's operators", _glu(native_swiglu_backward, 3), 4),
+        _counted("swiglu.backward", "kw.swiglu", _glu(swiglu_backward, 3), 4),
+    ]
+
+
+def _first_two(fn: Callable) -> Callable:
+    return lambda x, bias, *rest: fn(x, bias)
+
+
+def _glu(fn: Callable, tensors: int = 2) -> Callable:
+    """A function of two or three activations, whichever stands for which, without the bias."""
+    return lambda x, bias, *more: fn(*(x, *more)[:tensors])
+
+
+def inputs(device: torch.device) -> tuple[torch.Tensor, ...]:
+    """(x, bias, up, incoming gradient) of GPT-2's MLP, bfloat16: 32 x 1024 tokens, 256 on a CPU."""
+    tokens = 32 * 1024 if device.type == "cuda" else 256
+    x, up, gy = (torch.randn(tokens, 3072, dtype=torch.bfloat16, device=device) for _ in range(3))
+    return x, torch.randn(3072, dtype=torch.bfloat16, device=device), up, gy
+
+
+def rows(device: torch.device | None = None) -> list[Row]:
+    """Each way's counts. No GPU is needed: the counts are of operators, not of launches."""
+    given = inputs(device or torch.device("cpu"))
+    return [Row(w.example, w.name, w.work(*given)) for w in _ways()]
+
+
+def measure(device: torch.device, limits: clock.Limits | None = None) -> list[Row]:
+    """The counts, and beside them what this machine took: kernels seen, time with cold operands."""
+    found = rows(device)
+    x, bias, *more = inputs(device)
+    with clock.session(device):
+        sets = [(x.clone(), bias, *more) for _ in range(clock.rotations(2 * x.nbytes, device))]
+        calls = [way.call(device) for way in _ways()]
+        timed = clock.measure(
+            [
+                clock.Candidate(f"{r.example}: {r.way}", [_on(call, *s) for s in sets])
+                for r, call in zip(found, calls, strict=True)
+            ],
+            device,
+            limits,
+        )
+        seen = [kernels_seen(call, x, bias, *more) if x.is_cuda else None for call in calls]
+    out = []
+    for row, kernels in zip(found, seen, strict=True):
+        times = timed.times[f"{row.example}: {row.way}"]
+        if times.error:
+            raise RuntimeError(f"{row.example}, {row.way}: {times.error}")
+        out.append(replace(row, seen=kernels, cold=times.cold))
+    return out
+
+
+def _on(call: Callable, *args: Any) -> Callable[[], Any]:
+    def once():
+        with torch.no_grad():
+            return call(*args)
+
+    return once
+
+
+def kernels_seen(fn: Callable, *args: Any) -> int:
+    """Kernels that the profiler sees in one warm call on a GPU."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with torch.no_grad():
+        fn(*args)
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+            fn(*args)
+            torch.cuda.synchronize()
+    on_gpu = [e.name for e in profiled.events() or () if e.device_type.name == "CUDA"]
+    return sum(not name.startswith(("Memcpy", "Memset")) for name in on_gpu)
+
+
+def to_records(found: list[Row], machine: str, run: str) -> list[Record]:
+    """Measured rows as records of the operator "fusion": the way is the rung, the example the
+    case, what the profiler saw stands in `why`."""
+    return [
+        Record(
+            "fusion",
+            r.way,
+            r.example,
+            machine,
+            run,
+            "pass",
+            why="" if r.seen is None else f"{r.seen} kernels seen by the profiler",
+            cold=r.cold,
+            bytes=r.work.bytes,
+        )
+        for r in found
+    ]
+
+
+def main() -> None:
+    device = here()
+    found = measure(device)
+    for r in found:
+        print(json.dumps(r.as_json()))
+    if sys.argv[1:] == ["--record"]:
+        run = new_run()
+        save(to_records(found, slug(device), run), environment(run, device))
+
+
+if __name__ == "__main__":
+    main()

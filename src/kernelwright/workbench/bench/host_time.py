@@ -1,0 +1,110 @@
+"""What a call costs the host: a public function beside PyTorch's own, in one run.
+
+On small tensors the GPU waits for the host, so this is the time that users of small models see.
+Records: "host:kw" and "host:torch" without gradient, "host:kw+backward" and
+"host:torch+backward" forward and backward through autograd.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import kernelwright
+from kernelwright.contract import Case, Ladder
+from kernelwright.dispatch import entry_of, ladders
+from kernelwright.machine import clock, slug
+from kernelwright.workbench.records.records import Record
+
+
+def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> list[Record]:
+    """Host microseconds of a forward operator's public function and of PyTorch's own.
+
+    Empty where the public function takes other arguments than the operator and nobody says which.
+    """
+    operator = ladder.operator
+    made = operator.inputs(case, device.type)
+    args = {a.name: made.get(a.name, a.default) for a in operator.args}
+    functions = _functions(ladder, args)
+    backward = next((x for x in ladders() if x.name == f"{operator.name}.backward"), None)
+    calls: dict[str, Callable[[], Any]] = {}
+    for name, function in functions.items():
+        calls[f"host:{name}"] = function(args)
+        if backward and not operator.mutated:
+            calls[f"host:{name}+backward"] = _with_gradient(function, args, ladder, backward)
+    if not calls:
+        return []
+    for call in calls.values():
+        for _ in range(3):
+            call()
+    settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    found = clock.time_host(calls, settle, random.Random(0), blocks=24)
+    return [
+        Record(operator.name, name, case.id, slug(device), run, "pass", host=tuple(samples))
+        for name, samples in found.items()
+    ]
+
+
+def _functions(ladder: Ladder, args: dict[str, Any]) -> dict[str, Callable]:
+    """What makes calls from an operator's arguments: of its public function, "kw", and of
+    PyTorch's, "torch", which is the rung `native` where torch has none of that name."""
+    ours = getattr(kernelwright, ladder.name, None)
+    native = entry_of(ladder, ladder.rung("native"))
+    if ours is None:
+        return {}
+    if ladder.public is not None:
+        theirs = getattr(F, ladder.name, None)
+        return {
+            "kw": partial(_arranged, ours, ladder.public),
+            "torch": partial(_arranged, theirs, ladder.public) if theirs else _positional(native),
+        }
+    known = inspect.signature(ours).parameters
+    _, *rest = args
+    needed = [n for n, p in known.items() if p.default is p.empty]
+    if any(n not in known for n in rest) or any(n not in rest for n in needed[1:]):
+        return {}
+    return {"kw": partial(_named, ours), "torch": _positional(native)}
+
+
+def _arranged(function: Callable, public: Callable, args: dict[str, Any]) -> Callable[[], Any]:
+    positional, named = public(**args)
+    return partial(function, *positional, **named)
+
+
+def _named(function: Callable, args: dict[str, Any]) -> Callable[[], Any]:
+    """The first tensor by position, the rest by name."""
+    (_, first), *rest = args.items()
+    return partial(function, first, **dict(rest))
+
+
+def _positional(function: Callable) -> Callable:
+    return lambda args: partial(function, *args.values())
+
+
+def _with_gradient(
+    function: Callable, args: dict[str, Any], ladder: Ladder, backward: Ladder
+) -> Callable[[], Any]:
+    """Forward and backward, on leaves of their own: from the results whose gradients the backward
+    takes, which come first, to the arguments whose gradients it gives."""
+    taken = {a.name for a in backward.operator.args}
+    count = sum(f"g{r}" in taken for r in ladder.operator.results)
+    wanted = {n[1:] for n in backward.operator.results}
+    leaves = {
+        n: v.clone().requires_grad_() if n in wanted and isinstance(v, torch.Tensor) else v
+        for n, v in args.items()
+    }
+    inputs = [v for n, v in leaves.items() if n in wanted and isinstance(v, torch.Tensor)]
+    forward = function(leaves)
+
+    def results() -> list[torch.Tensor]:
+        out = forward()
+        return list(out[:count]) if isinstance(out, tuple) else [out]
+
+    gradients = [torch.ones_like(t) for t in results()]
+    return lambda: torch.autograd.grad(results(), inputs, gradients)

@@ -1,0 +1,116 @@
+"""What a bench times: which cases, on which sets of arguments, beside which peers."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kernelwright.contract import Case, Ladder, Operator, Peer
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import specs_of
+from kernelwright.machine import clock, gpu_facts, gpu_of
+from kernelwright.machine.facts import cpu_facts, index_of
+from kernelwright.support.errors import UserError
+from kernelwright.workbench.verify.candidate import Expected, copy_of, map_tensors, tensors
+
+MOST_SETS = 8192  # of a case's arguments on a GPU
+CPU_BYTES = 850 << 20  # what a case may move to be timed on a CPU unless it is asked for by name
+
+
+class UnknownCase(UserError, ValueError):
+    """A case was named that no chosen operator has."""
+
+
+def chosen(
+    ladders: list[Ladder], cases: list[str] | None, device: torch.device, *, quick: bool = False
+) -> list[tuple[Ladder, Case]]:
+    """The ladders and cases that are timed: on a GPU every bench case, on a CPU `cpu_cases`.
+    `cases` are ids of any case, or parts of labels ("gpt2") among those."""
+    found: list[tuple[Ladder, Case]] = []
+    matched = set()
+    for ladder in ladders:
+        every = [c for c in ladder.operator.cases if c.use == "bench"]
+        usual = every if device.type == "cuda" else cpu_cases(ladder, quick=quick)
+        for c in dict.fromkeys((*usual, *ladder.operator.cases)):
+            names = [
+                n for n in cases or () if n == c.id or (c in usual and _plain(n) in _plain(c.label))
+            ]
+            matched.update(names)
+            if names or (cases is None and c in usual):
+                found.append((ladder, c))
+    for name in cases or ():
+        if name not in matched:
+            some = ", ".join(c.id for c in ladders[0].operator.cases if c.use == "bench")
+            raise UnknownCase(
+                f"case {name!r}: no chosen operator has it; {ladders[0].name} has {some}"
+            )
+    return found
+
+
+def _plain(text: str) -> str:
+    return "".join(ch for ch in text.lower() if ch.isalnum())
+
+
+def cpu_cases(ladder: Ladder, *, quick: bool = False) -> list[Case]:
+    """Bench cases that two cores time in seconds: in float32 and bfloat16, the smallest shape of
+    each named model, up to CPU_BYTES; where a ladder names no model, its largest that fits.
+    `quick`: each model in the type that its weights were published in."""
+    fits: dict[tuple, Case] = {}
+    for c in sorted(ladder.operator.cases, key=lambda c: c.numel):
+        small = 3 * c.numel * c.dtype.itemsize <= CPU_BYTES
+        if c.use == "bench" and c.dtype in (torch.float32, torch.bfloat16) and small:
+            fits[c.label, c.dtype] = c
+    models = [
+        next((c for c in fits.values() if model in c.label and c.dtype == dtype), None)
+        for model, published in (("GPT-2", torch.float32), ("Llama 3", torch.bfloat16))
+        for dtype in (torch.float32, torch.bfloat16)
+        if dtype == published or not quick
+    ]
+    return [c for c in models if c] or list(fits.values())[-1:]
+
+
+def unfit(case: Case, device: torch.device) -> str | None:
+    """Why a case cannot be timed for its size, or None. Arguments, results and intermediates in
+    float64 beside two sets of them take up to 64 bytes an element. On a GPU each set has values of
+    its own, and enough of them to leave the last-level cache are too many of a small case."""
+    gpu = gpu_of(device)
+    memory = gpu_facts(index_of(device)).memory if gpu else cpu_facts().memory
+    if 64 * case.numel > memory:
+        return f"takes some {64 * case.numel >> 30} GiB, of {memory >> 30} GiB here"
+    nbytes = case.numel * case.dtype.itemsize
+    if gpu and clock.rotations(nbytes, device) > MOST_SETS:
+        return f"has {nbytes} bytes: over {MOST_SETS} sets of them would not leave the cache"
+    return None
+
+
+def set_bytes(operator: Operator, args: dict[str, Any]) -> int:
+    """Bytes of one call's arguments and results."""
+    specs, _ = normalise(operator.layout, specs_of(args))
+    results = sum(s.nbytes for s in operator.outputs(**specs))
+    return results + sum(t.nbytes for t in tensors(args))
+
+
+def sets_of(
+    operator: Operator, case: Case, device: torch.device, want: Expected
+) -> list[dict[str, Any]]:
+    """Rotated sets of a case's arguments; on a GPU each of its own random values."""
+    count = clock.rotations(set_bytes(operator, want.args), device)
+    if device.type != "cuda":  # filling takes longer than timing
+        return [map_tensors(want.args, copy_of) for _ in range(count)]
+    found = []
+    for seed in range(1, count + 1):
+        made = operator.inputs(replace(case, seed=seed), device.type)
+        found.append({a.name: made.get(a.name, a.default) for a in operator.args})
+    return found
+
+
+def peers_of(ladder: Ladder) -> tuple[Peer, ...]:
+    """Other libraries' functions for this operator."""
+    if ladder.peers is None:
+        return ()
+    module, name = ladder.peers.split(":")
+    known = getattr(importlib.import_module(f"{ladder.package}.{module}"), name)
+    return tuple(p for p in known if p.operator == ladder.name)

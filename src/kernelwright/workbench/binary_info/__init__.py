@@ -1,0 +1,1 @@
+"""What a compiled kernel contains, executes and does, line by line."""

@@ -1,0 +1,401 @@
+"""What each line of a CUDA C++ rung costs a warp, found on the CPU: sectors, bank conflicts, active
+lanes, branches where lanes part; and the traffic against the operator's cost.
+
+`records/emulator/dissect.json` keeps what the READMEs and the report show, a list of `Dissection`
+as data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kernelwright import emulator, toolchain
+from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import (
+    data,
+    device_of,
+    ladders,
+    launcher,
+    source_hash,
+    specs_of,
+    unsupported,
+)
+from kernelwright.emulator import dissect as emulated
+from kernelwright.emulator.dissect import Access, Branch, Dissected, Memory, Place
+from kernelwright.workbench.records import records
+from kernelwright.workbench.sanitize.tool_runner import apart, watched_cases
+from kernelwright.workbench.verify.candidate import map_tensors
+
+MACHINE = "emulator"
+SECTOR = emulated.SECTOR
+#: What the READMEs and docs/dissect.md show, and Nsight Compute counted on a GPU.
+RECORDED = {
+    "sum": ("1048576-f32-dim=None", "1048576-bf16-dim=None"),
+    "softmax": ("4096x768-f32-dim=-1", "4096x768-bf16-dim=-1"),
+    "softmax.backward": ("4096x768-f32-dim=-1", "4096x768-bf16-dim=-1"),
+}
+
+
+@dataclass(frozen=True)
+class Dissection:
+    """One call of a rung.
+
+    Attributes:
+        hash: the rung's source hash.
+        cost: bytes that the operator must move.
+        launches: in order.
+    """
+
+    operator: str
+    rung: str
+    hash: str
+    config: Config
+    case: str
+    cost: int
+    launches: tuple[Dissected, ...]
+
+    @property
+    def asked(self) -> int:
+        """Bytes of global memory that lanes asked for, atomics as one read."""
+        return sum(a.bytes for x in self.launches for a in x.accesses if a.sectors)
+
+    @property
+    def sectors(self) -> int:
+        """Sectors that all requests touched."""
+        return sum(a.sectors for x in self.launches for a in x.accesses)
+
+    @property
+    def distinct(self) -> int:
+        """Sectors that each launch touched, once each: what a perfect cache would move."""
+        return sum(m.sectors_read + m.sectors_written for x in self.launches for m in x.memory)
+
+    @property
+    def conflicts(self) -> int:
+        return sum(a.conflicts for x in self.launches for a in x.accesses)
+
+    @property
+    def passes(self) -> int:
+        return sum(a.passes for x in self.launches for a in x.accesses)
+
+    @property
+    def parted(self) -> int:
+        return sum(b.parted for x in self.launches for b in x.branches)
+
+    @property
+    def steps(self) -> int:
+        """Basic blocks that warps executed."""
+        return sum(x.steps for x in self.launches)
+
+    @property
+    def active(self) -> float:
+        """Lanes that took part in a basic block, in the mean."""
+        return sum(x.lanes for x in self.launches) / self.steps
+
+
+@dataclass(frozen=True)
+class Line:
+    """Accesses of one kind that stand at one place, over all launches. `memory`: of each launch."""
+
+    place: Place
+    kind: str
+    memory: tuple[str, ...]
+    width: int
+    requests: int
+    lanes: int
+    sectors: int
+    passes: int
+    least_passes: int
+
+    @property
+    def active(self) -> float:
+        return self.lanes / self.requests
+
+    @property
+    def efficiency(self) -> float | None:
+        """Of the bytes in the sectors touched, those that lanes asked for; more than 1 where
+        lanes share them. None for shared memory."""
+        return self.lanes * self.width / (self.sectors * SECTOR) if self.sectors else None
+
+    @property
+    def conflicts(self) -> int:
+        return self.passes - self.least_passes
+
+
+def dissect(
+    ladder: Ladder, rung: Rung, case: Case | None = None, config: Config | None = None
+) -> Dissection:
+    """Run a CUDA C++ rung in the emulator, watched.
+
+    Args:
+        case: by default `usual_case`.
+        config: by default the first.
+
+    Raises:
+        ValueError: the rung is not CUDA C++, or supports the case not at all.
+        toolchain.ToolchainError: there is no compiler here; the emulator cannot run the rung.
+    """
+    if rung.backend != "cuda":
+        raise ValueError(
+            f"rung: {ladder.name}.{rung.name} is {rung.backend}; dissect watches CUDA C++ rungs"
+        )
+    missing = emulator.missing("dissected")
+    if missing:
+        raise toolchain.ToolchainError(missing)
+    case = case or usual_case(ladder, rung)
+    config = config or rung.configs[0]
+    made = ladder.operator.inputs(case, "cpu")
+    args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    args = map_tensors(args, lambda t: apart(t, "cpu"))
+    why_not = _unable(ladder, rung, args)
+    if why_not:
+        raise ValueError(f"{ladder.name}.{rung.name} on {case.id}: {why_not}")
+    look = emulated.Dissection()
+    with look.mode():
+        run = launcher(ladder, args, rung.name, config)
+    launches = look.call(run, args)
+    cost = ladder.operator.cost(**specs_of(args)).bytes
+    return Dissection(
+        ladder.name,
+        rung.name,
+        source_hash(ladder, rung),
+        config,
+        case.id,
+        cost,
+        tuple(launches),
+    )
+
+
+def usual_case(ladder: Ladder, rung: Rung) -> Case:
+    """The largest of the cases that the checks watch and the rung supports."""
+    fitting = [c for c in watched_cases(ladder) if _unable(ladder, rung, _args(ladder, c)) is None]
+    if not fitting:
+        raise ValueError(f"rung: {ladder.name}.{rung.name} takes no case that is small enough")
+    return max(fitting, key=lambda c: c.numel)
+
+
+def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
+    """Whether a rung can be dissected on a case."""
+    return rung.backend == "cuda" and not _unable(ladder, rung, _args(ladder, case))
+
+
+def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
+    made = ladder.operator.inputs(case, "cpu")
+    return {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+
+
+def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
+    specs, _ = normalise(ladder.operator.layout, specs_of(args))
+    return unsupported(rung, specs, device_of(args))
+
+
+def lines(found: Dissection) -> list[Line]:
+    """Accesses by place and kind, in the order of the source."""
+    groups: dict[tuple[Any, ...], list[Access]] = {}
+    for launch in found.launches:
+        for a in launch.accesses:
+            space = a.memory == "shared"
+            groups.setdefault((a.place, a.kind, space, a.width), []).append(a)
+    made = [
+        Line(
+            same[0].place,
+            same[0].kind,
+            tuple(dict.fromkeys(a.memory for a in same)),
+            same[0].width,
+            *(
+                sum(getattr(a, n) for a in same)
+                for n in ("requests", "lanes", "sectors", "passes", "least_passes")
+            ),
+        )
+        for same in groups.values()
+    ]
+    return sorted(made, key=lambda x: (x.place.line, x.place.inside[::-1]))
+
+
+def branches(found: Dissection) -> list[Branch]:
+    """Branches where lanes of a warp parted, by place, in the order of the source."""
+    groups: dict[Place, list[Branch]] = {}
+    for launch in found.launches:
+        for b in launch.branches:
+            groups.setdefault(b.place, []).append(b)
+    made = [
+        Branch(
+            place, *(sum(getattr(b, n) for b in same) for n in ("executions", "lanes", "parted"))
+        )
+        for place, same in groups.items()
+    ]
+    kept = [b for b in made if b.parted]
+    return sorted(kept, key=lambda b: (b.place.line, b.place.inside[::-1]))
+
+
+@dataclass(frozen=True)
+class Note:
+    """What stands beside a line of a source: texts for the margin, `bad` names those that cost, and
+    one line for each access and branch."""
+
+    sectors: str
+    conflicts: str
+    active: str
+    parted: str
+    bad: frozenset[str]
+    detail: str
+
+
+def notes(path: Path) -> tuple[dict[int, Note], tuple[str, ...]]:
+    """({line: what stands beside it}, the calls that were looked at), of the recorded calls of
+    rungs whose present source is this file; of several cases the first."""
+    seen: dict[tuple[str, str], Dissection] = {}
+    for ladder in ladders():
+        for d in load():
+            rung = ladder.rung(d.rung) if d.operator == ladder.name else None
+            if rung is None or ladder.folder / rung.sources[0] != path:
+                continue
+            if d.case == RECORDED[d.operator][0] and d.hash == source_hash(ladder, rung):
+                seen[d.operator, d.rung] = d
+    by_line: dict[int, tuple[list[Line], list[Branch]]] = {}
+    for d in seen.values():
+        for x in lines(d):
+            by_line.setdefault(x.place.line, ([], []))[0].append(x)
+        for b in branches(d):
+            by_line.setdefault(b.place.line, ([], []))[1].append(b)
+    calls = tuple(f"{d.operator} on {d.case}" for d in seen.values())
+    return {line: _note(*found) for line, found in by_line.items()}, calls
+
+
+LOW = 0.5  # of the lanes, of the bytes: worth a look
+
+
+def _note(accesses: list[Line], parting: list[Branch]) -> Note:
+    moved = sum(x.sectors for x in accesses)
+    touching = [x for x in accesses if x.efficiency is not None]
+    efficiency = sum(x.lanes * x.width for x in touching) / (moved * SECTOR) if moved else 1.0
+    conflicts = sum(x.conflicts for x in accesses)
+    active = min((x.active for x in accesses), default=32.0)
+    share = max((b.parted / b.executions for b in parting), default=0.0)
+    each = moved / sum(x.requests for x in touching) if touching else 0.0
+    bad = {
+        "sectors": efficiency < LOW,
+        "conflicts": conflicts > 0,
+        "active": active < LOW * 32,
+        "parted": share > LOW,
+    }
+    inside = [f" in {x.place.inside[0]}" if x.place.inside else "" for x in accesses]
+    detail = [
+        f"{x.kind} {'/'.join(x.memory)}, {x.width} B{where}: {x.requests:,} requests of "
+        f"{x.active:.1f} lanes, "
+        + (
+            f"{x.sectors / x.requests:.2f} sectors each, {x.efficiency:.0%} of them asked for"
+            if x.efficiency is not None
+            else f"{x.passes / x.requests:.2f} passes each, {x.conflicts:,} for bank conflicts"
+        )
+        for x, where in zip(accesses, inside, strict=True)
+    ]
+    detail += [f"branch: lanes parted {b.parted:,} of {b.executions:,} times" for b in parting]
+    return Note(
+        f"{each:.0f}  {efficiency:.0%}" if touching else "",
+        f"{conflicts:,}" if any(x.passes for x in accesses) else "",
+        f"{active:.0f}" if accesses else "",
+        f"{share:.0%}" if parting else "",
+        frozenset(name for name, is_bad in bad.items() if is_bad),
+        "\n".join(detail),
+    )
+
+
+def words(launch: Dissected) -> dict[str, int]:
+    """A launch in the words of `counters.METRICS`, as far as the emulator knows them.
+
+    A copy from global to shared memory that passes through no register is counted by its sectors
+    alone. `global_atomic_sectors` holds the reductions too: which atomics return a value to nobody
+    is the compiler's knowledge.
+    """
+    out = dict.fromkeys(WORDS, 0)
+    for a in launch.accesses:
+        if a.kind == "async load":
+            out["global_async_sectors"] += a.sectors
+        elif a.kind == "atomic" and a.memory != "shared":
+            out["global_atomic_sectors"] += a.sectors
+        elif a.kind in ("load", "store"):
+            if a.memory == "shared":
+                out[f"shared_{a.kind}_bytes"] += a.distinct_bytes
+                out[f"shared_{a.kind}_instructions"] += a.requests
+                out[f"shared_{a.kind}_wavefronts"] += a.passes
+                out[f"shared_{a.kind}_conflicts"] += a.conflicts
+            else:
+                out[f"global_{a.kind}_bytes"] += a.bytes
+                out[f"global_{a.kind}_sectors"] += a.sectors
+    return out
+
+
+WORDS = (
+    "global_load_bytes",
+    "global_load_sectors",
+    "global_store_bytes",
+    "global_store_sectors",
+    "global_atomic_sectors",
+    "global_async_sectors",
+    *(
+        f"shared_{kind}_{what}"
+        for kind in ("load", "store")
+        for what in ("bytes", "instructions", "wavefronts", "conflicts")
+    ),
+)
+
+
+def save(found: Iterable[Dissection], root: Path | None = None) -> Path:
+    """Merge into the record; the file's path."""
+    path = _file(root or records.home())
+    kept = {_key(d): d for d in (*_of_file(path), *found)}
+    rows = ",\n".join(json.dumps(as_json(kept[k]), separators=(",", ":")) for k in sorted(kept))
+    data.write(path, f"[\n{rows}\n]\n")
+    load.cache_clear()
+    return path
+
+
+@cache
+def load(root: Path | None = None) -> tuple[Dissection, ...]:
+    """What is recorded under `root`; by default under each of `records.roots()`."""
+    roots = (root,) if root else records.roots()
+    return tuple({_key(d): d for r in roots for d in _of_file(_file(r))}.values())
+
+
+def _file(root: Path) -> Path:
+    return root / MACHINE / "dissect.json"
+
+
+def _of_file(path: Path) -> Iterator[Dissection]:
+    return map(_loaded, data.document(path, []))
+
+
+def as_json(found: Dissection) -> dict[str, Any]:
+    return asdict(found)
+
+
+def _key(d: Dissection) -> tuple[str, str, str]:
+    return d.operator, d.rung, d.case
+
+
+def _loaded(d: dict[str, Any]) -> Dissection:
+    def placed(kind: Any, x: dict[str, Any]) -> Any:
+        place = x.pop("place")
+        place["inside"] = tuple(place["inside"])
+        return kind(Place(**place), **x)
+
+    launches = tuple(
+        Dissected(
+            x["kernel"],
+            tuple(x["grid"]),
+            tuple(x["block"]),
+            tuple(placed(Access, a) for a in x["accesses"]),
+            tuple(placed(Branch, b) for b in x["branches"]),
+            tuple(Memory(**m) for m in x["memory"]),
+            x["steps"],
+            x["lanes"],
+        )
+        for x in d.pop("launches")
+    )
+    return Dissection(**d, launches=launches)

@@ -1,0 +1,220 @@
+"""What a rung compiles to, for any architecture and without a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright import dispatch, toolchain
+from kernelwright.contract import (
+    H200,
+    Case,
+    Config,
+    Gpu,
+    Ladder,
+    Launch,
+    Rung,
+    TensorSpec,
+    Unsupported,
+)
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch.selection import config_of
+from kernelwright.toolchain import binary, build
+
+# SMs of the GPU that stands for a compute capability: planners ask how many blocks fill it.
+_SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 142, (9, 0): 132, (10, 0): 148, (12, 0): 170}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """One kernel launch of a rung's plan.
+
+    Attributes:
+        symbol: the kernel's name in the cubin; `kernel` is its name in the source.
+        threads: of a block.
+        dynamic_shared: bytes a block, beside resources["static_shared"].
+        resources, occupancy, instructions: fields of the dataclasses in `toolchain.binary`.
+    """
+
+    operator: str
+    rung: str
+    backend: str
+    config: Config
+    case: str
+    arch: str
+    kernel: str
+    symbol: str
+    grid: tuple[int, int, int]
+    threads: int
+    cluster: int
+    dynamic_shared: int
+    resources: dict[str, Any]
+    occupancy: dict[str, Any]
+    instructions: dict[str, Any]
+    ptx: str
+    sass: str
+    ttgir: str
+
+    def as_json(self, texts: bool = False) -> dict[str, Any]:
+        """As data; with PTX, SASS and TTGIR only if `texts`."""
+        d = asdict(self)
+        return d if texts else {k: v for k, v in d.items() if k not in ("ptx", "sass", "ttgir")}
+
+
+def inspect(
+    ladder: Ladder,
+    rung: str,
+    case: Case | None = None,
+    arch: str = "sm_90a",
+    config: Config | None = None,
+) -> list[Inspection]:
+    """Compile a rung's plan for `arch`, one result a launch.
+
+    Args:
+        case: what it is planned for: by default the first case to bench that the rung supports.
+        config: by default the rung's own choice for that case.
+
+    Raises:
+        ValueError: the rung is PyTorch and has no kernel of its own; the architecture is not
+            known; the rung supports the case not at all (`Unsupported`).
+        toolchain.ToolchainError: a compiler is missing or refuses.
+    """
+    made = ladder.rung(rung)
+    if not made.is_gpu:
+        raise ValueError(f"rung: {ladder.name}.{rung} is PyTorch, there is nothing to compile")
+    gpu = gpu_of(arch)
+    if case is None:
+        case = _first_supported(ladder, made, gpu)
+    if made.backend != "cuda" and not toolchain.compiling():
+        return _elsewhere(ladder, rung, case, arch, config)
+    return _here(ladder, made, case, gpu, arch, config)
+
+
+def gpu_of(arch: str) -> Gpu:
+    """The GPU that stands for an architecture when there is none: an H200, or one like it."""
+    limits, capability = binary.limits(arch), binary.capability(arch)
+    if capability == H200.capability:
+        return H200
+    sms = _SMS.get(capability, 132)
+    return replace(
+        H200, capability=capability, sms=sms, shared_per_block=limits.shared_per_block, name=arch
+    )
+
+
+@cache
+def specs_of(ladder: Ladder, case: Case) -> dict[str, Any]:
+    """The normalised specs of a case. No memory is allocated: bench cases take gigabytes."""
+    toolchain.claim()  # what meta tensors are computed with imports triton
+    op = ladder.operator
+    made = {k: _spec(v) for k, v in op.inputs(case, "meta").items()}
+    return normalise(op.layout, made)[0]
+
+
+def _spec(v: Any) -> Any:
+    if isinstance(v, torch.Tensor):
+        offset = int(v.storage_offset()) * v.dtype.itemsize
+        align = min(16, offset & -offset) if offset else 16
+        return TensorSpec(tuple(v.shape), tuple(v.stride()), v.dtype, align)
+    listed = isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor)
+    return [_spec(t) for t in v] if listed else v
+
+
+def _first_supported(ladder: Ladder, rung: Rung, gpu: Gpu) -> Case:
+    cases = sorted(ladder.operator.cases, key=lambda c: ("bench", "verify", "big").index(c.use))
+    for case in cases:
+        if case.numel and _reason(rung, gpu, specs_of(ladder, case)) is None:
+            return case
+    raise Unsupported(f"rung: {ladder.name}.{rung.name} supports no case on {gpu.name}")
+
+
+def _reason(rung: Rung, gpu: Gpu, specs: dict[str, Any]) -> str | None:
+    return rung.supports(gpu, **specs) if rung.supports else None
+
+
+def _here(
+    ladder: Ladder, rung: Rung, case: Case, gpu: Gpu, arch: str, config: Config | None
+) -> list[Inspection]:
+    specs = specs_of(ladder, case)
+    reason = _reason(rung, gpu, specs)
+    if reason:
+        raise Unsupported(f"{ladder.name}.{rung.name} does not support {case.id}: {reason}")
+    if config is None:
+        config = config_of(ladder, rung, gpu, specs)
+    plan = dispatch.entry_of(ladder, rung)(gpu, config, **specs)
+    tensors = build.Tensors(plan, ladder.operator, specs)
+    head = (ladder.name, rung.name, rung.backend, config, case.id, arch)
+    return [_one(head, step, tensors, arch) for step in plan.launches]
+
+
+def _one(head: tuple, step: Launch, tensors: build.Tensors, arch: str) -> Inspection:
+    compiled = build.compile(step, tensors, arch)
+    resources = binary.resources(compiled)
+    threads = compiled.threads or step.block[0] * step.block[1] * step.block[2]
+    dynamic = compiled.shared or step.shared
+    occupancy = binary.occupancy(
+        arch, threads, resources.registers, resources.static_shared + dynamic
+    )
+    code = binary.sass(compiled)
+    return Inspection(
+        *head,
+        kernel=build.name_of(step.kernel),
+        symbol=compiled.name,
+        grid=step.grid,
+        threads=threads,
+        cluster=getattr(step.kernel, "cluster", 1),
+        dynamic_shared=dynamic,
+        resources=asdict(resources),
+        occupancy=asdict(occupancy),
+        instructions=asdict(binary.instructions(code)),
+        ptx=compiled.ptx,
+        sass=code,
+        ttgir=compiled.ttgir,
+    )
+
+
+def _elsewhere(
+    ladder: Ladder, rung: str, case: Case, arch: str, config: Config | None
+) -> list[Inspection]:
+    """In a second process: this one interprets Triton and simulates Numba."""
+    request = json.dumps([ladder.name, rung, case.id, arch, config, str(ladder.folder)])
+    done = subprocess.run(
+        [sys.executable, "-m", __name__],
+        input=request,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines() or ["no message"]
+        raise toolchain.ToolchainError(f"inspecting {ladder.name}.{rung}: {last[-1]}")
+    return [_loaded(d) for d in json.loads(done.stdout)]
+
+
+def _loaded(d: Any) -> Inspection:
+    for side in ("global_loads", "global_stores"):
+        d["instructions"][side] = {int(k): n for k, n in d["instructions"][side].items()}
+    d["grid"] = tuple(d["grid"])
+    return Inspection(**d)
+
+
+def _main() -> None:
+    """The second process: a request on standard input, its answer on standard output."""
+    toolchain.compile_only()
+    import_module("kernelwright.ops")  # fills the registry
+    operator, rung, case, arch, config, folder = json.load(sys.stdin)
+    if operator not in {known.name for known in dispatch.ladders()}:
+        import_module("kernelwright.workbench.scaffold.scaffold").load(Path(folder))
+    ladder = dispatch.ladder(operator)
+    found = inspect(ladder, rung, ladder.operator.case(case), arch, config)
+    json.dump([i.as_json(texts=True) for i in found], sys.stdout)
+
+
+if __name__ == "__main__":
+    _main()

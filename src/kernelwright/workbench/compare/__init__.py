@@ -1,0 +1,1 @@
+"""Two versions of an operator, side by side."""

@@ -1,0 +1,100 @@
+"""Another commit of this repository, imported beside this one.
+
+Two commits in two processes would hold two contexts on a GPU, which take turns by time slices and
+evict each other's caches: that is what would be timed. So the other commit's package is written
+to a temporary folder under another name (`kernelwright` becomes `kernelwright_at_1a2b3c...` in
+every line of its Python) and imported into this process. All of it is its own: kernels, headers,
+launcher, selection, operator namespace; and its launches can be timed in turns with ours, one by
+one. `git archive` leaves nothing in the repository, also when a run is killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from kernelwright.support.errors import UsageError
+from kernelwright.support.settings import PACKAGE
+
+NAME = "kernelwright"
+
+
+@cache
+def root() -> Path:
+    """The repository that this package is checked out in.
+
+    Raises:
+        UsageError: it is none.
+    """
+    top = _git("rev-parse", "--show-toplevel", at=PACKAGE)
+    if top is None or not (Path(top) / "src" / NAME).is_dir():
+        raise UsageError(
+            "@COMMIT: this Kernelwright is no git checkout, so it has no other commits"
+        )
+    return Path(top)
+
+
+@cache
+def resolve(commit: str) -> str:
+    """The full hash of a commit.
+
+    Raises:
+        UsageError: there is no such commit.
+    """
+    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
+    if found is None:
+        raise UsageError(f"@{commit}: {root()} has no such commit")
+    return found
+
+
+@cache
+def package(sha: str) -> str:
+    """Import the package as it is in a commit; the name under which it stands in sys.modules."""
+    name = f"{NAME}_at_{sha[:12]}"
+    folder = Path(tempfile.mkdtemp(prefix="kernelwright-commit-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    done = subprocess.run(
+        ["git", "-C", str(root()), "archive", "--format=tar", sha, f"src/{NAME}"],
+        capture_output=True,
+    )
+    if done.returncode:
+        raise UsageError(f"@{sha[:12]}: {done.stderr.decode(errors='replace').strip()}")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        tar.extractall(folder, filter="data")
+    (folder / "src" / NAME).rename(folder / "src" / name)
+    (folder / "pyproject.toml").touch()  # a checkout: its records and tables are its own
+    for path in (folder / "src" / name).rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(re.sub(rf"\b{NAME}\b", name, text), encoding="utf-8")
+    sys.path.append(str(folder / "src"))
+    importlib.import_module(f"{name}.ops")
+    _hashed_as_committed(name)
+    return name
+
+
+def _hashed_as_committed(name: str) -> None:
+    """What is proven there is proven under hashes of sources that say `kernelwright`; with any
+    other name in them nothing would be, and PyTorch would serve."""
+    proof = importlib.import_module(f"{name}.dispatch.proof")
+    compiled = getattr(proof, "_compiled", None)
+    if compiled:  # before it was there, only rungs that are named are compared
+        vars(proof)["_compiled"] = lambda text, suffix: compiled(text.replace(name, NAME), suffix)
+
+
+def _git(*arguments: str, at: Path | None = None) -> str | None:
+    """What git answers, or None where it refuses."""
+    where = root() if at is None else at
+    try:
+        done = subprocess.run(["git", "-C", str(where), *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise UsageError("@COMMIT: git is not installed") from None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,1 @@
+"""Exercises: files to fill in, and their checks."""

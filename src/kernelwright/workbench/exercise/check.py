@@ -1,0 +1,317 @@
+"""Judges a learner's version of a rung, in a process of its own (`exercise.check` starts it).
+
+The learner's kernel takes the place of the rung's: the rung's module is imported a second time
+under another name, with the learner's functions (or, for CUDA C++, the learner's file) put into
+it. Everything else is the rung's own: plan, configs, what it supports, and verify's checks on the
+operator's cases, simplest first.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from kernelwright import emulator, toolchain
+from kernelwright.contract import H200, Case, CudaKernel, Ladder, Plan, Rung
+from kernelwright.contract.compare import FACTOR, ULPS, ulp
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import plan_of, specs_of
+from kernelwright.toolchain import nvrtc
+from kernelwright.workbench.compare.compare import on_case
+from kernelwright.workbench.compare.operands import of_rung
+from kernelwright.workbench.verify.candidate import (
+    Trial,
+    all_results,
+    copy_of,
+    map_tensors,
+    result_names,
+)
+from kernelwright.workbench.verify.coverage import thorough_cases
+from kernelwright.workbench.verify.verify import candidate, here, verify_case
+
+from . import files
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a check.
+
+    Attributes:
+        outcome: "right", "compiled" (all that can be done here), "unfinished", "wrong" or "error".
+        why: the first thing that is not as it should be.
+        case: the simplest input on which it is not.
+        where: which elements are wrong there, and by how much.
+        clues: what the learner's text lacks that the rung has; they may be the cause.
+        passed: cases that passed.
+    """
+
+    outcome: str
+    why: str = ""
+    case: str = ""
+    where: str = ""
+    clues: tuple[str, ...] = ()
+    passed: int = 0
+
+
+def substituted(of: files.Source, path: Path) -> tuple[Ladder, Rung]:
+    """The exercise's ladder with the learner's kernel in the place of the rung's."""
+    toolchain.prepare(of.rung.backend)
+    module, entry = of.rung.entry.split(":")
+    stem = f"_exercise_{of.file_name.replace('.', '_')}"
+    copy = _loaded(f"{of.ladder.package}.{stem}", of.ladder.folder / f"{module}.py")
+    if of.is_cuda:
+        setattr(copy, entry, _with_source(getattr(copy, entry), of.path, path.resolve()))
+    else:
+        theirs = _loaded(f"{of.ladder.package}.{stem}_of_learner", path)
+        for name in files.names_given(of, path.read_text(encoding="utf-8")):
+            setattr(copy, name, getattr(theirs, name))
+    rung = replace(of.rung, entry=f"{stem}:{entry}")
+    rungs = tuple(rung if r is of.rung else r for r in of.ladder.rungs)
+    return replace(of.ladder, rungs=rungs), rung
+
+
+def _loaded(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _with_source(plan: Callable[..., Plan], real: Path, theirs: Path) -> Callable[..., Plan]:
+    """The plan function, with one .cu file in the place of another."""
+
+    def planned(*args: Any, **specs: Any) -> Plan:
+        made = plan(*args, **specs)
+        launches = tuple(
+            replace(step, kernel=replace(step.kernel, source=theirs))
+            if isinstance(step.kernel, CudaKernel) and step.kernel.source == real
+            else step
+            for step in made.launches
+        )
+        return replace(made, launches=launches)
+
+    return planned
+
+
+def check(
+    of: files.Source,
+    path: Path,
+    *,
+    before: Callable[[Case], None] = lambda case: None,
+    cases: Callable[[Case], bool] = lambda case: True,
+) -> Outcome:
+    """Run the checks on a learner's file, up to the first case that is not right.
+
+    Args:
+        before: called before each case.
+        cases: which to take.
+    """
+    text = path.read_text(encoding="utf-8")
+    if why := files.unfinished(of, text):
+        return Outcome("unfinished", why)
+    try:
+        ladder, rung = substituted(of, path)
+        missing = toolchain.missing(rung.backend, torch.device(here()))
+        if missing and rung.backend == "cuda":
+            compiled = _compiled(ladder, rung)
+            return Outcome("compiled", f"{compiled} kernels compile for {H200.arch}; {missing}")
+    except toolchain.NoSpace:
+        raise
+    except Exception as e:  # noqa: BLE001 - whatever a learner's file raises is the outcome
+        return Outcome("error", _told(e, path))
+    passed = 0
+    taken = [c for c in ladder.operator.cases if c.use == "verify" and cases(c)]
+    for config, order in [*((c, 0) for c in rung.configs), *_orders(rung)]:
+        further = config != rung.configs[0] or order
+        for case in sorted(taken, key=simplest_first):
+            if further and case not in thorough_cases(ladder):
+                continue
+            before(case)
+            with emulator.mode(schedule=emulator.Schedule(seed=order, block_seed=order)):
+                found = verify_case(ladder, rung, config, case)
+                where = _where(ladder, rung, config, case) if found.check == "value" else ""
+            passed += found.outcome == "pass" and not order
+            if found.outcome in ("wrong", "error"):
+                why = f"{found.check}: {found.why}" if found.check else found.why
+                why += f", with threads in another order (seed {order})" if order else ""
+                clues = tuple(clues_of(of, text))
+                return Outcome(found.outcome, why, case.id, where, clues, passed)
+    if not passed:
+        return Outcome("error", f"nothing could run here: {missing or 'no case fits'}")
+    return Outcome("right", passed=passed)
+
+
+def _orders(rung: Rung) -> list[tuple[dict[str, Any], int]]:
+    """CUDA C++ on the CPU once more, with threads and blocks in random orders: what a barrier is
+    missing for may be right by luck in one of them."""
+    random = rung.backend == "cuda" and here() == "cpu"
+    return [(rung.configs[0], seed) for seed in (1, 2, 3)] if random else []
+
+
+def timed(of: files.Source, path: Path) -> list[dict[str, Any]]:
+    """The rung (A) and the learner's version (B) in turns on this GPU, on the largest bench case
+    of up to 2**28 elements that the rung takes."""
+    ladder, rung = substituted(of, path)
+    sides = of_rung("the rung", of.ladder, of.rung), of_rung("yours", ladder, rung)
+    cases = [c for c in ladder.operator.cases if c.use == "bench" and c.numel <= 2**28]
+    for case in sorted(cases, key=lambda c: -c.numel):
+        row, _ = on_case(*sides, of.ladder, case, quick=False)
+        if row.verdict != "untimed":
+            return [asdict(row)]
+    return []
+
+
+def simplest_first(case: Case) -> tuple:
+    """Ordinary values before special ones, contiguous before strided, float32 first, then small."""
+    return (
+        case.values != "normal",
+        case.layout != "contiguous",
+        case.dtype != torch.float32,
+        case.numel,
+    )
+
+
+def _compiled(ladder: Ladder, rung: Rung) -> int:
+    """Compile what the thorough cases launch, for an H200; how many kernels."""
+    kernels: set[CudaKernel] = set()
+    for case in thorough_cases(ladder):
+        op = ladder.operator
+        specs, _ = normalise(op.layout, specs_of(op.inputs(case, "cpu")))
+        if rung.supports is None or rung.supports(H200, **specs) is None:
+            steps = plan_of(ladder, rung, specs, config=rung.configs[0]).launches
+            kernels |= {step.kernel for step in steps if isinstance(step.kernel, CudaKernel)}
+    for kernel in kernels:
+        nvrtc.compile(kernel, H200.arch)
+    return len(kernels)
+
+
+def _told(e: Exception, path: Path) -> str:
+    """An exception in words, with the learner's line where it has one."""
+    if isinstance(e, SyntaxError):
+        return f"line {e.lineno}: {e.msg}: {(e.text or '').strip()}"
+    lines = []
+    tb = e.__traceback__
+    while tb:
+        if Path(tb.tb_frame.f_code.co_filename) == path:
+            lines.append(tb.tb_lineno)
+        tb = tb.tb_next
+    at = f"line {lines[-1]}: " if lines else ""
+    kind = "" if isinstance(e, toolchain.ToolchainError) else f"{type(e).__name__}: "
+    return f"{at}{kind}{e}"
+
+
+def _where(ladder: Ladder, rung: Rung, config: dict[str, Any], case: Case) -> str:
+    """Which elements of the first wrong result are wrong, and the first of them; "" where a second
+    run does not go wrong in the same way."""
+    trial = Trial(candidate(ladder, rung, config, here()), case, here())
+    want = trial.expected()
+    args = map_tensors(want.args, copy_of)
+    try:
+        results = all_results(ladder.operator, args, trial.candidate.call(*args.values()))
+    except Exception:  # noqa: BLE001 - the first run's failure is the one that is reported
+        return ""
+    names = result_names(ladder.operator, args)
+    for i, (name, got) in enumerate(zip(names, results, strict=True)):
+        found = located(got, want.reference[i], want.native[i], want.noise[i])
+        if found:
+            return f"{name}: {found}"
+    return ""
+
+
+def located(got, reference, native, noise=None) -> str:
+    """Which elements differ by more than the acceptance rule lets one differ, in words."""
+    if got.shape != reference.shape or not got.dtype.is_floating_point:
+        return ""
+    unit = ulp(reference, got.dtype)
+    unit = unit if noise is None else torch.maximum(unit, noise)
+    theirs = ((native.double() - reference).abs() / unit).nan_to_num(0, 0, 0)
+    allowed = (FACTOR * theirs.max() + ULPS) * unit if theirs.numel() else unit
+    same = (got.double() - reference).abs() <= allowed
+    same |= (got == native) | (got.isnan() & native.isnan())
+    bad = (~same).nonzero()
+    if not len(bad):
+        return ""
+    first = tuple(bad[0].tolist())
+    at = f"[{', '.join(map(str, first))}]" if first else ""
+    said = f"{len(bad)} of {got.numel()} elements are wrong; the first{' is ' + at if at else ''}: "
+    said += f"{got[first].item():.6g}, should be {reference[first].item():.6g}"
+    low, high = bad.amin(0).tolist(), bad.amax(0).tolist()
+    within = [
+        f"index {d} {a}" if a == b else f"index {d} {a} to {b}"
+        for d, (a, b, n) in enumerate(zip(low, high, got.shape, strict=True))
+        if b - a + 1 < n
+    ]
+    return f"{said}; all of them at {', '.join(within)}" if within and len(bad) > 1 else said
+
+
+BARRIERS = {
+    "__syncthreads": "a thread may read shared memory before another has written it",
+    "cuda.syncthreads": "a thread may read shared memory before another has written it",
+    "__syncwarp": "a lane may read what another has not written yet",
+}
+
+
+def clues_of(of: files.Source, text: str) -> list[str]:
+    """What a learner's text lacks: barriers and masks that the rung's own bodies have."""
+    found: list[str] = []
+    real = files.text(of, solved=True)
+    for task in of.exercise.tasks:
+        bodies = [files.body(of, t, task.function) or "" for t in (text, real)]
+        mine, theirs = (re.sub(r"(//|#(?! *pragma))[^\n]*", "", b) for b in bodies)
+        for name, why in BARRIERS.items():
+            have, want = (len(re.findall(rf"\b{re.escape(name)}\(", b)) for b in (mine, theirs))
+            if have < want:
+                counts = f"{have or 'no'} {name}() where the rung has {want}"
+                found.append(f"{task.function} has {counts}: {why}")
+        found += [f"{task.function}: {name} without mask= also touches what lies behind the end"
+                  for name in ("tl.load", "tl.store")
+                  if _unmasked(mine, name) > _unmasked(theirs, name)]  # fmt: skip
+    return found
+
+
+def _unmasked(body: str, name: str) -> int:
+    """Calls of a function that name no mask."""
+    calls = [body[m.end() - 1 :] for m in re.finditer(rf"{re.escape(name)}\(", body)]
+    return sum("mask=" not in c[: files.matching(c, 0, "()")] for c in calls)
+
+
+def _main() -> None:
+    """The process: a request on standard input; on standard output a line for each case, and the
+    outcome on the last. What the learner's file prints goes to standard error."""
+    from .exercise import named
+
+    request = json.load(sys.stdin)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(what: dict[str, Any]) -> None:
+        print(json.dumps(what), file=answers, flush=True)
+
+    of = files.source(named(request["rung"]))
+    path = Path(request["path"])
+    try:
+        outcome = check(of, path, before=lambda c: say({"case": c.id}))
+    except toolchain.NoSpace as e:
+        say({"no space": str(e)})
+        return
+    on_gpu = outcome.outcome == "right" and here() == "cuda"
+    forgiving = here() == "cuda" and of.rung.backend in ("cuda", "numba")
+    times = timed(of, path) if on_gpu else []
+    say({**asdict(outcome), "timed": times, "forgiving": forgiving})
+
+
+if __name__ == "__main__":
+    _main()

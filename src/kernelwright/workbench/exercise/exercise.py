@@ -1,0 +1,274 @@
+"""`kernelwright exercise`: rungs with their bodies taken out, to be written and judged.
+
+A subject's exercises are data (`ops/<subject>/exercises.py`); the files are cut from the rungs
+(exercise_files.py) and judged in a process of their own (exercise_check.py), which an endless
+loop or a crash ends without taking the command with it. The learner's code is otherwise run as
+it is, with the rights of whoever runs the command.
+
+    python -m kernelwright.workbench.exercise.exercise      rewrite the list in docs/exercises.md
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from kernelwright.contract.exercise import Exercise
+from kernelwright.dispatch import ladders
+from kernelwright.support.errors import UsageError
+from kernelwright.support.settings import PACKAGE
+from kernelwright.toolchain import NoSpace
+
+from . import files
+
+STATE = ".kernelwright-exercises.json"  # beside the learner's files: what the last checks said
+SECONDS = 300.0  # that one case of a check may take
+EXITS = {"right": 0, "unfinished": 1, "wrong": 1, "error": 1, "compiled": 3}
+DOC = PACKAGE.parents[1] / "docs" / "exercises.md"
+MARKED = re.compile(r"(<!-- exercises -->\n)(.*?)(<!-- /exercises -->)", re.S)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An exercise, and where the learner stands with it.
+
+    Attributes:
+        state: "not started", "started", "right", "changed since it was right", "wrong", "error",
+            "compiled".
+        why: what the last check said.
+    """
+
+    exercise: Exercise
+    file: str
+    language: str
+    state: str
+    why: str = ""
+
+
+@cache
+def exercises() -> tuple[Exercise, ...]:
+    """All exercises in learning order."""
+    found: list[Exercise] = []
+    for package in dict.fromkeys(x.package for x in ladders()):
+        if importlib.util.find_spec(f"{package}.exercises"):
+            found += importlib.import_module(f"{package}.exercises").EXERCISES
+    return tuple(sorted(found, key=lambda e: e.place))
+
+
+def named(rung: str) -> Exercise:
+    """The exercise of a rung.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for e in exercises():
+        if e.rung == rung:
+            return e
+    near = difflib.get_close_matches(rung, [e.rung for e in exercises()], n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    raise UsageError(f"OP.RUNG: {rung} is no exercise{meant} (kernelwright exercise lists them)")
+
+
+def standings(folder: Path) -> list[Standing]:
+    """Every exercise in learning order, and where the learner of a folder stands."""
+    kept = _state(folder)
+    found: list[Standing] = []
+    for e in exercises():
+        of = files.source(e)
+        path, last = folder / of.file_name, kept.get(e.rung, {})
+        state, why = "not started", ""
+        if path.is_file():
+            state, why = "started", ""
+            if last.get("hash") == _hash(path):
+                state, why = last["outcome"], last["why"]
+                state = "started" if state == "unfinished" else state
+            elif last.get("outcome") == "right":
+                state = "changed since it was right"
+        found.append(Standing(e, of.file_name, of.rung.backend, state, why))
+    return found
+
+
+def following(folder: Path) -> Exercise | None:
+    """The exercise to go on with: the first that is not right."""
+    return next((s.exercise for s in standings(folder) if s.state != "right"), None)
+
+
+def write(exercise: Exercise, folder: Path) -> Path:
+    """Write a learner's file; its path.
+
+    Raises:
+        UsageError: there is no such folder, or the file is there already.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"--into: there is no folder {folder}")
+    path = folder / files.source(exercise).file_name
+    if path.exists():
+        raise UsageError(
+            f"OP.RUNG: {path} is there already. Edit it, then: kernelwright exercise "
+            f"{exercise.rung} --check (to begin anew, remove it)"
+        )
+    path.write_text(files.text(files.source(exercise)), encoding="utf-8")
+    return path
+
+
+def check(
+    exercise: Exercise,
+    folder: Path,
+    *,
+    on_case: Callable[[str], None] = lambda case: None,
+    seconds: float = SECONDS,
+) -> dict[str, Any]:
+    """Judge a learner's file in a process of its own; the fields of `exercise_check.Outcome`, and
+    on a GPU `timed`, rows of `compare`.
+
+    Where a barrier is missing a GPU may give the right result all the same. What is right there is
+    therefore judged without it too: by the emulator, or Numba's simulator.
+
+    Args:
+        on_case: called with each case's id before it runs.
+        seconds: that one case may take.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    path = _written(exercise, folder)
+    found = _judged(exercise, path, on_case, seconds)
+    if found["outcome"] == "right" and found["forgiving"]:
+        strict = _judged(exercise, path, on_case, seconds, {"CUDA_VISIBLE_DEVICES": ""})
+        if strict["outcome"] in ("wrong", "error"):
+            found = {**strict, "why": f"right on this GPU, by luck; without one {strict['why']}"}
+    kept = _state(folder)
+    kept[exercise.rung] = {"hash": _hash(path), "outcome": found["outcome"], "why": found["why"]}
+    (folder / STATE).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def solution(exercise: Exercise, folder: Path) -> list[str]:
+    """A unified diff from the learner's file, or from the exercise as written where there is
+    none, to the rung."""
+    of = files.source(exercise)
+    path = folder / of.file_name
+    mine = path.read_text(encoding="utf-8") if path.is_file() else files.text(of)
+    name = str(path) if path.is_file() else f"{of.file_name} as written"
+    real = files.text(of, solved=True)
+    return list(
+        difflib.unified_diff(
+            mine.splitlines(), real.splitlines(), name, f"the rung {exercise.rung}", lineterm=""
+        )
+    )
+
+
+def _judged(
+    exercise: Exercise,
+    path: Path,
+    on_case,
+    seconds: float,
+    environment: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    request = json.dumps({"rung": exercise.rung, "path": str(path.resolve())})
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.exercise_check"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(environment or {}), "PYTHONPATH": _python_path()},
+        start_new_session=True,
+    )
+    assert process.stdin and process.stdout and process.stderr
+    process.stdin.write(request.encode())
+    process.stdin.close()
+    said, errors, case, found = b"", b"", "", None
+    streams, end = [process.stdout, process.stderr], time.monotonic() + seconds
+    try:
+        while streams and time.monotonic() < end:
+            ready, _, _ = select.select(streams, [], [], max(0.0, end - time.monotonic()))
+            for stream in ready:
+                part = os.read(stream.fileno(), 1 << 16)
+                if not part:
+                    streams.remove(stream)
+                elif stream is process.stderr:
+                    errors = (errors + part)[-8000:]
+                else:
+                    *lines, said = (said + part).split(b"\n")
+                    for line in map(json.loads, lines):
+                        if "case" in line and len(line) == 1:
+                            case, end = line["case"], time.monotonic() + seconds
+                            on_case(case)
+                        elif "no space" in line:
+                            raise NoSpace(line["no space"])
+                        else:
+                            found = line
+        if found is not None:
+            return found
+        if streams:
+            why = f"it still runs after {seconds:.0f} s: a loop that never ends, or a barrier that "
+            return _ended(f"{why}not all threads reach", case)
+        code = process.wait()
+        last = (errors.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+        if code < 0:
+            last = f"the process was ended by {signal.Signals(-code).name}: an access far outside?"
+        return _ended(last, case)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def _ended(why: str, case: str) -> dict[str, Any]:
+    return {"outcome": "error", "why": why, "case": case, "where": "", "clues": [], "passed": 0}
+
+
+def _python_path() -> str:
+    before = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(PACKAGE.parent), *([before] if before else [])])
+
+
+def _written(exercise: Exercise, folder: Path) -> Path:
+    path = folder / files.source(exercise).file_name
+    if not path.is_file():
+        raise UsageError(f"OP.RUNG: there is no {path} yet; kernelwright exercise {exercise.rung}")
+    return path
+
+
+def _state(folder: Path) -> dict[str, dict[str, str]]:
+    path = folder / STATE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def document() -> str:
+    """docs/exercises.md with its list as it should be."""
+    rows = ["| | exercise | in | it teaches |", "| ---: | --- | --- | --- |"]
+    for i, e in enumerate(exercises(), 1):
+        backend = files.source(e).rung.backend
+        rows.append(f"| {i} | `{e.rung}` | {LANGUAGES[backend]} | {e.lesson} |")
+    table = "\n".join(rows) + "\n"
+    return MARKED.sub(lambda m: m[1] + table + m[3], DOC.read_text(encoding="utf-8"))
+
+
+LANGUAGES = {"numba": "Python (Numba)", "triton": "Triton", "cuda": "CUDA C++"}
+
+
+if __name__ == "__main__":
+    DOC.write_text(document(), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Judging a kernel that is not ours."""

@@ -1,0 +1,1 @@
+"""The process that runs the judged kernel, and the process that checks it."""

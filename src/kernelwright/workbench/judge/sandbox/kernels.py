@@ -1,0 +1,189 @@
+"""In a kernel's process: CUDA C++ with a launch file as a function, and what kernels compile to."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from kernelwright import toolchain
+from kernelwright.contract import H200, Operator, TritonKernel, f32
+from kernelwright.dispatch import device_of, specs_of
+from kernelwright.machine import gpu_of
+from kernelwright.toolchain import binary, build, interpreter, redzones, triton_aot
+from kernelwright.toolchain.compiled import Compiled
+
+from ..launch_file import plan_of
+
+ARCH = "sm_90a"  # what is compiled for where there is no GPU
+
+
+class CudaFunction:
+    """A kernel of a .cu and its launch file, as a function of the operator's arguments."""
+
+    def __init__(self, source: Path, name: str, module: ModuleType, operator: Operator):
+        self.source, self.name, self.module, self.operator = source, name, module, operator
+        self.launches = 0
+        self._bound: dict[str, tuple[Callable[..., Any], int]] = {}
+        self._last: tuple[Any, dict[str, Any]] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        named = dict(zip((a.name for a in self.operator.args), args, strict=True))
+        specs, device = specs_of(named), device_of(named)
+        key = f"{specs} {device} {redzones.active is not None}"
+        if key not in self._bound:
+            gpu = gpu_of(device) or H200
+            plan = plan_of(self.module, self.source, self.name, gpu, self.operator, specs)
+            self._last = plan, specs
+            bound = toolchain.bind(plan, self.operator, specs, (), device)
+            self._bound[key] = bound, len(plan.launches)
+        call, launches = self._bound[key]
+        self.launches += launches
+        return call(*args)
+
+    def kernels(self, arch: str) -> list[dict[str, Any]]:
+        """What the launches of the newest plan compile to."""
+        if self._last is None:
+            return []
+        plan, specs = self._last
+        tensors = build.Tensors(plan, self.operator, specs)
+        found: list[dict[str, Any]] = []
+        for step in plan.launches:
+            compiled = build.compile(step, tensors, arch)
+            threads = step.block[0] * step.block[1] * step.block[2]
+            found.append(facts(compiled, build.name_of(step.kernel), threads, step.shared))
+        return found
+
+
+def facts(compiled: Compiled, kernel: str, threads: int, dynamic: int) -> dict[str, Any]:
+    """Registers, occupancy and instructions of one compiled kernel."""
+    resources = binary.resources(compiled)
+    shared = resources.static_shared + dynamic
+    return {
+        "kernel": kernel,
+        "arch": compiled.arch,
+        "threads": threads,
+        "dynamic_shared": dynamic,
+        "resources": asdict(resources),
+        "occupancy": asdict(binary.occupancy(compiled.arch, threads, resources.registers, shared)),
+        "instructions": asdict(binary.instructions(binary.sass(compiled))),
+    }
+
+
+def triton_kernels(call: Callable[[], Any]) -> list[dict[str, Any]]:
+    """What Triton compiles for this process's GPU to make one call: what it has compiled for
+    others is forgotten first, and found again in its cache."""
+    for fn in _triton_functions():
+        fn.device_caches.clear()
+    call()
+    found: list[dict[str, Any]] = []
+    for fn in _triton_functions():
+        for cached in fn.device_caches.values():
+            for made in cached[0].values():
+                meta = made.metadata
+                arch = f"sm_{meta.target.arch}" + ("a" if meta.target.arch >= 90 else "")
+                compiled = Compiled(
+                    name=meta.name,
+                    arch=arch,
+                    cubin=made.asm["cubin"],
+                    ptx=made.asm["ptx"],
+                    ttgir=made.asm["ttgir"],
+                    shared=meta.shared,
+                    threads=32 * meta.num_warps,
+                )
+                found.append(facts(compiled, fn.__name__, compiled.threads, compiled.shared))
+    return found
+
+
+def _triton_functions() -> list[Any]:
+    import triton
+
+    # by type: isinstance would ask a weak proxy, whose object may be gone
+    return [o for o in gc.get_objects() if issubclass(type(o), triton.JITFunction)]
+
+
+class Interpreted:
+    """Keeps what Triton's interpreter was asked to launch: enough to compile it elsewhere."""
+
+    def __init__(self):
+        from triton.runtime.interpreter import GridExecutor
+
+        self.launches: dict[str, dict[str, Any]] = {}
+        self.count = 0
+        plain = GridExecutor.__call__
+
+        def watched(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            self._keep(executor, args, kwargs)
+            typed = {
+                k: v if k in executor.constexprs else _typed(v) for k, v in kwargs.items()
+                if k in executor.arg_names
+            }  # fmt: skip
+            given = [
+                v if n in executor.constexprs else _typed(v)
+                for n, v in zip(executor.arg_names, args, strict=False)
+            ]
+            with _disable_current_modes():  # its copies are no operators of the kernel's
+                return plain(executor, *given, **{**kwargs, **typed})
+
+        GridExecutor.__call__ = watched  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _keep(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        fn = executor.fn
+        options = {k: kwargs[k] for k in ("num_warps", "num_stages") if k in kwargs}
+        own = {k: v for k, v in kwargs.items() if k in executor.arg_names}
+        bound = inspect.signature(fn).bind(*args, **own)
+        bound.apply_defaults()
+        told: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            if name in executor.constexprs or value is None:
+                told[name] = {"constexpr": getattr(value, "value", value)}
+            elif isinstance(value, torch.Tensor):
+                aligned = value.data_ptr() % 16 == 0
+                told[name] = {"type": f"*{triton_aot.TYPES[str(value.dtype)]}", "aligned": aligned}
+            elif isinstance(value, (bool, int, float)):
+                told[name] = {"type": _scalar(value), "aligned": value % 16 == 0}
+            else:
+                return  # a descriptor or a tuple: nothing that is compiled here
+        plain = (bool, int, float, str, type(None))
+        if all(isinstance(t.get("constexpr"), plain) for t in told.values()):
+            self.launches[fn.__qualname__] = {
+                "file": fn.__code__.co_filename,
+                "name": fn.__qualname__,
+                "args": told,
+                **options,
+            }
+
+
+def _typed(value: Any) -> Any:
+    """A float as the kernel sees it on a GPU: the interpreter would hand over a Python number."""
+    return interpreter._scalar(f32(value)) if isinstance(value, float) else value
+
+
+def _scalar(value: float | int | bool) -> str:
+    if isinstance(value, bool):
+        return "i1"
+    if isinstance(value, float):
+        return "fp32"
+    return "i32" if -(2**31) <= value < 2**31 else "i64"
+
+
+def compile_triton(launch: dict[str, Any], arch: str) -> dict[str, Any]:
+    """A kernel that another process has interpreted, compiled; its file is imported here."""
+    for fn in _triton_functions():
+        if (fn.fn.__code__.co_filename, fn.fn.__qualname__) == (launch["file"], launch["name"]):
+            break
+    else:
+        raise LookupError("the kernel is not made when its file is imported")
+    constexprs = {k: v["constexpr"] for k, v in launch["args"].items() if "constexpr" in v}
+    kinds = tuple((v["type"], v["aligned"]) for v in launch["args"].values() if "type" in v)
+    kernel = TritonKernel(fn, constexprs, launch.get("num_warps", 4), launch.get("num_stages", 3))
+    compiled = triton_aot.compile(kernel, kinds, arch)
+    return facts(compiled, fn.__name__, compiled.threads, compiled.shared)

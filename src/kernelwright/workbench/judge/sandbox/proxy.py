@@ -1,0 +1,174 @@
+"""A kernel in a box, as the place of a candidate: what checks ask, asked of its process."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelwright.contract import Operator
+from kernelwright.toolchain import redzones
+from kernelwright.workbench.verify.candidate import (
+    Fenced,
+    NotCaptured,
+    Run,
+    all_results,
+    copy_of,
+    filler,
+    map_tensors,
+    tensors,
+)
+
+from .sandbox import Box, Failed
+
+
+@dataclass(eq=False)
+class Made(Run):
+    """A run in a box, and what its process says of each output."""
+
+    described: list[dict[str, Any]] = field(default_factory=list)
+
+
+class There:
+    """The function that a box has loaded, as the place of a candidate. Results are copied into
+    memory that the parent has spoiled.
+
+    Args:
+        bind: turns arguments by name into {"listed": [...], "named": {...}}.
+    """
+
+    def __init__(self, box: Box, operator: Operator, bind: Callable[[dict], dict[str, Any]]):
+        self.box, self.operator, self.bind = box, operator, bind
+
+    def fence(self, args: dict[str, Any]) -> Fenced:
+        blocks: list[int] = []
+        arena = self.box.arena
+        fenced = Fenced(args, lambda count, t: arena.empty(count, t.dtype, blocks))
+        weakref.finalize(fenced, arena.release, blocks)
+        return fenced
+
+    def run(self, fenced: Fenced, *, guarded: bool = False) -> Made:
+        box, run = self.box, self.box.next()
+        answer = box.process.ask(
+            "run",
+            run=run,
+            args=self.told(fenced.args),
+            guarded=guarded,
+            poison=[t.nbytes for t in tensors(fenced.args)],
+            release=box.released(),
+        )
+        described = answer["results"]
+        outputs = self._fetch("fetch", run, described)
+        problem = answer["allocations"]
+        if guarded and problem is None:
+            names = zip(self.operator.results, outputs, strict=False)
+            whys = (redzones.unwritten(n, t) for n, t in names if isinstance(t, torch.Tensor))
+            problem = next(filter(None, whys), None)
+        made = Made(
+            fenced,
+            all_results(self.operator, fenced.args, outputs),
+            outputs,
+            tuple(str(d.get("device", self.box.device)) for d in described),
+            tuple(int(d.get("storage", 0)) for d in described),
+            frozenset(map(int, answer["lent"])),
+            lambda: self._fetch("fetch", run, described),
+            problem,
+            answer["replaced"],
+            described,
+        )
+        weakref.finalize(made, box.forget, run)
+        return made
+
+    def timed(self, call: int, fenced: Fenced) -> tuple[Any, ...]:
+        """The results, as they are now, of one of the calls that the process is timed by."""
+        described = self.box.process.ask("timed", call=call)
+        outputs = self._fetch("fetch_timed", call, described)
+        return all_results(self.operator, fenced.args, outputs)
+
+    def _fetch(self, do: str, run: int, described: list[dict[str, Any]]) -> tuple[Any, ...]:
+        blocks: list[int] = []
+        slots = [self._slot(d, blocks) for d in described]
+        told = [None if s is None else self.box.arena.describe(s) for s in slots]
+        self.box.process.ask(do, run=run, slots=told)
+        outputs = tuple(_result(d, s) for d, s in zip(described, slots, strict=True))
+        self.box.arena.release(blocks)
+        return outputs
+
+    def _slot(self, described: dict[str, Any], blocks: list[int]) -> torch.Tensor | None:
+        """Memory for a result, spoiled; None where it is not to be copied."""
+        if described["type"] != "Tensor":
+            return None
+        dtype: torch.dtype = getattr(torch, described["dtype"])
+        shape, stride = described["shape"], described["stride"]
+        extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+        extent = extent if 0 not in shape else 0
+        here = torch.device(described["device"]) == self.box.device
+        if not here or not 0 <= extent * dtype.itemsize <= self.box.arena.largest:
+            return None
+        slot = self.box.arena.empty(extent, dtype, blocks).fill_(filler(dtype))
+        return slot.as_strided(shape, stride, slot.storage_offset())
+
+    def told(self, args: dict[str, Any]) -> dict[str, Any]:
+        def told(v: Any) -> dict[str, Any]:
+            if isinstance(v, torch.Tensor):
+                return {"t": self.box.arena.describe(v)}
+            if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor):
+                return {"l": [self.box.arena.describe(t) for t in v]}
+            if isinstance(v, torch.dtype):
+                return {"dtype": str(v).removeprefix("torch.")}
+            return {"v": v}
+
+        bound = self.bind(args)
+        return {
+            "listed": [told(v) for v in bound["listed"]],
+            "named": {k: told(v) for k, v in bound["named"].items()},
+        }
+
+    def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        staged, fenced = self.fence(args), self.fence(map_tensors(args, torch.empty_like))
+        described = self.run(self.fence(args)).described
+        blocks: list[int] = []
+        slots = [self._slot(d, blocks) for d in described]
+        describe = self.box.arena.describe
+        self.box.process.ask(
+            "late",
+            args=self.told(fenced.args),
+            staged=[describe(t) for t in tensors(staged.args)],
+            slots=[None if s is None else describe(s) for s in slots],
+        )
+        outputs = tuple(_result(d, s) for d, s in zip(described, slots, strict=True))
+        self.box.arena.release(blocks)
+        return all_results(self.operator, fenced.args, outputs)
+
+    def threads_left(self, fenced: Fenced) -> list[str]:
+        return list(map(str, self.box.process.ask("threads", args=self.told(fenced.args))))
+
+    def growth(self, fenced: Fenced, calls: int) -> int:
+        return int(self.box.process.ask("growth", args=self.told(fenced.args), calls=calls))
+
+    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+        run = self.box.next()
+        try:
+            described = self.box.process.ask("capture", run=run, args=self.told(fenced.args))
+        except Failed as e:
+            raise NotCaptured(str(e).splitlines()[0]) from e
+
+        def replay() -> tuple[Any, ...]:
+            outputs = self._fetch("replay", run, described)
+            return all_results(self.operator, fenced.args, outputs)
+
+        return replay
+
+
+def _result(described: dict[str, Any], slot: torch.Tensor | None) -> Any:
+    """A private copy: what the process can still write to is no result."""
+    if slot is not None:
+        return copy_of(slot)
+    if described["type"] == "Tensor":  # of another device, or of an absurd size
+        dtype = getattr(torch, described["dtype"])
+        shape, stride = described["shape"], described["stride"]
+        return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    return type(described["type"], (), {})()

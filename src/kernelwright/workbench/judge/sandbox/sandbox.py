@@ -1,0 +1,383 @@
+"""The parent's side of a process in which somebody else's kernel runs.
+
+A kernel is arbitrary code. This keeps accidents and cheating away from the judge: the process has
+limits of time and memory, an environment of its own without the user's secrets, cache folders of
+its own; the parent owns the inputs and the memory that results are copied to, and holds the
+reference and the clock. It is no protection against malice: the process may do whatever its user
+may. Answers are JSON and are checked; nothing that the process writes is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import mmap
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.support.errors import UsageError
+from kernelwright.toolchain import NoSpace
+
+#: What of the environment a kernel's process gets; the rest, tokens among it, stays here.
+PASSED = (
+    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CC", "CXX",
+    "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
+    "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "USER", "LOGNAME", "CONDA_PREFIX", "NVCC_CCBIN",
+    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "TRITON_LIBCUDA_PATH",
+)  # fmt: skip
+CACHES = (
+    "HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "KW_CACHE",
+)  # fmt: skip
+ALIGN = 512
+SHARED = 256 << 20  # bytes of memory that both processes see
+ANSWER = 4 << 20  # bytes of the longest answer that is read
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a kernel's process may take.
+
+    Attributes:
+        load_s: seconds to start and to import the user's file, compilers among it.
+        call_s: seconds for one call, its first compilation among it.
+        memory: bytes of host memory.
+    """
+
+    load_s: float = 300.0
+    call_s: float = 120.0
+    memory: int = 16 << 30
+
+    def __post_init__(self):
+        if not self.call_s > 0:
+            raise UsageError(f"--timeout: must be more than 0 seconds, is {self.call_s:g}")
+        if not self.memory > 0:
+            raise UsageError("--memory: must be more than 0 GiB")
+
+
+#: What an input that a kernel does not take may be refused with, in words.
+REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
+#: What stops a kernel without a GPU that runs on one: no fault of its own.
+ELSEWHERE = ("ToolchainError", "InterpreterError")
+
+
+class Failed(Exception):
+    """The user's code raised. `kind` is the exception's name, `lines` where in the user's files."""
+
+    def __init__(self, kind: str, message: str, lines: tuple[str, ...]):
+        super().__init__(f"{kind}: {message}".rstrip(": "))
+        self.kind, self.message, self.lines = kind, message, lines
+
+    @property
+    def refused(self) -> bool:
+        """It said in words that it does not take this, or cannot be run here."""
+        return self.kind in (*REFUSALS, *ELSEWHERE)
+
+
+class Died(Exception):
+    """The process ended, or was ended; the message says why."""
+
+
+class Arena:
+    """Memory that both processes see. Blocks of it are given out and taken back."""
+
+    def __init__(self, device: torch.device, size: int, fd: int = -1, largest: int = 0):
+        """`fd`: of an arena on a CPU that this one takes the place of; both processes know it.
+        `largest`: bytes of a result that there is room for; an eighth by default."""
+        self.device, self.size, self.largest = device, size, largest or size // 8
+        self._blocks: dict[int, int] = {}
+        self._next = 0
+        if device.type == "cuda":
+            # larger than any block the caching allocator shares with other tensors, so that the
+            # handle opens this memory and no reference
+            self.base = torch.empty(size, dtype=torch.uint8, device=device)
+            self.fd = -1
+        else:
+            self.fd = fd if fd >= 0 else _anonymous()
+            os.truncate(self.fd, size)
+            self._map = mmap.mmap(self.fd, size)
+            self.base = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def told(self) -> dict[str, Any]:
+        """How the other process finds it."""
+        if self.device.type == "cuda":
+            parts = self.base.untyped_storage()._share_cuda_()
+            return {"ipc": [_encoded(p) for p in parts]}
+        return {"fd": self.fd, "size": self.size}
+
+    def empty(self, count: int, dtype: torch.dtype, owner: list[int]) -> torch.Tensor:
+        """A flat tensor in the next gap that is large enough, behind the one that was given last:
+        an address that a kernel has kept is not at once another's. `owner` gets the block."""
+        size = max(1, -(-count * dtype.itemsize // ALIGN)) * ALIGN
+        at = self._gap(self._next, size)
+        at = self._gap(0, size) if at is None else at
+        if at is None:
+            raise MemoryError(f"the shared memory of {self.size >> 20} MiB is used up")
+        self._blocks[at], self._next = size, at + size
+        owner.append(at)
+        return self.base[at : at + count * dtype.itemsize].view(dtype)
+
+    def _gap(self, at: int, size: int) -> int | None:
+        for start, taken in sorted(self._blocks.items()):
+            if start - at >= size:
+                break
+            at = max(at, start + taken)
+        return at if at + size <= self.size else None
+
+    def release(self, blocks: list[int]) -> None:
+        for at in blocks:
+            del self._blocks[at]
+
+    def describe(self, view: torch.Tensor) -> dict[str, Any]:
+        """A tensor of the arena, as the other process is told of it: a buffer that begins with
+        the fence before it and ends behind it."""
+        lead = view.storage_offset() * view.itemsize  # an empty tensor has no address
+        at = max(start for start in self._blocks if start <= lead)
+        return {
+            "at": at,
+            "count": self._blocks[at] // view.itemsize,
+            "lead": (lead - at) // view.itemsize,
+            "shape": list(view.shape),
+            "stride": list(view.stride()),
+            "dtype": str(view.dtype).removeprefix("torch."),
+        }
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _encoded(part: Any) -> Any:
+    return {"b": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
+
+
+def _anonymous() -> int:
+    """A file without a name, whose zeros take no memory until they are written."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("kernelwright")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+class Process:
+    """The process: starts it, talks to it, ends it."""
+
+    def __init__(self, device: torch.device, limits: Limits, arena: Arena, *, interpret: bool):
+        self.device, self.limits, self.folder = (
+            device,
+            limits,
+            Path(tempfile.mkdtemp(prefix="kernelwright-judge-")),
+        )
+        self._why = ""
+        request, answer = os.pipe(), os.pipe()
+        self._write, self._read = request[1], answer[0]
+        inherited = (request[0], answer[1], *([arena.fd] if arena.fd >= 0 else ()))
+        self._said = (self.folder / "output").open("wb")
+        module = f"{__package__}.sandbox_child"
+        self._popen = subprocess.Popen(
+            [sys.executable, "-u", "-m", module, str(request[0]), str(answer[1])],
+            env=self._environment(interpret),
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            pass_fds=inherited,
+            start_new_session=True,
+        )
+        os.close(request[0])
+        os.close(answer[1])
+        self._guard = threading.Thread(target=self._watch_memory, daemon=True)
+        self._guard.start()
+        threads = torch.get_num_threads()
+        self.pid = self.ask(
+            "start", limits.load_s, device=str(device), arena=arena.told(), threads=threads
+        )["pid"]
+
+    def _environment(self, interpret: bool) -> dict[str, str]:
+        kept = {k: os.environ[k] for k in PASSED if k in os.environ}
+        package = str(Path(__file__).resolve().parents[4])
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (package, kept.get("PYTHONPATH"))))
+        for name in CACHES:
+            folder = self.folder / name.lower()
+            folder.mkdir()
+            kept[name] = str(folder)
+        if interpret:
+            kept |= {"TRITON_INTERPRET": "1", "NUMBA_ENABLE_CUDASIM": "1"}
+        return kept
+
+    def ask(self, do: str, seconds: float | None = None, **request: Any) -> Any:
+        """One request and its answer.
+
+        Raises:
+            Failed: the user's code raised. Died: the process is gone; it took too long, took too
+                much memory, crashed, or answered what is no answer. NoSpace: the disk is full.
+        """
+        if self.device.type == "cuda":  # what is written to shared memory has arrived
+            torch.cuda.synchronize(self.device)
+        text = json.dumps({"do": do, **request}).encode()
+        end = time.monotonic() + (self.limits.call_s if seconds is None else seconds)
+        try:
+            os.write(self._write, struct.pack("<I", len(text)))
+            view = memoryview(text)
+            while view:
+                view = view[os.write(self._write, view) :]
+            (size,) = struct.unpack("<I", self._take(4, end))
+            if size > ANSWER:
+                self._end(f"answered {size} bytes")
+                raise OSError
+            answer = json.loads(self._take(size, end))
+        except OSError:
+            raise Died(self._reason()) from None
+        except ValueError as e:
+            self._end(f"its answer cannot be read: {e}")
+            raise Died(self._why) from None
+        if not isinstance(answer, dict) or not answer.keys() <= {"ok", "error"}:
+            self._end("its answer is none")
+            raise Died(self._why)
+        if "error" in answer:
+            told = answer["error"]
+            if told["type"] == NoSpace.__name__:
+                raise NoSpace(str(told["message"]))
+            lines = tuple(map(str, told["lines"]))
+            raise Failed(str(told["type"]), str(told["message"]), lines)
+        return answer["ok"]
+
+    def _take(self, size: int, end: float) -> bytes:
+        found = b""
+        while len(found) < size:
+            left = end - time.monotonic()
+            ready, _, _ = select.select([self._read], [], [], max(0.0, left))
+            if not ready:
+                self._end("took longer than its time limit")
+            part = os.read(self._read, size - len(found)) if ready else b""
+            if not part:
+                raise OSError("the process is gone")
+            found += part
+        return found
+
+    def _end(self, why: str) -> None:
+        self._why = self._why or why
+        self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait()
+
+    def _reason(self) -> str:
+        """Why the process is gone, with the last line that it said."""
+        try:
+            code = self._popen.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            code = self._popen.returncode
+        if self._why:
+            return self._why
+        said = self.said().strip().splitlines()
+        last = f": {said[-1]}" if said else ""
+        if code < 0:
+            return f"the process was ended by {signal.Signals(-code).name}{last}"
+        return f"the process ended with exit code {code}{last}"
+
+    def said(self) -> str:
+        """The end of what the user's code printed."""
+        if not self.folder.exists():
+            return ""
+        with (self.folder / "output").open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4000))
+            return file.read().decode(errors="replace")
+
+    def _watch_memory(self) -> None:
+        """RLIMIT_AS would forbid CUDA's address space, so what is resident is watched instead."""
+        path = Path(f"/proc/{self._popen.pid}/statm")
+        page = os.sysconf("SC_PAGE_SIZE")
+        while self._popen.poll() is None:
+            try:
+                _, resident, shared, *_ = path.read_text().split()
+            except (OSError, ValueError):
+                return
+            if (int(resident) - int(shared)) * page > self.limits.memory:
+                self._end(f"took more than its {self.limits.memory >> 20} MiB of memory")
+                return
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """End it and whatever it has started, and remove its folder."""
+        self._kill()
+        os.close(self._write)
+        os.close(self._read)
+        self._said.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Box:
+    """A kernel in a process of its own: a `trial.Place`.
+
+    Use as a context manager. After `Died` the box is spent.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        limits: Limits | None = None,
+        size: int | None = None,
+        interpret: bool | None = None,
+    ):
+        self.device, self.limits = device, limits or Limits()
+        self.arena = Arena(device, size or SHARED)
+        cpu = device.type == "cpu"
+        self.process = Process(
+            device, self.limits, self.arena, interpret=cpu if interpret is None else interpret
+        )
+        self._count, self._released = 0, list[int]()
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.process.close()
+        self.arena.close()
+
+    def load(self, path: Path, name: str, *, make: bool = False, **kind: Any) -> dict[str, Any]:
+        """Import the user's file and take a function from it.
+
+        Raises:
+            Failed: with the user's lines; its kind is "NoFunction" where there is none.
+        """
+        return self.process.ask(
+            "load", self.limits.load_s, path=str(path), name=name, make=make, kind=kind
+        )
+
+    def rearm(self, size: int, largest: int) -> None:
+        """Share so many bytes instead; what was shared before may not be used any more."""
+        self.arena = Arena(self.device, max(size, SHARED), self.arena.fd, largest)
+        self.process.ask("arena", arena=self.arena.told())
+
+    def next(self) -> int:
+        self._count += 1
+        return self._count
+
+    def released(self) -> list[int]:
+        found, self._released = self._released, []
+        return found
+
+    def forget(self, run: int) -> None:
+        self._released.append(run)

@@ -1,0 +1,412 @@
+"""The process that a kernel is judged in. `sandbox.Box` starts it and says what to do.
+
+    python -m kernelwright.workbench.judge.sandbox.worker READ WRITE
+
+Requests and answers are JSON behind four bytes of length, over the two pipes; tensors lie in
+memory that the parent owns. Nothing here is believed further than it must be: results are read
+and times are taken by the parent.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import mmap
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelwright.contract import TensorSpec
+from kernelwright.toolchain import redzones
+from kernelwright.workbench.verify.candidate import unexpanded
+from kernelwright.workbench.verify.integrity import Watch
+
+from .loading import (
+    as_tuple,
+    differentiated,
+    exception_told,
+    function_in,
+    imported,
+    module_of,
+    parameters_of,
+)
+from .rounds import Rounds, captured, synchronize_of
+
+# A kernel may replace these later; they are called by what they are now.
+_type, _len, _isinstance, _Tensor = type, len, isinstance, torch.Tensor
+_enumerate = threading.enumerate
+_read, _write, _pack, _unpack = os.read, os.write, struct.pack, struct.unpack
+_dumps, _loads = json.dumps, json.loads
+
+
+class Child:
+    """Answers requests until the pipe closes."""
+
+    def __init__(self, read: int, write: int):
+        self.read, self.write = read, write
+        self.watch = Watch()
+        self.fn: Callable[..., Any] | None = None
+        self.runs: dict[int, tuple[Any, ...]] = {}
+        self.captured: dict[int, Any] = {}
+        self.languages: set[str] = set()
+        self.interpreted: Any = None
+        self.rounds: Rounds | None = None
+        self.loaded = 0
+
+    def serve(self) -> None:
+        while True:
+            head = self._take(4)
+            if not head:
+                return
+            request = _loads(self._take(_unpack("<I", head)[0]))
+            try:
+                answer = getattr(self, "do_" + request.pop("do"))(**request)
+                answer = {"ok": answer}
+            except BaseException as e:
+                if _isinstance(e, (KeyboardInterrupt,)):
+                    raise
+                answer = {"error": exception_told(e)}
+            text = _dumps(answer).encode()
+            view = memoryview(_pack("<I", _len(text)) + text)
+            while view:
+                view = view[_write(self.write, view) :]
+
+    def _take(self, size: int) -> bytes:
+        parts = b""
+        while _len(parts) < size:
+            part = _read(self.read, size - _len(parts))
+            if not part:
+                return b""
+            parts += part
+        return parts
+
+    # memory
+
+    def do_start(self, device: str, arena: dict[str, Any], threads: int) -> dict[str, Any]:
+        """Map the parent's memory."""
+        self.device = torch.device(device)
+        self.cuda = self.device.type == "cuda"
+        self.synchronize = synchronize_of(self.cuda)
+        torch.set_num_threads(threads)
+        if self.cuda:
+            torch.cuda.set_device(self.device)
+        self.do_arena(arena)
+        return {"pid": os.getpid()}
+
+    def do_arena(self, arena: dict[str, Any]) -> None:
+        if self.cuda:
+            parts = [base64.b64decode(p["b"]) if _isinstance(p, dict) else p for p in arena["ipc"]]
+            storage = torch.UntypedStorage._new_shared_cuda(*parts)
+            self.base = torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
+        else:
+            self.map = mmap.mmap(arena["fd"], arena["size"])
+        self.runs.clear()
+        self.captured.clear()
+        self.rounds = None
+
+    def _tensor(self, t: dict[str, Any]) -> torch.Tensor:
+        """A view of the parent's memory: "at" a byte, "count" elements of a buffer, of which
+        the tensor begins at element "lead"."""
+        dtype = getattr(torch, t["dtype"])
+        if self.cuda:
+            end = t["at"] + t["count"] * dtype.itemsize
+            buffer = self.base[t["at"] : end].view(dtype)
+            lead = buffer.storage_offset() + t["lead"]
+        else:
+            buffer = torch.frombuffer(self.map, dtype=dtype, count=t["count"], offset=t["at"])
+            lead = t["lead"]
+        return buffer.as_strided(t["shape"], t["stride"], lead)
+
+    def _value(self, v: dict[str, Any]) -> Any:
+        if "t" in v:
+            return self._tensor(v["t"])
+        if "l" in v:
+            return [self._tensor(t) for t in v["l"]]
+        return getattr(torch, v["dtype"]) if "dtype" in v else v["v"]
+
+    def _args(self, args: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        named = {k: self._value(v) for k, v in args["named"].items()}
+        return [self._value(v) for v in args["listed"]], named
+
+    # the kernel
+
+    def do_load(self, path: str, name: str, make: bool, kind: dict[str, Any]) -> dict[str, Any]:
+        """Import the user's file and take a function from it; what it can be called with.
+
+        Args:
+            make: the name is of a function that makes the kernel.
+            kind: {"autograd": ...}, {"launch": {"path", "what"}} or nothing.
+        """
+        self.watch.restore()
+        self.loaded += 1
+        before = imported()
+        if "launch" in kind:
+            fn = self._cuda_function(path, name, **kind["launch"])
+        else:
+            fn = function_in(module_of(path, f"judged_{self.loaded}"), path, name)
+        fn = fn() if make else fn
+        self.languages |= imported() - before  # torch imports some of them itself, later
+        if "triton" in self.languages:
+            self._watch_interpreter()
+        self.fn = fn
+        if "autograd" in kind:
+            self.fn = differentiated(fn, **kind["autograd"])
+        return {
+            "parameters": parameters_of(fn),
+            "languages": sorted(self.languages),
+            "replaced": self.watch.replaced(),
+        }
+
+    def _cuda_function(self, source: str, name: str, path: str, what: str) -> Callable[..., Any]:
+        """A kernel of a .cu, launched as the launch file says."""
+        from ..spec import subject_of
+        from .kernels import CudaFunction
+
+        launch = module_of(path, f"launch_{self.loaded}")
+        return CudaFunction(Path(source), name, launch, subject_of(what).operator)
+
+    def _watch_interpreter(self) -> None:
+        """Triton's interpreter, mended, and what it is asked to launch."""
+        from kernelwright import toolchain
+
+        from .kernels import Interpreted
+
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            return
+        toolchain.prepare("triton")
+        self.interpreted = self.interpreted or Interpreted()
+
+    def _call(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        assert self.fn is not None
+        _compile_every_shape()
+        listed, named = self._args(args)
+        return as_tuple(self.fn(*listed, **named))
+
+    def do_run(self, run: int, args: dict[str, Any], guarded: bool, poison: list[int], release):
+        """Call it and keep its results; what they are."""
+        for old in release:
+            self.runs.pop(old, None)
+        self._spoil(poison)
+        guard = redzones.Guard()
+        with ExitStack() as stack:
+            if guarded:
+                guard = stack.enter_context(redzones.guarded())
+                stack.enter_context(_Poisoned(guard))
+            results = self._call(args)
+        self.synchronize()
+        self.runs[run] = results
+        return {
+            "results": [_described(r) for r in results],
+            "lent": [t.untyped_storage().data_ptr() for t in _tensors(self._args(args))],
+            "allocations": guard.check(),
+            "replaced": self.watch.replaced(),
+        }
+
+    def _spoil(self, sizes: list[int]) -> None:
+        """Leave NaN in the memory that the results' allocations will probably find."""
+        spoiled = [torch.full((n // 4 + 1,), float("nan"), device=self.device) for n in sizes]
+        del spoiled
+
+    def do_fetch(self, run: int, slots: list[dict[str, Any]]) -> None:
+        """Copy a run's results, as they are now, into the parent's memory."""
+        self._copy(self.runs[run], slots)
+        self.synchronize()
+
+    def _copy(self, results: tuple[Any, ...], slots: list[dict[str, Any]]) -> None:
+        for result, slot in zip(results, slots, strict=True):
+            if slot:
+                unexpanded(self._tensor(slot)).copy_(unexpanded(result.detach()))
+
+    # what checks ask besides
+
+    def do_late(self, args, staged, slots) -> None:
+        """On a busy stream: the arguments arrive, the call, its results leave."""
+        stream = torch.cuda.Stream()
+        self.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # some 10 ms
+            for mine, late in zip(_tensors(self._args(args)), staged, strict=True):
+                unexpanded(mine).copy_(unexpanded(self._tensor(late)))
+            self._copy(self._call(args), slots)
+            stream.synchronize()
+
+    def do_threads(self, args: dict[str, Any]) -> list[str]:
+        before = set(_enumerate())
+        self._call(args)
+        return [t.name for t in _enumerate() if t not in before]
+
+    def do_growth(self, args: dict[str, Any], calls: int) -> int:
+        listed, named = self._args(args)
+        assert self.fn is not None
+        self.synchronize()
+        before = torch.cuda.memory_allocated()
+        for _ in range(calls):
+            self.fn(*listed, **named)
+        self.synchronize()
+        return torch.cuda.memory_allocated() - before
+
+    def do_capture(self, run: int, args: dict[str, Any]) -> list[dict[str, Any]]:
+        self.captured[run], self.runs[run] = captured(lambda: self._call(args))
+        return [_described(r) for r in self.runs[run]]
+
+    def do_replay(self, run: int, slots: list[dict[str, Any]]) -> None:
+        self.captured[run].replay()
+        self.synchronize()
+        self.do_fetch(run, slots)
+
+    # time, by the parent's clock
+
+    def do_prepare(self, sets: list[dict[str, Any]], passes: int) -> dict[str, Any]:
+        """Make rounds over rotated sets ready to be timed."""
+        self.rounds = None  # gives back its memory
+        assert self.fn is not None
+        calls = [self._args(s) for s in sets]
+        lent = {t.untyped_storage().data_ptr() for call in calls for t in _tensors(call)}
+        self.rounds = Rounds(self.fn, calls, passes, lent, self.cuda, self.synchronize)
+        return {"launches": self.rounds.launches, "uncaptured": self.rounds.uncaptured}
+
+    def _rounds(self) -> Rounds:
+        assert self.rounds is not None
+        return self.rounds
+
+    def do_repeat(self, times: int) -> None:
+        self._rounds().repeat(times)
+
+    def do_clock(self, times: int) -> float:
+        return self._rounds().clock(times)
+
+    def do_host(self, times: int) -> None:
+        self._rounds().host(times)
+
+    def do_spoil(self) -> None:
+        self._rounds().spoil()
+
+    def do_timed(self, call: int) -> list[dict[str, Any]]:
+        return [_described(r) for r in self._rounds().results[call]]
+
+    def do_fetch_timed(self, run: int, slots: list[dict[str, Any]]) -> None:
+        """Copy what a call of the newest round gave into the parent's memory."""
+        self._copy(self._rounds().results[run], slots)
+        self.synchronize()
+
+    def do_replaced(self) -> str | None:
+        return self.watch.replaced()
+
+    # what it is made of
+
+    def do_kernels(self, args: dict[str, Any], arch: str) -> dict[str, Any]:
+        """What the kernels of a call compile to, or what somebody else must compile to know."""
+        from . import kernels
+
+        if _isinstance(self.fn, kernels.CudaFunction):
+            return {"kernels": self.fn.kernels(arch)}
+        if self.interpreted is not None:
+            return {"launches": list(self.interpreted.launches.values())}
+        if "triton" in sys.modules and self.cuda:
+            return {"kernels": kernels.triton_kernels(lambda: self._call(args))}
+        return {}
+
+    def do_compile(self, launches: list[dict[str, Any]], arch: str) -> list[dict[str, Any]]:
+        """Kernels of the loaded file that another process has interpreted."""
+        from .kernels import compile_triton
+
+        return [compile_triton(launch, arch) for launch in launches]
+
+    def do_costs(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Launches of a call, bytes that its operators move, memory besides inputs and outputs."""
+        from kernelwright.workbench.bench.fusion import count, kernels_seen
+
+        listed, named = self._args(args)
+        fn = self.fn
+        assert fn is not None
+
+        def call() -> Any:
+            return fn(*listed, **named)
+
+        def launched() -> int:
+            return getattr(fn, "launches", 0) + (self.interpreted.count if self.interpreted else 0)
+
+        before = launched()
+        work = count(call)
+        ours = launched() - before
+        opaque = ours or self.languages
+        if hasattr(fn, "launches"):  # a .cu: what runs it here is no part of it
+            work = replace(work, kernels=0)
+        answer = {"launches": work.kernels + ours, "moved": None if opaque else work.bytes}
+        if not self.cuda:
+            return answer
+        answer["launches"] = kernels_seen(call)
+        if answer["launches"] != work.kernels:  # kernels that are no operators: load_inline's, say
+            answer["moved"] = None
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        results = as_tuple(call())
+        self.synchronize()
+        held = sum(r.untyped_storage().nbytes() for r in results if _isinstance(r, _Tensor))
+        return {**answer, "peak": torch.cuda.max_memory_allocated() - before - held}
+
+
+class _Poisoned(TorchDispatchMode):
+    """Gives what `torch.empty` and its like ask for between red zones."""
+
+    def __init__(self, guard: redzones.Guard):
+        super().__init__()
+        self.guard = guard
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """torch.compile would pass over what it first meets under another mode, then and ever
+        after: the plain function would be judged in its place."""
+        return True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if func.__name__.startswith(("empty.", "empty_like.", "empty_strided.", "new_empty")):
+            spec = TensorSpec(tuple(made.shape), tuple(made.stride()), made.dtype)
+            if made.dtype.is_complex or made.layout is not torch.strided or made.is_meta:
+                return made
+            return self.guard.empty("torch.empty", spec, made.device, result=False)
+        return made
+
+
+def _compile_every_shape() -> None:
+    """torch.compile leaves a function that it has compiled eight times to Python from then on: the
+    plain function would be timed in its place."""
+    if "torch._dynamo" in sys.modules:
+        config = sys.modules["torch._dynamo"].config
+        config.recompile_limit = config.accumulated_recompile_limit = 1 << 20
+
+
+def _tensors(args: tuple[list[Any], dict[str, Any]]) -> list[torch.Tensor]:
+    found = []
+    for v in (*args[0], *args[1].values()):
+        found += [t for t in (v if _isinstance(v, list) else [v]) if _isinstance(t, _Tensor)]
+    return found
+
+
+def _described(t: Any) -> dict[str, Any]:
+    """What a result is. Types by identity: a subclass may compute itself when somebody looks."""
+    kind = _type(t)
+    if kind is not _Tensor and kind is not torch.nn.Parameter:
+        return {"type": kind.__name__}
+    return {
+        "type": "Tensor",
+        "shape": list(t.shape),
+        "stride": list(t.stride()),
+        "dtype": str(t.dtype).removeprefix("torch."),
+        "device": str(t.device),
+        "storage": t.untyped_storage().data_ptr(),
+    }
+
+
+if __name__ == "__main__":
+    Child(int(sys.argv[1]), int(sys.argv[2])).serve()

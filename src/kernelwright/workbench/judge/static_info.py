@@ -1,0 +1,78 @@
+"""What else is known of a judged kernel: what it compiles to, what a call costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import specs_of
+from kernelwright.machine import gpu_of
+from kernelwright.workbench.verify.candidate import Trial
+
+from .sandbox.proxy import There
+from .sandbox.sandbox import Box, Died, Failed, Limits
+from .verdict import Costs
+
+ARCH = "sm_90a"  # what is compiled for where there is no GPU
+
+
+class Named(Protocol):
+    """A function in a file."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+def found(box: Box, trial: Trial, target: Named, limits: Limits) -> dict[str, Any]:
+    """Fields of the verdict: kernels and costs, or why they are not known."""
+    kernels, no_kernels = _kernels(box, trial, target, limits)
+    costs, no_costs = _costs(box, trial)
+    return {
+        "kernels": tuple(kernels),
+        "no_kernels": no_kernels,
+        "costs": costs,
+        "no_costs": no_costs,
+    }
+
+
+def _kernels(box: Box, trial: Trial, target: Named, limits: Limits) -> tuple[list[dict], str]:
+    place = trial.place
+    assert isinstance(place, There)
+    fenced = place.fence(trial.expected().args)
+    gpu = gpu_of(box.device)
+    arch = gpu.arch if gpu else ARCH
+    try:
+        told = box.process.ask("kernels", args=place.told(fenced.args), arch=arch)
+        if told.get("launches"):  # interpreted there: a second process compiles
+            with Box(torch.device("cpu"), limits=limits, interpret=False) as other:
+                other.load(target.path, target.name, make=False)
+                told = {
+                    "kernels": other.process.ask("compile", launches=told["launches"], arch=arch)
+                }
+    except (Failed, Died) as e:
+        return [], f"not available: {e}".splitlines()[0]
+    if told.get("kernels"):
+        return told["kernels"], ""
+    return [], "not available: it launches no kernel whose binary can be had"
+
+
+def _costs(box: Box, trial: Trial) -> tuple[Costs | None, str]:
+    place = trial.place
+    assert isinstance(place, There)
+    fenced = place.fence(trial.expected().args)
+    try:
+        told = box.process.ask("costs", args=place.told(fenced.args))
+    except (Failed, Died) as e:
+        return None, f"not counted: {e}".splitlines()[0]
+    specs, _ = normalise(trial.operator.layout, specs_of(trial.expected().args))
+    on_gpu = box.device.type == "cuda"
+    counted = "kernels that the profiler sees" if on_gpu else "operators that launch a kernel"
+    least = trial.operator.cost(**specs).bytes
+    peak = told.get("peak")
+    return Costs(trial.case.id, told["launches"], counted, told["moved"], least, peak=peak), ""

@@ -1,0 +1,63 @@
+"""What the user names to be judged, and the command that judges it again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.contract import Ladder
+from kernelwright.support.errors import UsageError
+
+from .spec import Subject
+
+LAUNCHED = (
+    "A launch file has `def launch(x, ...)`: it returns grid, block and args; see docs/judge.md"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A function in a file: "my_kernel.py:fn"."""
+
+    path: Path
+    name: str
+
+    @staticmethod
+    def of(text: str) -> Target:
+        """Raises UsageError, saying how targets are written."""
+        path, colon, name = text.rpartition(":")
+        if not colon or not name:
+            raise UsageError(f"{text}: name the function too, {text.rstrip(':')}:my_function")
+        if not Path(path).is_file():
+            raise UsageError(f"{text}: there is no file {path}")
+        return Target(Path(path).resolve(), name)
+
+
+def launchable(asked: Target, launch: Path | None) -> None:
+    """Raises UsageError where a launch file is missing, or its kernel, or where there is no kernel."""
+    cuda = asked.path.suffix == ".cu"
+    if launch and not launch.is_file():
+        raise UsageError(f"--launch: there is no file {launch}")
+    if launch and not cuda:
+        raise UsageError(f"--launch: {asked.path.name} is no .cu; a Python function needs none")
+    if cuda and launch is None:
+        raise UsageError(f"--launch: how is {asked.path.name} launched? {LAUNCHED}")
+    if cuda and not re.search(rf"\b{re.escape(asked.name)}\b", asked.path.read_text("utf-8")):
+        there = re.findall(r"__global__[^;{]*?\b(\w+)\s*\(", asked.path.read_text("utf-8"))
+        kernels = [n for n in there if n != "__launch_bounds__"]
+        has = f"; it has {', '.join(kernels)}" if kernels else ""
+        raise UsageError(f"{asked.path.name} has no kernel {asked.name!r}{has}")
+
+
+def command(
+    target: str, what: Any, autograd: bool, launch: Path | None = None, deterministic: bool = True
+) -> str:
+    """What to type to judge it again."""
+    name = what.name if isinstance(what, (Ladder, Subject)) else str(what)
+    words = ["kernelwright", "judge", target, "--as", name]
+    words += ["--launch", str(launch)] if launch else []
+    words += ["--autograd"] if autograd else []
+    return shlex.join(words if deterministic else [*words, "--nondeterministic"])

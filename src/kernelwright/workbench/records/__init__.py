@@ -1,0 +1,1 @@
+"""What was measured and proven: reading, merging into tables, the ledger."""

@@ -1,0 +1,1 @@
+"""Race, bounds and initialization checks of kernels."""

@@ -1,0 +1,135 @@
+"""compute-sanitizer over the rungs: bad accesses, races, reads of memory never written, barriers
+that not all threads reach, as NVIDIA's tools see them on a GPU.
+
+The words are those of `verify --check`, which asks the CPU emulator the same questions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kernelwright.contract import Ladder, Rung
+from kernelwright.dispatch import source_hash
+from kernelwright.toolchain import tools
+from kernelwright.workbench.records.records import Record
+
+from .tool_runner import MARK
+
+#: The check's name here, the tool's there.
+TOOLS = {"bounds": "memcheck", "races": "racecheck", "init": "initcheck", "divergence": "synccheck"}
+TIME_LIMIT = 540  # seconds that one tool may take on one operator
+
+
+@dataclass
+class Watched:
+    """One rung under one tool.
+
+    Attributes:
+        under: the tool that watched.
+        calls: how many calls it watched.
+        schedules: how many orders of threads it saw; 0 where the GPU chose one for each call.
+        findings: what it said, a line each, the case first.
+        left_out: why calls were not watched, and how many.
+        seconds: wall-clock time of all checks of the rung.
+    """
+
+    operator: str
+    rung: str
+    check: str
+    hash: str
+    under: str
+    calls: int = 0
+    schedules: int = 0
+    findings: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def record(self, machine: str, run: str) -> Record:
+        found = self.findings
+        schedules = f", {self.schedules} schedules" if self.schedules else ""
+        why = f"{self.calls} calls under {self.under}{schedules}"
+        return Record(
+            self.operator,
+            self.rung,
+            f"check:{self.check}",
+            machine,
+            run,
+            "wrong" if found else "pass" if self.calls else "unsupported",
+            hash=self.hash,
+            why=f"{found[0]} ({len(found)} findings); {why}" if found else why,
+        )
+
+
+def watch(pairs: Iterable[tuple[Ladder, Rung]], check: str) -> list[Watched]:
+    """The GPU rungs of one operator under one tool, each on its watched cases.
+
+    Args:
+        pairs: rungs of one ladder.
+        check: a key of TOOLS.
+
+    Raises:
+        ToolchainError: compute-sanitizer is not on this machine.
+        RuntimeError: the watched process itself failed.
+    """
+    rungs = {(lad.name, rung.name): (lad, rung) for lad, rung in pairs if rung.is_gpu}
+    found = {
+        key: Watched(*key, check, source_hash(lad, rung), TOOLS[check])
+        for key, (lad, rung) in rungs.items()
+    }
+    tool = tools.locate("compute-sanitizer")
+    done = subprocess.run(
+        [
+            str(tool), "--tool", TOOLS[check], "--print-limit", "20", "--show-backtrace", "device",
+            sys.executable, "-m", "kernelwright.workbench.sanitize.tool_runner", "cuda",
+            *(f"{operator}.{rung}" for operator, rung in rungs),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        # each tensor an allocation of its own, so that the tool knows where it ends
+        env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+    )  # fmt: skip
+    for what, lines in sections(done.stdout):
+        row = found[what["operator"], what["rung"]]
+        row.calls += 1
+        row.findings += [f"{what['case']}: {finding}" for finding in findings(lines)]
+    if done.returncode and not any(row.findings for row in found.values()):
+        raise RuntimeError(f"{tool.name} on {', '.join(map('.'.join, rungs))}: {done.stderr}")
+    return list(found.values())
+
+
+def sections(output: str) -> Iterator[tuple[dict, list[str]]]:
+    """(what ran, the lines that follow it) for each announced call."""
+    what: dict | None = None
+    lines: list[str] = []
+    for line in output.splitlines():
+        if line.startswith(MARK):
+            if what:
+                yield what, lines
+            what, lines = json.loads(line.removeprefix(MARK)), []
+        else:
+            lines.append(line)
+    if what:
+        yield what, lines
+
+
+def findings(lines: Iterable[str]) -> list[str]:
+    """What compute-sanitizer reports, each with the place that it names: a report starts at the
+    margin, its details are indented."""
+    found: list[str] = []
+    for line in lines:
+        if not line.startswith("========= "):
+            continue
+        text = line.removeprefix("========= ")
+        if not text.startswith(" "):
+            if text.strip() and not re.match(r"COMPUTE-SANITIZER|[A-Z]+ SUMMARY|LEAK", text):
+                found.append(text.strip())
+        elif found and text.strip().startswith(("at ", "by thread", "and ")):
+            found[-1] += f", {text.strip()}"
+    return found

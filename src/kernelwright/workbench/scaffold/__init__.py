@@ -1,0 +1,1 @@
+"""Starting a new operator from templates."""

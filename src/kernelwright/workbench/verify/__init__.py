@@ -1,0 +1,1 @@
+"""Whether a rung is right: cases, checks, wrong kernels."""

@@ -1,0 +1,455 @@
+"""One candidate on one case: the runs that checks look at, and what they should have given.
+
+A candidate runs in this process (`Here`), or in one of its own that `sandbox.Box` holds: checks
+see both the same way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, Protocol
+
+import torch
+
+from kernelwright.contract import Case, Operator
+from kernelwright.contract.compare import Verdict, compare
+from kernelwright.toolchain import redzones
+
+from .integrity import Watch
+
+FENCE = 64  # elements of filler on either side of a copied argument
+_CACHED = 2**20  # elements; what larger cases should give is computed each time
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """What claims to be an operator: a rung with a config, a user's kernel, a wrong one.
+
+    Attributes:
+        operator: what it claims to be.
+        call: takes the operator's arguments in the schema's order.
+        native: PyTorch's own, called the same way; twice its error is the budget.
+        deterministic: claims to give the same bits each time.
+        sibling: a case of another shape that the candidate takes too, or None.
+        like_native: results may have the strides of PyTorch's own, or be contiguous, instead of
+            the promised ones.
+        place: where it runs, if not in this process.
+    """
+
+    operator: Operator
+    call: Callable[..., Any]
+    native: Callable[..., Any]
+    deterministic: bool = True
+    sibling: Callable[[Case], Case | None] = lambda case: None
+    like_native: bool = False
+    place: Place | None = None
+
+
+class Expected:
+    """The arguments of a case and what they should give, mutated arguments counted as results.
+
+    Attributes:
+        args: the arguments by name, in the schema's order.
+        reference: results in float64.
+        native: PyTorch's own.
+        noise: of each result, as `contract.compare` takes it; made when first asked for.
+        largest: the largest errors of `native`, as `right` has found them.
+    """
+
+    def __init__(self, operator: Operator, native: Callable, case: Case, device: str):
+        made = operator.inputs(case, device)
+        self.args = {a.name: made.get(a.name, a.default) for a in operator.args}
+        self.largest: dict[tuple[int, bool], float] = {}
+        self.reference = _reference(operator, self.args)
+        theirs = map_tensors(self.args, copy_of)
+        self.native = all_results(operator, theirs, native(*theirs.values()))
+        if device == "cuda":
+            torch.cuda.synchronize()  # what goes wrong here is told of this case, not of the next
+        self._make_noise = lambda: _noise(
+            operator, native, self.args, 8 if case.numel < _CACHED else 2
+        )
+
+    @cached_property
+    def noise(self) -> tuple[torch.Tensor | None, ...]:
+        found = self._make_noise()
+        return (*found, *(None,) * (len(self.native) - len(found)))
+
+
+def expected(operator: Operator, native: Callable, case: Case, device: str) -> Expected:
+    """Remembered for small cases: every rung is compared with the same."""
+    return (_remembered if case.numel < _CACHED else Expected)(operator, native, case, device)
+
+
+_remembered = lru_cache(maxsize=512)(Expected)
+
+
+def _reference(operator: Operator, args: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    exact = map_tensors(args, _in_double)
+    return all_results(operator, exact, operator.reference(**exact))
+
+
+def _in_double(t: torch.Tensor) -> torch.Tensor:
+    return t.to(torch.float64 if t.is_floating_point() else t.dtype, copy=True)
+
+
+def _noise(operator: Operator, native: Callable, args: dict[str, Any], draws: int):
+    """For each element of each result, the largest error of PyTorch in float32 (float64 where an
+    argument is) over inputs that are nudged by its rounding; or what the operator's own error
+    analysis says."""
+    if operator.noise:
+        return operator.noise(**args)
+    wide = torch.float32
+    if any(t.dtype == torch.float64 for t in tensors(args)):
+        wide = torch.float64
+    generator = torch.Generator(device=tensors(args)[0].device).manual_seed(0)
+
+    def nudged(t):
+        if not t.is_floating_point():
+            return t.clone()
+        nudge = torch.rand(t.shape, generator=generator, device=t.device, dtype=wide) - 0.5
+        return t.to(wide) * (1 + 2 * torch.finfo(wide).eps * nudge)
+
+    largest: list[torch.Tensor] = []
+    for _ in range(draws):
+        near = map_tensors(args, nudged)
+        want = _reference(operator, near)
+        got = all_results(operator, near, native(*near.values()))
+        errors = [
+            (g.double() - w.double()).abs().nan_to_num(0, 0, 0)
+            for g, w in zip(got, want, strict=True)
+        ]
+        largest = list(map(torch.maximum, largest, errors)) if largest else errors
+    return tuple(largest)
+
+
+@dataclass(eq=False)
+class Run:
+    """A call that has been made: its arguments behind fences, its results, where they lie.
+
+    Attributes:
+        results: mutated arguments among them.
+        outputs: results without mutated arguments.
+        devices: of the outputs, as the candidate's process names them.
+        storages: addresses of the outputs' memory, in the candidate's process.
+        lent: addresses of the arguments' memory there.
+        reread: the outputs as they are now.
+        allocations: what is wrong with the memory around outputs and workspaces.
+        replaced: what of torch or Python the candidate has replaced, in a line.
+    """
+
+    fenced: Fenced
+    results: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    devices: tuple[str, ...]
+    storages: tuple[int, ...]
+    lent: frozenset[int]
+    reread: Callable[[], tuple[Any, ...]]
+    allocations: str | None = None
+    replaced: str | None = None
+
+
+class Place(Protocol):
+    """Where a candidate runs."""
+
+    def fence(self, args: dict[str, Any]) -> Fenced:
+        """Copies of arguments that the candidate can be called with."""
+        ...
+
+    def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
+        """Call it, and wait for its results. `guarded`: poisoned outputs between red zones."""
+        ...
+
+    def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        """Its results on a stream that is busy, that alone is waited for, and on which the
+        arguments are written just before."""
+        ...
+
+    def threads_left(self, fenced: Fenced) -> list[str]:
+        """Names of the threads that a second call leaves."""
+        ...
+
+    def growth(self, fenced: Fenced, calls: int) -> int:
+        """Bytes of GPU memory by which many calls grow what is allocated."""
+        ...
+
+    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+        """Capture a call in a CUDA graph: a function that replays it and gives its results.
+
+        Raises:
+            NotCaptured: it cannot be captured.
+        """
+        ...
+
+
+class NotCaptured(Exception):
+    """A call cannot be captured in a CUDA graph; the message says why."""
+
+
+@dataclass(eq=False)
+class Here:
+    """Runs a candidate in this process."""
+
+    operator: Operator
+    call: Callable[..., Any]
+    device: str
+
+    def fence(self, args: dict[str, Any]) -> Fenced:
+        return Fenced(args)
+
+    def _results(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        return all_results(self.operator, args, self.call(*args.values()))
+
+    def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
+        problem = replaced = None
+        if guarded:
+            watch = Watch()
+            with redzones.guarded() as guard:
+                results = self._results(fenced.args)
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+            problem, replaced = guard.check(), watch.replaced()
+            watch.restore()
+        else:
+            results = self._results(fenced.args)
+        outputs = results[: len(self.operator.results)]
+        return Run(
+            fenced,
+            results,
+            outputs,
+            tuple(str(getattr(t, "device", "")) for t in outputs),
+            tuple(map(address, outputs)),
+            frozenset(map(address, tensors(fenced.args))),
+            lambda: outputs,
+            problem,
+            replaced,
+        )
+
+    def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # some 10 ms
+            fenced = Fenced(args)
+            results = tuple(r.clone() for r in self._results(fenced.args))
+            stream.synchronize()
+        return results
+
+    def threads_left(self, fenced: Fenced) -> list[str]:
+        before = set(threading.enumerate())
+        self.call(*fenced.args.values())
+        return [t.name for t in threading.enumerate() if t not in before]
+
+    def growth(self, fenced: Fenced, calls: int) -> int:
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        for _ in range(calls):
+            self.call(*fenced.args.values())
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated() - before
+
+    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+        torch.cuda.synchronize()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                results = self._results(fenced.args)
+        except Exception as e:
+            # a capture that could not end leaves the allocator recording, its cache unfreeable
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+            raise NotCaptured(f"{type(e).__name__}: {str(e).splitlines()[0]}") from e
+
+        def replay() -> tuple[Any, ...]:
+            graph.replay()
+            torch.cuda.synchronize()
+            return results
+
+        return replay
+
+
+@dataclass(eq=False)
+class Trial:
+    """A candidate on a case. `verdicts` grows with each comparison that checks ask for.
+
+    `seed` moves all the values that the case is tried with: a candidate that nobody here wrote
+    meets values that it cannot foresee.
+    """
+
+    candidate: Candidate
+    case: Case
+    device: str
+    verdicts: list[Verdict] = field(default_factory=list)
+    seed: int = 0
+
+    @property
+    def operator(self) -> Operator:
+        return self.candidate.operator
+
+    @cached_property
+    def place(self) -> Place:
+        return self.candidate.place or Here(self.operator, self.candidate.call, self.device)
+
+    def expected(self, seed: int = 0) -> Expected:
+        case = replace(self.case, seed=self.seed + seed)
+        return expected(self.operator, self.candidate.native, case, self.device)
+
+    def fence(self, seed: int = 0) -> Fenced:
+        """Arguments of the case to call with."""
+        return self.place.fence(self.expected(seed).args)
+
+    def run(self, fenced: Fenced) -> Run:
+        return self.place.run(fenced)
+
+    @cached_property
+    def first(self) -> Run:
+        """The first call, behind fences and with poisoned outputs."""
+        return self.place.run(self.fence(), guarded=True)
+
+    def judge(self, results: tuple, want: Expected) -> str | None:
+        """Why results are wrong by value, or None."""
+        if len(results) != len(want.native):
+            return f"{len(results)} results, should be {len(want.native)}"
+        names = result_names(self.operator, want.args)
+        exact = self.operator.exact
+        for name, out, native, reference, noise in zip(
+            names, results, want.native, want.reference, want.noise, strict=True
+        ):
+            verdict = compare(out, native, reference, noise=noise, exact=exact)
+            self.verdicts.append(verdict)
+            if not verdict.ok:
+                return f"{name}: {verdict.why}"
+        return None
+
+
+class Fenced:
+    """Copies of a call's arguments, strides and alignment kept, in memory filled with NaN (or
+    another value that spoils a result) before, behind and between their elements.
+
+    Args:
+        empty: allocates a flat buffer of so many elements, like a tensor; by default beside it.
+    """
+
+    def __init__(
+        self,
+        args: dict[str, Any],
+        empty: Callable[[int, torch.Tensor], torch.Tensor] | None = None,
+    ):
+        self._buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._empty = empty or _empty
+        self.args = map_tensors(args, self._place)
+
+    def _place(self, t: torch.Tensor) -> torch.Tensor:
+        buffer, view = _between_fences(t, self._empty)
+        self._buffers.append((buffer, buffer.clone()))
+        return view
+
+    def refill(self, args: dict[str, Any]) -> None:
+        """Other values in the same memory."""
+        for mine, theirs in zip(tensors(self.args), tensors(args), strict=True):
+            unexpanded(mine).copy_(unexpanded(theirs))
+        for buffer, before in self._buffers:
+            before.copy_(buffer)
+
+    def changed(self, mutated: tuple[str, ...]) -> str | None:
+        """Which argument's memory has changed, elements of mutated arguments left out, or None."""
+        buffers = iter(self._buffers)
+        for name, v in self.args.items():
+            for view in tensors({name: v}):
+                buffer, before = next(buffers)
+                if name in mutated:
+                    offset = view.storage_offset() - buffer.storage_offset()
+                    before.as_strided(view.shape, view.stride(), offset).copy_(view)
+                if not same_bits(buffer, before):
+                    return name
+        return None
+
+
+def address(t: Any) -> int:
+    """Where a tensor's memory begins; 0 for what is no tensor."""
+    return t.untyped_storage().data_ptr() if isinstance(t, torch.Tensor) else 0
+
+
+def filler(dtype: torch.dtype) -> float | int | bool:
+    """What stands where nothing has been computed: it spoils whatever is computed from it."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype == torch.bool else torch.iinfo(dtype).max
+
+
+def unexpanded(t: torch.Tensor) -> torch.Tensor:
+    """A view of a tensor that shows each element of a broadcast dimension once."""
+    shape = [1 if s == 0 else n for n, s in zip(t.shape, t.stride(), strict=True)]
+    return t.as_strided(shape, t.stride())
+
+
+def copy_of(t: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, stride 0 among them."""
+    return _between_fences(t, _empty)[1]
+
+
+def _between_fences(
+    t: torch.Tensor, empty: Callable[[int, torch.Tensor], torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A buffer of filler that holds a copy of a tensor, and the copy."""
+    extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    lead = FENCE + t.data_ptr() % 16 // t.itemsize
+    size = lead + (extent if t.numel() else 0) + FENCE
+    buffer = empty(size, t)
+    view = buffer.as_strided(t.shape, t.stride(), buffer.storage_offset() + lead)
+    if t.is_contiguous():  # nothing lies between its elements
+        buffer[:lead] = buffer[size - FENCE :] = filler(t.dtype)
+    else:
+        buffer.fill_(filler(t.dtype))
+    unexpanded(view).copy_(unexpanded(t))
+    return buffer, view
+
+
+def _empty(size: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.empty(size, dtype=like.dtype, device=like.device)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal as bytes: NaNs with one payload are equal, 0 and -0 are not."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.numel() == 0:
+        return True
+    a, b = a.contiguous().reshape(-1), b.contiguous().reshape(-1)
+    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def tensors(args: dict[str, Any]) -> list[torch.Tensor]:
+    found = []
+    for v in args.values():
+        found += [t for t in (v if isinstance(v, (list, tuple)) else (v,)) if is_tensor(t)]
+    return found
+
+
+def map_tensors(args: dict[str, Any], fn: Callable) -> dict[str, Any]:
+    def apply(v):
+        if isinstance(v, (list, tuple)) and v and is_tensor(v[0]):
+            return [fn(t) for t in v]
+        return fn(v) if is_tensor(v) else v
+
+    return {k: apply(v) for k, v in args.items()}
+
+
+def is_tensor(v: Any) -> bool:
+    return isinstance(v, torch.Tensor)
+
+
+def all_results(operator: Operator, args: dict[str, Any], out: Any) -> tuple[Any, ...]:
+    """What a call returned, then the arguments that it changed."""
+    results = () if out is None else tuple(out) if isinstance(out, (list, tuple)) else (out,)
+    return (*results, *tensors({n: args[n] for n in operator.mutated}))
+
+
+def result_names(operator: Operator, args: dict[str, Any]) -> list[str]:
+    """Names of `all_results`, "params[3]" for an element of a list."""
+    names = list(operator.results)
+    for n in operator.mutated:
+        v = args[n]
+        names += [f"{n}[{i}]" for i in range(len(v))] if isinstance(v, (list, tuple)) else [n]
+    return names

@@ -1,0 +1,270 @@
+"""The checks that a candidate must pass: each is a small function that can fail.
+
+A check looks at a `Trial` and says what is wrong, or None. They run in the table's order and the
+first that objects ends the trial. tests/wrong holds a kernel for each that only this check sees
+as its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from kernelwright.contract import TensorSpec, contiguous_strides
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import specs_of
+
+from .candidate import NotCaptured, Trial, same_bits, tensors
+
+REPEATS = 5
+FLAT_CALLS = 1000
+UNCAPTURED = "cannot be captured"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check.
+
+    Attributes:
+        gpu: needs a GPU.
+        again: calls the candidate again, so it runs on thorough cases only.
+    """
+
+    name: str
+    run: Callable[[Trial], str | None]
+    gpu: bool = False
+    again: bool = False
+
+
+def promised(trial: Trial) -> str | None:
+    """Results are plain tensors of the shape, dtype, strides and device that the operator states;
+    strides of dimensions of one element mean nothing."""
+    op, run = trial.operator, trial.first
+    args = run.fenced.args
+    specs, _ = normalise(op.layout, specs_of(args))
+    wanted, device = op.outputs(**specs), tensors(args)[0].device
+    if len(run.outputs) != len(wanted):
+        return f"{len(run.outputs)} results, should be {len(wanted)}"
+    native = trial.expected().native if trial.candidate.like_native else ()
+    for i, (name, out, where, want) in enumerate(
+        zip(op.results, run.outputs, run.devices, wanted, strict=True)
+    ):
+        if type(out) is not torch.Tensor:
+            return f"{name} is a {type(out).__name__}, not a plain tensor"
+        if torch.device(where) != device:
+            return f"{name} is on {where}, should be on {device}"
+        why = _differs(out, want)
+        if why and native:  # a stranger's may be as PyTorch's own are, or contiguous
+            for strides in (native[i].stride(), contiguous_strides(want.shape)):
+                why = why and _differs(out, replace(want, strides=strides)) and why
+        if why:
+            return f"{name}'s {why}"
+    return None
+
+
+def fake(trial: Trial) -> str | None:
+    """The operator's fake, which torch.compile trusts, gives the same shape, dtype and strides."""
+    op, run = trial.operator, trial.first
+    overload = getattr(torch.ops.kernelwright, op.torch_name, None)
+    if overload is None or not op.results:  # nobody trusts a fake that there is not
+        return None
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        args = [
+            [mode.from_tensor(t) for t in v] if isinstance(v, list)
+            else mode.from_tensor(v) if isinstance(v, torch.Tensor)
+            else v
+            for v in run.fenced.args.values()
+        ]  # fmt: skip
+        out = overload(*args)
+    fakes = () if out is None else tuple(out) if isinstance(out, (list, tuple)) else (out,)
+    for name, real, f in zip(op.results, run.outputs, fakes, strict=True):
+        want = TensorSpec(tuple(f.shape), tuple(f.stride()), f.dtype)
+        why = _differs(real, want)
+        if why:
+            return f"{name}'s {why} by its fake"
+    return None
+
+
+def _differs(out: torch.Tensor, want: TensorSpec) -> str | None:
+    if tuple(out.shape) != want.shape:
+        return f"shape is {tuple(out.shape)}, should be {want.shape}"
+    if out.dtype != want.dtype:
+        return f"dtype is {out.dtype}, should be {want.dtype}"
+    if out.numel() and any(
+        a != b and n > 1 for a, b, n in zip(out.stride(), want.strides, out.shape, strict=True)
+    ):
+        return f"strides are {out.stride()}, should be {want.strides}"
+    return None
+
+
+def nothing_replaced(trial: Trial) -> str | None:
+    """No function of torch, of Python's clocks or of its collector is another than before."""
+    return trial.first.replaced
+
+
+def allocations(trial: Trial) -> str | None:
+    """Every output element is written, nothing before or behind an output or a workspace is, and
+    a workspace that must be left zero is."""
+    return trial.first.allocations
+
+
+def arguments_untouched(trial: Trial) -> str | None:
+    """Arguments, and the memory around them, are as before; mutated ones may change."""
+    name = trial.first.fenced.changed(trial.operator.mutated)
+    return f"{name}'s memory has changed" if name else None
+
+
+def value(trial: Trial) -> str | None:
+    """The error against float64 is within twice PyTorch's own."""
+    return trial.judge(trial.first.results, trial.expected())
+
+
+def properties(trial: Trial) -> str | None:
+    """What must hold without a reference: rows sum to 1."""
+    for name, holds in trial.operator.properties.items():
+        why = holds(trial.first.fenced.args, trial.first.results)
+        if why:
+            return f"{name}: {why}"
+    return None
+
+
+def results_apart(trial: Trial) -> str | None:
+    """A result shares no memory with an argument or with the result of another call."""
+    first = trial.first
+    before = [r.clone() for r in first.outputs]
+    second = trial.run(trial.fence(seed=1))
+    taken = {*first.storages, *first.lent}
+    for name, a, now, b, at in zip(
+        trial.operator.results, before, first.reread(), second.outputs, second.storages, strict=True
+    ):
+        if not same_bits(a, now):
+            return f"{name} of a call changed with the next call"
+        if b.numel() and at in taken:
+            return f"{name} shares memory with an argument or with the result of another call"
+    return None
+
+
+def fresh_data(trial: Trial) -> str | None:
+    """Other values at the same addresses: nothing was kept by pointer."""
+    want = trial.expected(seed=1)
+    fenced = trial.fence()
+    trial.run(fenced)
+    fenced.refill(want.args)
+    return trial.judge(trial.run(fenced).results, want)
+
+
+def other_addresses(trial: Trial) -> str | None:
+    """Other values at other addresses: no pointer was kept."""
+    want = trial.expected(seed=2)
+    kept = trial.first  # its arguments stay alive, so these lie elsewhere
+    out = trial.run(trial.fence(seed=2))
+    assert kept is trial.first
+    return trial.judge(out.results, want)
+
+
+def another_shape(trial: Trial) -> str | None:
+    """After a call of one shape, a call of another, and then the first again."""
+    case = trial.candidate.sibling(trial.case)
+    if case is None:
+        return None
+    other = Trial(trial.candidate, case, trial.device, seed=trial.seed)
+    assert trial.first.results  # a call of this shape goes first
+    why = other.judge(other.run(other.fence(seed=1)).results, other.expected(seed=1))
+    if why:
+        return f"then {case.id}: {why}"
+    return trial.judge(trial.run(trial.fence(seed=1)).results, trial.expected(seed=1))
+
+
+def repeatable(trial: Trial) -> str | None:
+    """The same bits each time, where the candidate says so."""
+    if not trial.candidate.deterministic:
+        return None
+    names = trial.operator.results
+    for i in range(REPEATS * (10 if trial.device == "cuda" else 1)):
+        again = trial.run(trial.fence()).results
+        for k, (a, b) in enumerate(zip(trial.first.results, again, strict=True)):
+            if not same_bits(a, b):
+                name = names[k] if k < len(names) else "a mutated argument"
+                return f"{name} of call {i + 2} has other bits than the first"
+    return None
+
+
+def no_thread_left(trial: Trial) -> str | None:
+    """A call leaves no thread behind that may still be working on its result."""
+    fenced = trial.fence()
+    trial.run(fenced)  # builds what has to be built, and a progress line has a thread
+    left = trial.place.threads_left(fenced)
+    return f"left a thread behind: {left[0]}" if left else None
+
+
+def current_stream(trial: Trial) -> str | None:
+    """All work is on the current stream: right where only that stream was waited for, and its
+    arguments were written late."""
+    earlier = trial.fence()  # alive until the end, so the late ones lie elsewhere
+    trial.run(earlier)  # builds what has to be built
+    want = trial.expected(seed=1)
+    why = trial.judge(trial.place.late(want.args), want)
+    torch.cuda.synchronize()
+    return why
+
+
+def memory_flat(trial: Trial) -> str | None:
+    """Many calls leave as many bytes allocated as a few."""
+    fenced = trial.fence()
+    for _ in range(10):
+        trial.run(fenced)
+    grown = trial.place.growth(fenced, FLAT_CALLS)
+    return f"{grown} more bytes are allocated after {FLAT_CALLS} calls" if grown > 0 else None
+
+
+def graph_replay(trial: Trial) -> str | None:
+    """Captured in a CUDA graph; a replay computes from what the arguments hold then."""
+    fenced = trial.fence()
+    trial.run(fenced)
+    fenced.refill(trial.expected().args)
+    try:
+        replay = trial.place.capture(fenced)
+    except NotCaptured as e:
+        return f"{UNCAPTURED}: {e}"
+    for seed in (1, 2):
+        want = trial.expected(seed=seed)
+        fenced.refill(want.args)
+        why = trial.judge(replay(), want)
+        if why:
+            return f"replay {seed}: {why}"
+    return None
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("promised", promised),
+    Check("nothing replaced", nothing_replaced),
+    Check("fake", fake),
+    Check("allocations", allocations),
+    Check("arguments untouched", arguments_untouched),
+    Check("value", value),
+    Check("properties", properties),
+    Check("current stream", current_stream, gpu=True, again=True),
+    Check("no thread left", no_thread_left, again=True),
+    Check("results apart", results_apart, again=True),
+    Check("fresh data", fresh_data, again=True),
+    Check("other addresses", other_addresses, again=True),
+    Check("another shape", another_shape, again=True),
+    Check("repeatable", repeatable, again=True),
+    Check("memory flat", memory_flat, gpu=True, again=True),
+    Check("graph replay", graph_replay, gpu=True, again=True),
+)
+
+
+def rejection(
+    trial: Trial, *, thorough: bool, checks: tuple[Check, ...] = CHECKS
+) -> tuple[str, str] | None:
+    """(the first check that objects, what it says), or None where all are content."""
+    for check in checks:
+        if (check.again and not thorough) or (check.gpu and trial.device != "cuda"):
+            continue
+        why = check.run(trial)
+        if why:
+            return check.name, why
+    return None

@@ -1,0 +1,133 @@
+"""The CUDA kernels that a rung's cases launch: built together for a CPU, or compiled for GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from kernelwright import emulator
+from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of
+from kernelwright.toolchain import ToolchainError, cpu_executor, nvrtc
+from kernelwright.workbench.binary_info.inspection import inspect
+
+from .coverage import skip, thorough_cases
+from .raised import in_folder
+
+#: A GPU of each architecture that rungs are written for. A rung targets those that its `supports`
+#: does not refuse for all of its cases.
+GPUS = (
+    Gpu((8, 0), 108, 166_912, 41_943_040, "NVIDIA A100"),
+    H200,
+    Gpu((10, 0), 148, 232_448, 132_120_576, "NVIDIA B200"),
+    Gpu((12, 0), 170, 101_376, 100_663_296, "NVIDIA GeForce RTX 5090"),
+)
+
+
+def kernels_of(
+    ladder: Ladder, rung: Rung, config: Config, cases: Iterable[Case], gpu: Gpu = H200
+) -> list[CudaKernel]:
+    """The kernels of the cases that the rung takes on `gpu`, each once, by name."""
+    found: set[CudaKernel] = set()
+    for case in cases:
+        if not case.numel:
+            continue
+        specs = specs_of_case(ladder, case)
+        if rung.supports is None or rung.supports(gpu, **specs) is None:
+            plan = entry_of(ladder, rung)(gpu, config, **specs)
+            steps = (step.kernel for step in plan.launches)
+            found |= {k for k in steps if isinstance(k, CudaKernel)}
+    return sorted(found, key=lambda k: k.name)
+
+
+@cache
+def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
+    """A case's arguments as a rung's plan is made for."""
+    made = ladder.operator.inputs(case, "cpu")
+    args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    return normalise(ladder.operator.layout, specs_of(args))[0]
+
+
+def of_a_cpu(ladder: Ladder, rung: Rung) -> Iterator[tuple[Config, Case]]:
+    """The configs and cases that `verify` runs without a GPU."""
+    for config in rung.configs:
+        for case in ladder.operator.cases:
+            if not skip(ladder, rung, config, case, "cpu"):
+                yield config, case
+
+
+@cache
+def refusal(
+    ladder: Ladder,
+    rung: Rung,
+    among: Callable[[Ladder, Rung], Iterable[tuple[Config, Case]]] = of_a_cpu,
+) -> str | None:
+    """Build what verifying the rung on a CPU will launch, all configs together; why that failed,
+    or None. `among`: the configs and cases that will run."""
+    wanted: set[CudaKernel] = set()
+    for config, case in among(ladder, rung):
+        wanted |= set(kernels_of(ladder, rung, config, [case]))
+    try:
+        emulator.ensure(wanted)
+    except ToolchainError as e:
+        return f"{type(e).__name__}: {e}"
+    return None
+
+
+def beyond_a_cpu(ladder: Ladder, rung: Rung, config: Config, case: Case) -> str | None:
+    """Why a case of a rung can be neither emulated nor interpreted, or None."""
+    return cpu_executor.unable(plan_of(ladder, rung, specs_of_case(ladder, case), config=config))
+
+
+def compile_rung(
+    ladder: Ladder,
+    rung: Rung,
+    config: Config,
+    cases: Iterable[Case] | None = None,
+    gpus: tuple[Gpu, ...] = GPUS,
+) -> tuple[str, str]:
+    """Compile for GPUs what the verify cases launch, or these: every kernel for the H200's
+    architecture, and for each other one that the rung targets one instantiation of each kernel;
+    (outcome, what was done)."""
+    if cases is None:
+        cases = [c for c in ladder.operator.cases if c.use == "verify"]
+    done: list[str] = []
+    try:
+        for gpu in gpus:
+            kernels = kernels_of(ladder, rung, config, cases, gpu)
+            if gpu is not H200:
+                kernels = list({re.sub("<.*", "", k.name): k for k in kernels}.values())
+            for kernel in kernels:
+                nvrtc.compile(kernel, gpu.arch)
+            if kernels:
+                done.append(f"{len(kernels)} for {gpu.arch}")
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return "error", in_folder(ladder, e)
+    machines = proven_on(ladder, rung)
+    proof = f"proven on {', '.join(machines)}" if machines else "unproven"
+    return "compiled", f"kernels compiled here: {', '.join(done)}; {proof}"
+
+
+def compile_gluon(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
+    """Compile what a case of each dtype launches for the H200's architecture, and what one case
+    launches for each other one that a Gluon rung targets; (outcome, what was done)."""
+    cases = {c.dtype: c for c in reversed(thorough_cases(ladder))}.values()
+    done: list[str] = []
+    try:
+        for gpu in GPUS:
+            specs = ((c, specs_of_case(ladder, c)) for c in cases)
+            taken = [c for c, s in specs if rung.supports is None or not rung.supports(gpu, **s)]
+            some = taken if gpu is H200 else taken[:1]
+            found = [i for c in some for i in inspect(ladder, rung.name, c, gpu.arch, config)]
+            if found:
+                done.append(f"{len(found)} for {gpu.arch}")
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return "error", in_folder(ladder, e)
+    proof = "proven" if proven_on(ladder, rung) else "unproven"
+    return (
+        "compiled",
+        f"Gluon has no interpreter; kernels compiled here: {', '.join(done)}; {proof}",
+    )

@@ -1,0 +1,336 @@
+"""Is every rung right? Runs operator x rung x config x case through the checks.
+
+What the machine has decides what runs. With a GPU everything runs natively. Without one, PyTorch
+rungs run as they are, Triton rungs in its interpreter, Numba rungs in its simulator, CUDA C++
+rungs in the emulator or, where that cannot run them, they are compiled; `where.skip` is the rule
+that keeps that bearable, and every case left out has its reason counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from kernelwright import toolchain
+from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract.compare import Error, Verdict
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import (
+    UnknownOperator,
+    device_of,
+    entry_of,
+    ladders,
+    launcher,
+    source_hash,
+    specs_of,
+    unsupported,
+)
+from kernelwright.toolchain import redzones
+from kernelwright.toolchain.interpreter import GLUON
+from kernelwright.workbench.records.records import Record
+
+from . import cuda_kernels
+from .candidate import Candidate, Trial, all_results, copy_of, map_tensors, result_names
+from .checks import CHECKS, Check, rejection
+from .coverage import skip, thorough, thorough_cases
+from .large_tensors import differs, noise_of_rows
+from .raised import in_folder
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One rung and config on one case. `outcome` is pass, wrong, error or skipped; `check` is the
+    check that objected."""
+
+    outcome: str
+    case: Case
+    check: str = ""
+    why: str = ""
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rung and config on every case.
+
+    Attributes:
+        outcome: pass, wrong, error, compiled (here, not run) or unsupported.
+        why: the first thing wrong, or what "compiled" means.
+        passed: cases that passed.
+        failures: cases that did not.
+        skipped: reasons and how many cases each left out.
+        worst: the comparison that used most of its budget, and its case.
+        seconds: wall-clock time it took.
+    """
+
+    operator: str
+    rung: str
+    backend: str
+    config: Config
+    hash: str
+    outcome: str
+    why: str = ""
+    passed: int = 0
+    failures: tuple[Outcome, ...] = ()
+    skipped: dict[str, int] = field(default_factory=dict)
+    worst: Verdict | None = None
+    worst_case: str = ""
+    seconds: float = 0.0
+
+    def record(self, machine: str, run: str) -> Record | None:
+        """The row as a record of all cases; None for what was only compiled."""
+        if self.outcome == "compiled":
+            return None
+        left_out = "".join(f", {n} {why}" for why, n in self.skipped.items())
+        counts = f"{self.passed} cases passed{left_out}"
+        return Record(
+            self.operator,
+            self.rung,
+            "*",
+            machine,
+            run,
+            self.outcome,
+            config=self.config,
+            hash=self.hash,
+            why=counts if self.outcome == "pass" else f"{self.why}; {counts}",
+            error=_numbers(self.worst and self.worst.error),
+            budget=_numbers(self.worst and self.worst.budget),
+        )
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """Every row, and what it comes to."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def ran(self) -> int:
+        """Rung x config x case triples that ran."""
+        return sum(r.passed + len(r.failures) for r in self.rows)
+
+    @property
+    def ok(self) -> bool:
+        """Everything that ran passed, and something ran."""
+        return self.exit_code == 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 good, 1 a check failed, 3 nothing could run."""
+        if any(r.outcome in ("wrong", "error") for r in self.rows):
+            return 1
+        return 0 if self.ran else 3
+
+    def records(self, machine: str, run: str) -> list[Record]:
+        return [r for row in self.rows if (r := row.record(machine, run))]
+
+
+def verify(
+    selection: Iterable[str] = (), *, on_result: Callable[[Row], None] | None = None
+) -> VerifyResult:
+    """Verify operators or single rungs on this machine.
+
+    Args:
+        selection: "softmax" (forward and backward), "softmax.backward", "softmax.triton_row",
+            "softmax.backward.triton_row"; none means everything.
+        on_result: called with each row as soon as it is there.
+
+    Raises:
+        UnknownOperator, UnknownRung: naming what there is.
+    """
+    rows, pairs = [], chosen(selection)
+    prepare(pairs)
+    for ladder, rung in pairs:
+        for config in rung.configs:
+            rows.append(verify_rung(ladder, rung, config))
+            if on_result:
+                on_result(rows[-1])
+    return VerifyResult(tuple(rows))
+
+
+def prepare(pairs: Iterable[tuple[Ladder, Rung]]) -> None:
+    """Put the kernel languages into their modes before torch imports triton in another."""
+    for backend in {rung.backend for _, rung in pairs}:
+        if toolchain.missing(backend, torch.device(here())) is None:
+            toolchain.prepare(backend)
+
+
+def chosen(selection: Iterable[str] = ()) -> list[tuple[Ladder, Rung]]:
+    """The rungs that names stand for, in the ladders' order, each once."""
+    everything = [(ladder, rung) for ladder in ladders() for rung in ladder.rungs]
+    wanted = [pair for name in selection for pair in _named(name)]
+    return [pair for pair in everything if pair in wanted] if wanted else everything
+
+
+def _named(name: str) -> list[tuple[Ladder, Rung]]:
+    known = {ladder.name: ladder for ladder in ladders()}
+    family = [x for x in known.values() if x.name == name or x.name == f"{name}.backward"]
+    if family:
+        return [(ladder, rung) for ladder in family for rung in ladder.rungs]
+    operator, _, rung = name.rpartition(".")
+    if operator not in known:
+        raise UnknownOperator(
+            f"operator {operator or name!r}: there is no such operator; "
+            f"there are {', '.join(known)}"
+        )
+    return [(known[operator], known[operator].rung(rung))]
+
+
+def here() -> str:
+    """The device that this machine verifies on."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def verify_rung(ladder: Ladder, rung: Rung, config: Config) -> Row:
+    """One rung and config on every case of its operator."""
+    start = time.perf_counter()
+    op, skipped, passed, failures, worst = ladder.operator, Counter(), 0, [], None
+    for case in op.cases:
+        outcome = verify_case(ladder, rung, config, case)
+        if outcome.outcome == "skipped":
+            skipped[outcome.why] += 1
+        elif outcome.outcome == "pass":
+            passed += 1
+        else:
+            failures.append(outcome)
+        used = usage(outcome.verdict)
+        if outcome.verdict and (worst is None or used > usage(worst.verdict)):
+            worst = outcome
+    why = ""
+    if failures:
+        first = failures[0]
+        check = f"{first.check}: " if first.check else ""
+        kind, why = first.outcome, f"{first.case.id}: {check}{first.why}"
+    elif passed:
+        kind = "pass"
+    elif rung.backend == "cuda" and here() == "cpu":
+        kind, why = cuda_kernels.compile_rung(ladder, rung, config)
+    elif GLUON in skipped:
+        kind, why = cuda_kernels.compile_gluon(ladder, rung, config)
+    else:
+        kind, why = "unsupported", next(iter(skipped), "no case")
+    return Row(
+        op.name,
+        rung.name,
+        rung.backend,
+        config,
+        source_hash(ladder, rung),
+        kind,
+        why,
+        passed,
+        tuple(failures),
+        dict(skipped),
+        worst.verdict if worst else None,
+        worst.case.id if worst else "",
+        time.perf_counter() - start,
+    )
+
+
+def verify_case(
+    ladder: Ladder,
+    rung: Rung,
+    config: Config,
+    case: Case,
+    checks: tuple[Check, ...] = CHECKS,
+    among: Callable[[Ladder, Rung], Iterable[tuple[Config, Case]]] = cuda_kernels.of_a_cpu,
+) -> Outcome:
+    """One rung and config on one case. `among`: with which others a CPU's kernels are built."""
+    device = here()
+    reason = skip(ladder, rung, config, case, device)
+    if reason:
+        return Outcome("skipped", case, why=reason)
+    if case.use == "big":
+        return _verify_big(ladder, rung, config, case)
+    trial = Trial(candidate(ladder, rung, config, device), case, device)
+    try:
+        args = trial.expected().args
+        reason = unsupported(rung, _normalised(ladder, args), device_of(args))
+        if reason is None and rung.backend in ("cuda", "triton") and device == "cpu":
+            reason = cuda_kernels.beyond_a_cpu(ladder, rung, config, case)
+        if reason:
+            return Outcome("skipped", case, why=reason)
+        if rung.backend == "cuda" and device == "cpu":
+            why = cuda_kernels.refusal(ladder, rung, among)
+            if why:
+                return Outcome("error", case, why=why)
+        found = rejection(
+            trial, thorough=thorough(ladder, rung, config, case, device), checks=checks
+        )
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return Outcome("error", case, why=in_folder(ladder, e))
+    worst = max(trial.verdicts, key=usage, default=None)
+    if found:
+        return Outcome("wrong", case, *found, worst)
+    return Outcome("pass", case, verdict=worst)
+
+
+def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outcome:
+    """More than 2**31 elements: what breaks there is address arithmetic. A float64 reference does
+    not fit beside it, so PyTorch's own result is the judge."""
+    op = ladder.operator
+    made = op.inputs(case, "cuda")
+    args = {a.name: made.get(a.name, a.default) for a in op.args}
+    reason = unsupported(rung, _normalised(ladder, args), device_of(args))
+    if reason:
+        return Outcome("skipped", case, why=reason)
+    theirs = map_tensors(args, copy_of) if op.mutated else args
+    native = entry_of(ladder, ladder.rung("native"))
+    try:
+        want = all_results(op, theirs, native(*theirs.values()))
+        got = all_results(op, args, launcher(ladder, args, rung.name, config)(*args.values()))
+        for i, (mine, theirs_own) in enumerate(zip(got, want, strict=True)):
+            why = differs(mine, theirs_own, partial(noise_of_rows, op, args, theirs_own, i))
+            if why:
+                return Outcome("wrong", case, "value", f"{result_names(op, args)[i]}: {why}")
+    except Exception as e:  # noqa: BLE001 - whatever a rung raises is its outcome, and is shown
+        return Outcome("error", case, why=in_folder(ladder, e))
+    return Outcome("pass", case)
+
+
+def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candidate:
+    """The rung, bound as dispatch binds it: once for each kind of call, then kept."""
+    op = ladder.operator
+    names = [a.name for a in op.args]
+    bound: dict[tuple, Callable[..., Any]] = {}
+
+    def call(*args):
+        named = dict(zip(names, args, strict=True))
+        key = (str(specs_of(named)), redzones.active is not None)
+        if key not in bound:
+            bound[key] = launcher(ladder, named, rung.name, config)
+        return bound[key](*args)
+
+    def sibling(case: Case) -> Case | None:
+        for other in thorough_cases(ladder):
+            same = other.dtype == case.dtype and other.shape != case.shape
+            if same and skip(ladder, rung, config, other, device) is None:
+                args = op.inputs(other, device)
+                if unsupported(rung, _normalised(ladder, args), device_of(args)) is None:
+                    return other
+        return None
+
+    native = entry_of(ladder, ladder.rung("native"))
+    return Candidate(op, call, native, rung.deterministic, sibling)
+
+
+def usage(verdict: Verdict | None) -> float:
+    """The largest part of its budget that an error takes; more than 1 is wrong."""
+    if verdict is None or verdict.error is None or verdict.budget is None:
+        return 0.0 if verdict is None or verdict.ok else float("inf")
+    error, budget = asdict(verdict.error), asdict(verdict.budget)
+    return max(error[k] / budget[k] if budget[k] else float(error[k] > 0) for k in error)
+
+
+def _numbers(e: Error | None) -> dict[str, float] | None:
+    return None if e is None else asdict(e)
+
+
+def _normalised(ladder: Ladder, args: dict[str, Any]) -> dict[str, Any]:
+    return normalise(ladder.operator.layout, specs_of(args))[0]

@@ -1,0 +1,255 @@
+"""The command line: exit codes, one JSON document, one line for a mistake, a quick --help."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernelwright
+from kernelwright import cli
+from kernelwright.dispatch import ladders
+from kernelwright.support.settings import settings
+from kernelwright.workbench import listing
+from kernelwright.workbench.scaffold import scaffold
+
+SOURCE = Path(kernelwright.__file__).parents[1]
+COMMANDS = (
+    "env", "list", "verify", "bench", "tune", "inspect", "ledger", "compare", "exercise", "report",
+    "new",
+)  # fmt: skip
+GPU = torch.cuda.is_available()
+
+
+def run(*arguments, cwd=None):
+    """(exit code, stdout, stderr) of the command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelwright.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def call(capfd, *arguments):
+    """The same in this process."""
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(list(arguments))
+    out, err = capfd.readouterr()
+    return stopped.value.code, out, err
+
+
+def python(code):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def loaded(code, after=""):
+    """Names of the modules that code loads, in a process of its own in which `after` has run."""
+    said = python(
+        f"import json, sys\n{after}\nbefore = set(sys.modules)\n"
+        f"try:\n    {code}\nexcept SystemExit: pass\n"
+        "print(); print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    return set(json.loads(said.splitlines()[-1]))
+
+
+def packages(modules):
+    return {m.split(".")[0] for m in modules} - sys.stdlib_module_names
+
+
+def test_help_loads_what_draws_it():
+    drawn = loaded(
+        "from typer import Typer; app = Typer(); app.callback()(lambda: None); "
+        "app.command('a')(lambda: None); app(['--help'])"
+    )
+    ours = loaded("from kernelwright.cli import main; main(['--help'])")
+    assert packages(ours) - packages(drawn) == {"kernelwright"}
+    assert {m for m in ours if m.startswith("kernelwright.")} == {
+        "kernelwright.cli",
+        *(f"kernelwright.cli.{group}" for group in ("learning", "looking", "options", "proving")),
+        "kernelwright.cli.timing",
+    }
+
+
+def test_importing_loads_one_module_beside_torch():
+    assert loaded("import kernelwright", after="import torch") == {"kernelwright"}
+
+
+def test_a_second_list_loads_no_kernel_language(capfd):
+    call(capfd, "list")
+    shown = loaded("from kernelwright.cli import main; main(['list'])", after="import torch")
+    assert not packages(shown) & {"triton", "numba", "sympy"}
+
+
+def test_list_keeps_what_follows_from_the_files(capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("KW_CACHE", str(tmp_path / "cache"))
+    settings.cache_clear()
+    code, first, _ = call(capfd, "list", "--json")
+    assert code == 0 and list((tmp_path / "cache" / "list").glob("*/*/facts.json"))
+    monkeypatch.setattr(listing, "_facts", None)
+    assert call(capfd, "list", "--json")[:2] == (0, first)
+    monkeypatch.undo()
+    monkeypatch.setenv("KW_CACHE", "/dev/null/nowhere")  # nothing can be kept there
+    settings.cache_clear()
+    assert call(capfd, "list", "--json")[:2] == (0, first)
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(capfd, command):
+    code, out, _ = call(capfd, command, "--help")
+    assert code == 0
+    assert "Examples:" in out and f"kernelwright {command}" in out and "--json" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list",),
+        ("env", "--no-roofs"),
+        ("verify", "softmax.native"),
+        ("inspect", "softmax.cuda_warp"),
+        ("ledger",),
+    ],
+    ids=lambda a: a[0],
+)
+def test_json_is_one_document_and_nothing_else(capfd, arguments):
+    code, out, _ = call(capfd, *arguments, "--json")
+    assert code == 0
+    assert json.loads(out)
+
+
+@pytest.mark.long
+def test_json_report(capfd, tmp_path):
+    code, out, _ = call(capfd, "report", "-o", str(tmp_path / "r.html"), "--json")
+    assert code == 0
+    assert json.loads(out)["bytes"] == (tmp_path / "r.html").stat().st_size
+
+
+@pytest.mark.skipif(GPU, reason="a GPU times bench cases of gigabytes")
+def test_bench_times_and_shows(capfd):
+    case = "3x5000-f32-p=0.5"
+    code, out, _ = call(capfd, "bench", "dropout", "--case", case, "--quick", "--json")
+    assert code == 0
+    found = json.loads(out)
+    rows = {r["name"]: r for t in found["ladders"] for r in t["rows"]}
+    assert rows["native"]["cold_us"] > 0
+    assert any(s["rung"] == "triton_philox" for s in found["skipped"])
+    code, out, _ = call(capfd, "bench", "dropout", "--case", case, "--quick")
+    assert code == 0 and "native" in out and "on nvidia-h200" in out
+
+
+def test_what_a_library_prints_stays_off_standard_output(capfd):
+    from kernelwright.cli.render import terminal
+
+    with terminal.output(True) as out:
+        print("from Python")
+        os.write(1, b"from C\n")
+        out.emit({"one": 1})
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {"one": 1}
+    assert "from Python" in err and "from C" in err
+
+
+MISTAKES = {
+    "option": ("list", "--no-such"),
+    "command": ("lst",),
+    "operator": ("verify", "sofmax"),
+    "rung": ("verify", "softmax.triton_rows"),
+    "case": ("bench", "softmax", "--case", "nothing"),
+    "inspected rung": ("inspect", "softmax.nothing"),
+    "nothing to compile": ("inspect", "softmax.native"),
+    "architecture": ("inspect", "softmax.cuda_warp", "--arch", "sm_1"),
+    "folder": ("report", "-o", "/nowhere/at/all.html"),
+    "name": ("new", "No-Name"),
+    "taken": ("new", "softmax"),
+    "no operator there": ("verify", "/nowhere/op"),
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_one_line(capfd, arguments):
+    code, out, err = call(capfd, *arguments)
+    assert code == 2
+    assert out == ""
+    assert re.fullmatch(r"kernelwright: [^\n]+\n", err), err
+    code, out, _ = call(capfd, *arguments, "--json")
+    assert code == 2 and json.loads(out)["exit"] == 2
+
+
+@pytest.mark.skipif(GPU, reason="there is a GPU to tune on")
+def test_nothing_could_run(capfd):
+    code, _, err = call(capfd, "tune", "softmax")
+    assert code == 3
+    assert "Traceback" not in err
+
+
+@pytest.fixture
+def cube(tmp_path):
+    scaffold.new("cube", tmp_path)
+    return tmp_path / "cube"
+
+
+@pytest.mark.long
+def test_a_wrong_rung_fails(cube):
+    path, choose = cube / "triton_block.py", cube / "choose.py"
+    path.write_text(path.read_text().replace("y = x * x", "y = x * x + 0.01"))
+    choose.write_text(choose.read_text() + "\n\nCONFIGS = CONFIGS[:1]\n")
+    code, out, _ = run("verify", f"{cube}", "--json")
+    assert code == 1
+    rows = {(r["operator"], r["rung"]): r["outcome"] for r in json.loads(out)["rows"]}
+    assert rows["cube", "triton_block"] == "wrong"
+    assert rows["cube", "manual"] == "pass"
+
+
+def test_a_new_operator_is_lint_free(cube):
+    ruff = Path(sys.executable).with_name("ruff")
+    if not ruff.exists():
+        pytest.skip("ruff is not installed")
+    config = SOURCE.parent / "pyproject.toml"
+    for command in (("check",), ("format", "--check")):
+        done = subprocess.run([ruff, *command, "--config", config, cube], capture_output=True)
+        assert done.returncode == 0, done.stdout.decode()
+
+
+def test_a_new_operator_is_entered_in_order(tmp_path):
+    path = tmp_path / "__init__.py"
+    path.write_text('from .a import a\nfrom .c import c\n\n__all__ = ["a", "c", "explain"]\n')
+    scaffold._enter(path, "b")
+    imports = "from .a import a\nfrom .b import b\nfrom .c import c\n"
+    assert path.read_text() == imports + '\n__all__ = ["a", "b", "c", "explain"]\n'
+
+
+def test_a_new_operator_is_published(tmp_path):
+    path = tmp_path / "__init__.py"
+    path.write_text(Path(kernelwright.__file__).with_name("__init__.py").read_text())
+    scaffold._publish(path, "zeta")
+    before = path.read_text()
+    scaffold._publish(path, "a_name_that_is_long_enough_to_break_the_line")
+    for text, name in ((before, "zeta"), (path.read_text(), "a_name_that")):
+        assert text.count(name) == 2
+        compile(text, "__init__.py", "exec")
+
+
+def test_list_names_every_rung(capfd):
+    code, out, _ = call(capfd, "list", "--json")
+    found = {o["name"]: [r["name"] for r in o["rungs"]] for o in json.loads(out)["operators"]}
+    assert code == 0
+    assert found == {x.name: list(x.names) for x in ladders()}

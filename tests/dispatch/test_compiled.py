@@ -1,0 +1,153 @@
+"""Operators under torch.compile, torch.export and opcheck."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import kernelwright as kw
+from kernelwright.contract.case import Case
+from kernelwright.dispatch import ladders
+from kernelwright.dispatch.override import active
+from kernelwright.models.gpt2 import GPT2, Config, Operators
+from kernelwright.workbench.verify.candidate import copy_of, map_tensors
+from kernelwright.workbench.verify.verify import thorough_cases
+from support.graphs import Graphs
+from support.publics import DEVICE, PUBLIC, agree, publics, randn, with_gradients
+
+
+@pytest.mark.cover
+@publics
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_compiled_whole_forward_and_backward(public, dynamic):
+    torch.compiler.reset()
+    compiled = torch.compile(public.ours, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    for shape in ((4, 6, 33), (2, 5, 40)):
+        tensors = public.tensors(shape)
+        ours = with_gradients(lambda *t: public.call(compiled, *t), tensors)
+        agree(ours, with_gradients(public.pytorch, tensors), torch.float32)
+
+
+@pytest.mark.parametrize("name", ["softmax", "gelu", "rms_norm"])
+def test_compiled_by_inductor(name):
+    torch.compiler.reset()
+    public = PUBLIC[name]
+    tensors = public.tensors((8, 5, 16))
+    rest = public.rest
+    compiled = torch.compile(lambda *t: public.ours(*t, *rest) * 2, fullgraph=True)
+    ours = with_gradients(compiled, tensors)
+    agree(ours, with_gradients(lambda *t: public.torch(*t, *rest) * 2, tensors), torch.float32)
+
+
+def test_a_compiled_graph_shows_the_rung_and_follows_use():
+    torch.compiler.reset()
+    graphs = Graphs()
+    counter = CompileCounterWithBackend(graphs)
+    compiled = torch.compile(lambda x: kw.softmax(x, -1), backend=counter, fullgraph=True)
+    x = randn(4, 8).requires_grad_()
+    compiled(x).sum().backward()
+    assert graphs.targets == [
+        "kernelwright.softmax.default",
+        "kernelwright.softmax_backward.default",
+    ]
+    assert graphs.rungs == [None, None]
+    with kw.use(softmax="manual"):
+        y = compiled(x)
+    y.sum().backward()
+    assert counter.frame_count == 2
+    assert graphs.rungs[2:] == ["manual", "manual"]
+    compiled(x)
+    with kw.use(softmax="manual"):
+        compiled(x)
+    assert counter.frame_count == 2
+
+
+def test_inductor_knows_the_operators_of_a_deep_model(monkeypatch):
+    """torch 2.11's writes down what an operator that it does not know is computed from, which has
+    a path for each layer it passes on its way, or beside."""
+    from torch._inductor.lowering import lowerings
+
+    for overload in [x for x in lowerings if str(x).startswith("kernelwright")]:
+        monkeypatch.delitem(lowerings, overload)
+    torch.compiler.reset()
+    graphs = Graphs()
+    sizes = Config(layers=24, heads=1, width=8, context=8, vocabulary=16)
+    model = GPT2(sizes, Operators.with_kernels()).to(DEVICE)
+    tokens = torch.arange(8, device=DEVICE).view(1, 8)
+    torch.compile(model, backend=graphs, fullgraph=True)(tokens, tokens).backward()
+    found = graphs.operators()
+    assert (found["add_layer_norm"], found["add_layer_norm_backward"]) == (48, 48)
+    assert (found["softmax"], found["softmax_backward"]) == (24, 24)
+    assert graphs.unknown == set()
+
+
+def test_a_fake_tensor_loads_no_inductor():
+    script = """
+import sys, torch, kernelwright as kw
+from torch._subclasses import FakeTensorMode
+with FakeTensorMode():
+    assert kw.softmax(torch.empty(2, 3), -1).shape == (2, 3)
+assert "torch._inductor.lowering" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_use_inside_compiled_code():
+    torch.compiler.reset()
+    graphs = Graphs()
+
+    def chosen(x):
+        with kw.use(softmax="manual"):
+            y = kw.softmax(x, -1)
+        return kw.softmax(y, -1)
+
+    x = randn(4, 8)
+    compiled = torch.compile(chosen, backend=graphs, fullgraph=True)
+    agree(compiled(x), torch.softmax(torch.softmax(x, -1), -1), x.dtype)
+    assert graphs.rungs == ["manual", None]
+    assert active == {}
+
+
+def test_the_compiler_sees_the_formula_of_gelu():
+    torch.compiler.reset()
+    graphs = Graphs()
+    compiled = torch.compile(lambda x: kw.gelu(x + 1), backend=graphs, fullgraph=True)
+    x = randn(4, 8)
+    agree(compiled(x), F.gelu(x + 1), x.dtype)
+    assert graphs.targets == []
+
+
+def test_an_exported_program_keeps_the_rung():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return kw.softmax(x, -1)
+
+    with kw.use(softmax="manual"):
+        program = torch.export.export(Model(), (randn(4, 8),))
+    assert "rung = 'manual'" in program.graph_module.code.replace('"', "'")
+    x = randn(4, 8, seed=5)
+    agree(program.module()(x), torch.softmax(x, -1), x.dtype)
+
+
+def layouts_of(ladder):
+    first: dict[str, Case] = {}
+    for c in thorough_cases(ladder):
+        if c.dtype == torch.float32 and c.layout in ("contiguous", "sliced", "permuted"):
+            first.setdefault(c.layout, c)
+    return first
+
+
+LAYOUTS = [(x, layout) for x in ladders() for layout in layouts_of(x)]
+
+
+@pytest.mark.cover
+@pytest.mark.parametrize(("ladder", "layout"), LAYOUTS, ids=[f"{x.name}-{o}" for x, o in LAYOUTS])
+def test_opcheck(ladder, layout):
+    op, case = ladder.operator, layouts_of(ladder)[layout]
+    made = op.inputs(case, DEVICE)
+    args = map_tensors({a.name: made.get(a.name, a.default) for a in op.args}, copy_of)
+    overload = getattr(torch.ops.kernelwright, op.torch_name).default
+    torch.library.opcheck(overload, tuple(args.values()), {"rung": "native"})

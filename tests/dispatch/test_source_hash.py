@@ -1,0 +1,270 @@
+"""The hash of what compiles: nothing that decides a kernel's bits is left out, and no more is in it
+than that."""
+
+import ast
+import json
+import sys
+from functools import cache
+from itertools import islice
+
+import pytest
+
+from kernelwright.contract import H200
+from kernelwright.dispatch import entry_of, ladder, ladders, proof, source_hash
+from kernelwright.support.imports import CannotFollow, Packages
+from kernelwright.workbench.binary_info.inspection import specs_of
+from support import another
+
+GPU_RUNGS = [(x, r) for x in ladders() for r in x.rungs if r.is_gpu]
+WITH_PLANS = [x for x in ladders() if any(r.is_gpu for r in x.rungs)]
+each_ladder = pytest.mark.parametrize("lad", WITH_PLANS, ids=lambda x: x.name)
+FEW = 2  # cases of each config; a plan takes no other way on most of the rest
+
+
+@cache
+def reached(lad, rung):
+    """What the hash of a rung has of Python: modules and names, as they are imported."""
+    packages = proof._packages(proof.PACKAGE, lad.package)
+    shared = proof._shared_roots(proof.PACKAGE, rung.backend) if rung.is_gpu else []
+    return set(packages.reached([*proof._roots(lad, rung), *shared]))
+
+
+@cache
+def specs(lad, case):
+    return specs_of(lad, case)
+
+
+@cache
+def calls(lad, rung):
+    """Calls that a rung takes, of both ends of its list of cases, with each of its configs."""
+    cases = [c for c in lad.operator.cases if c.numel]
+
+    def taken(some):
+        for case in some:
+            if not rung.supports or rung.supports(H200, **specs(lad, case)) is None:
+                yield specs(lad, case)
+
+    some = [*islice(taken(cases), FEW), *islice(taken(reversed(cases)), FEW)]
+    return [(config, call) for config in rung.configs for call in some]
+
+
+@each_ladder
+def test_every_function_that_a_plan_runs_is_in_the_hash(lad):
+    for rung in (r for r in lad.rungs if r.is_gpu):
+        ran = set()
+
+        def note(frame, event, argument, ran=ran):
+            path, name = frame.f_code.co_filename, frame.f_code.co_qualname.split(".")[0]
+            if event == "call" and path.startswith(str(proof.ROOT)) and name[0] != "<":
+                ran.add((frame.f_globals["__name__"], name))
+
+        entry = entry_of(lad, rung)
+        for config, call in calls(lad, rung):
+            sys.setprofile(note)
+            try:
+                entry(H200, config, **call)
+                if rung.supports:
+                    rung.supports(H200, **call)
+            finally:
+                sys.setprofile(None)
+        assert ran, rung.name
+        assert ran - reached(lad, rung) == set(), rung.name
+
+
+@each_ladder
+def test_every_source_that_a_plan_compiles_is_in_the_hash(lad):
+    for rung in (r for r in lad.rungs if r.backend == "cuda"):
+        planned = {
+            step.kernel.source.name
+            for config, call in calls(lad, rung)
+            for step in entry_of(lad, rung)(H200, config, **call).launches
+        }
+        assert planned <= set(rung.sources)
+
+
+@each_ladder
+def test_no_plan_is_made_from_a_closed_module(lad):
+    """Another operator's `__init__` is not followed: PyTorch rungs alone take something from it."""
+    open_to_all = Packages({proof.PACKAGE: proof.ROOT})
+    for rung in (r for r in lad.rungs if r.is_gpu):
+        assert set(open_to_all.reached(proof._roots(lad, rung))) <= reached(lad, rung)
+
+
+# --- what lapses -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def then(tmp_path_factory):
+    """The package under another name: whether a hash is computed from its files is seen by changing
+    them."""
+    return another.made(tmp_path_factory.mktemp("then"))
+
+
+def computed(lad, rung):
+    """The hash of a rung of the other package, from its files as they are."""
+    proof._packages.cache_clear()
+    proof._shared.cache_clear()
+    theirs = sys.modules[f"{another.NAME}.dispatch"].ladder(lad.name)
+    return proof.computed_hash(theirs, theirs.rung(rung.name), another.NAME)
+
+
+def with_more(path, names):
+    """The text of a module with a token more in a definition of one of these names."""
+    text = path.read_text()
+    lines = text.splitlines()
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in names:
+            indent = " " * node.body[-1].col_offset
+            lines.insert(node.end_lineno, f"{indent}0")
+            return "\n".join(lines) + "\n"
+        name = getattr(node.targets[0], "id", "") if isinstance(node, ast.Assign) else ""
+        if name and name in names:
+            lines.insert(node.end_lineno, f"{name} = 0")
+            return "\n".join(lines) + "\n"
+    aliases = (
+        a for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom) for a in n.names
+    )
+    a = next(a for a in aliases if a.name in names)  # names that are passed on: another is
+    line = lines[a.lineno - 1]
+    lines[a.lineno - 1] = f"{line[: a.col_offset]}{a.name}_ as {line[a.col_offset :]}"
+    return "\n".join(lines) + "\n"
+
+
+def files_of_rungs():
+    """Each file that some GPU rung has a part of, a rung that has it, and which names of it."""
+    found = {}
+    for lad, rung in GPU_RUNGS:
+        packages = proof._packages(proof.PACKAGE, lad.package)
+        files = {path: set() for path in proof._files(lad, rung, proof.PACKAGE)}
+        for module, name in reached(lad, rung):
+            files.setdefault(packages.file(module), set()).add(name)
+        for path, names in files.items():
+            found.setdefault(path.relative_to(proof.ROOT), (lad, rung, names))
+    return sorted(found.items())
+
+
+def test_each_file_that_a_plan_depends_on_takes_the_proof(then):
+    files, before = files_of_rungs(), {}
+    assert {"ops", "contract", "toolchain", "include"} == {path.parts[0] for path, _ in files}
+    kept = []
+    for path, (lad, rung, names) in files:
+        before[lad, rung] = before.get((lad, rung)) or computed(lad, rung)
+        file = then / path
+        text = file.read_text()
+        file.write_text(with_more(file, names) if path.suffix == ".py" else f"{text}\nint more;\n")
+        try:
+            now = computed(lad, rung)
+        except CannotFollow:  # the name comes from nowhere now
+            now = ""
+        file.write_text(text)
+        kept += [str(path)] if now == before[lad, rung] else []
+    assert not kept
+
+
+@pytest.fixture
+def edit(then):
+    """Change a file of the other package; as it was, after the test."""
+    texts = {}
+
+    def change(name, old, new):
+        path = then / name
+        texts.setdefault(path, path.read_text() if path.exists() else None)
+        text = path.read_text() if path.exists() else ""
+        assert old in text, (name, old)
+        path.write_text(text.replace(old, new) if old else new)
+
+    yield change
+    for path, text in texts.items():
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
+
+
+WARP = "softmax", "cuda_warp"
+ROW = "softmax", "triton_row"
+
+
+@pytest.mark.parametrize(
+    ("which", "name", "old", "new"),
+    [
+        (WARP, "contract/arithmetic.py", "return -(-a // b)", "return a // b + 1"),
+        (WARP, "ops/softmax/shape.py", "REGISTERS = ", "REGISTERS = 2 * "),
+        (WARP, "ops/softmax/choose.py", "def fits_warp(gpu, ", "def fits_warp(g, "),
+        (WARP, "toolchain/nvrtc.py", '"-std=c++17", ', '"-std=c++17", "--use_fast_math", '),
+        (WARP, "contract/operator.py", 'if major >= 9 else', "if major >= 8 else"),
+        (WARP, "contract/signature.py", "return math.prod(self.shape)", "return 1"),
+        (WARP, "include/kw/row.cuh", "if (inside)", "if (!inside)"),
+        (ROW, "toolchain/build.py", "value % 16 == 0", "value % 8 == 0"),
+        (ROW, "toolchain/triton_aot.py", '"num_stages": kernel.num_stages', '"num_stages": 1'),
+        (ROW, "contract/plan.py", "num_stages: int = 2", "num_stages: int = 3"),
+        (ROW, "ops/_triton/math.py", "-126.0), 126.0)", "-126.0), 127.0)"),
+    ],
+)  # fmt: skip
+def test_a_token_of_what_decides_a_plan_takes_the_proof(edit, which, name, old, new):
+    lad = ladder(which[0])
+    before = computed(lad, lad.rung(which[1]))
+    edit(name, old, new)
+    assert computed(lad, lad.rung(which[1])) != before
+
+
+@pytest.mark.parametrize(
+    ("which", "name", "old", "new"),
+    [
+        (WARP, "ops/softmax/cuda.py", '"""Launch plans', '"""Plans'),
+        (WARP, "ops/softmax/cuda.py", "def _naive(side, ", "def _naive(s, "),
+        (WARP, "ops/softmax/cuda.py", "\n\n\ndef warp(", "\n\n\n# a comment\ndef warp("),
+        (WARP, "ops/softmax/cuda_warp.cu", "// A warp, or", "// Half of one, or"),
+        (WARP, "ops/softmax/choose.py", "def choose_warp(gpu, ", "def choose_warp(g, "),
+        (WARP, "contract/arithmetic.py", "LONGEST = 256", "LONGEST = 255"),
+        (WARP, "contract/plan.py", "num_stages: int = 2", "num_stages: int = 3"),
+        (ROW, "toolchain/nvrtc.py", '"-std=c++17", ', '"-std=c++17", "--use_fast_math", '),
+    ],
+)
+def test_what_decides_no_bit_takes_no_proof(edit, which, name, old, new):
+    lad = ladder(which[0])
+    before = computed(lad, lad.rung(which[1]))
+    edit(name, old, new)
+    assert computed(lad, lad.rung(which[1])) == before
+
+
+def test_a_header_beside_a_source_counts_and_so_do_shared_ones_that_it_takes_in(edit):
+    lad = ladder("gelu")
+    rung, hashes = lad.rung("cuda_thread"), []
+
+    def step(*change):
+        edit(*change)
+        hashes.append(computed(lad, rung))
+
+    step("ops/gelu/cuda_thread.cu", '#include "kw/', '#include "near.cuh"\n#include "kw/')
+    step("ops/gelu/near.cuh", "", '#include "kw/far.cuh"\n')
+    step("include/kw/far.cuh", "", "int far() { return 1; }\n")
+    step("include/kw/far.cuh", "return 1", "return 2")
+    assert len(set(hashes)) == 4
+
+
+def test_the_same_files_under_another_name_have_the_same_hash(then):
+    for lad, rung in GPU_RUNGS[::7]:
+        assert computed(lad, rung) == source_hash(lad, rung)
+
+
+def test_a_function_without_a_name_is_refused():
+    with pytest.raises(CannotFollow, match="is bound to no name at the top of a module"):
+        proof._named(lambda gpu: None, "kernelwright.ops.reduce.softmax")
+
+
+# --- what ships --------------------------------------------------------------------------------
+
+
+def test_the_shipped_hashes_are_those_of_the_sources():
+    computed = {f"{x.name}.{r.name}": source_hash(x, r) for x in ladders() for r in x.rungs}
+    assert json.loads(proof.HASHES.read_text()) == computed, "make tables writes them"
+
+
+def test_an_installed_package_reads_no_source_to_know_what_is_proven(monkeypatch):
+    assert proof.CHECKOUT
+    monkeypatch.setattr(proof, "CHECKOUT", False)
+    monkeypatch.setattr(proof, "computed_hash", None)  # calling it would fail
+    known = json.loads(proof.HASHES.read_text())
+    for lad, rung in GPU_RUNGS:
+        assert source_hash.__wrapped__(lad, rung) == known[f"{lad.name}.{rung.name}"]

@@ -1,0 +1,457 @@
+"""kw.patch knows a function by its code and by all that it calls, and tries what it puts there."""
+
+import ast
+import importlib
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers.models.gemma import modeling_gemma
+from transformers.models.gemma2 import modeling_gemma2
+from transformers.models.gpt2 import modeling_gpt2
+from transformers.models.llama import modeling_llama
+from transformers.models.nanochat import modeling_nanochat
+
+import kernelwright as kw
+from kernelwright.integrations.transformers import code, forwards, known, trial
+from support.patched_models import VOCABULARY, batch, make
+
+pytestmark = pytest.mark.usefixtures("few_threads")
+LLAMAS = "llama.apply_rotary_pos_emb"
+SIZES = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nothing_tried(monkeypatch):
+    monkeypatch.setattr(trial, "_seen", {})
+
+
+def nanochat():
+    torch.manual_seed(0)
+    config = transformers.NanoChatConfig(
+        **SIZES, num_key_value_heads=2, vocab_size=VOCABULARY, pad_token_id=0
+    )
+    return larger(transformers.NanoChatForCausalLM(config).eval())
+
+
+def blt():
+    torch.manual_seed(0)
+    local = {**SIZES, "num_hidden_layers": 1, "vocab_size": 260, "num_key_value_heads": 4}
+    coder = {**local, "cross_attn_k": 2, "hidden_size_global": 64}
+    config = transformers.BltConfig(
+        vocab_size=260,
+        max_position_embeddings=64,
+        patching_threshold=0.5,
+        cross_attn_k=2,
+        encoder_hash_byte_group_size=[2, 3],
+        encoder_hash_byte_group_vocab=64,
+        patcher_config=local,
+        encoder_config=coder,
+        decoder_config=coder,
+        global_config={**local, "hidden_size": 64},
+    )
+    return larger(transformers.BltForCausalLM(config).eval())
+
+
+def larger(model):
+    """With weights that tell positions apart."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p *= 4.0
+    return model
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=batch()[0], use_cache=False).logits
+
+
+# --- by code -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "attention"), [(nanochat, "NanoChat"), (blt, "BltSelf")])
+def test_a_helper_of_the_same_name_and_other_code_keeps_the_logits(model, attention):
+    model = model()
+    want = logits(model)
+    report = kw.patch(model)
+    why = {line.module: line.why for line in report.lines if not line.by}
+    assert why[f"{attention}Attention"] == (
+        "its apply_rotary_pos_emb calls another rotate_half than Llama's"
+    )
+    assert "rope" not in {line.what for line in report.replaced}
+    torch.testing.assert_close(logits(model), want)
+
+
+def test_heads_elsewhere_are_named():
+    config = transformers.PixtralVisionConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        image_size=8, patch_size=4,
+    )  # fmt: skip
+    model = transformers.PixtralVisionModel(config).eval()
+    image = torch.randn(1, 3, 8, 8)
+    want = model(image).last_hidden_state
+    report = kw.patch(model)
+    assert "its heads are at unsqueeze_dim=0" in str(report)
+    torch.testing.assert_close(model(image).last_hidden_state, want)
+
+
+def helper(x):
+    return x + 1
+
+
+def calls(x, *, by=2):
+    return [helper(x) for _ in range(by)]
+
+
+def rebuilt(globals=None, **changes):
+    """`calls` among other globals, or with something else changed."""
+    made = type(calls)(calls.__code__, {**calls.__globals__, **(globals or {})})
+    made.__kwdefaults__ = changes.get("defaults", calls.__kwdefaults__)
+    return made
+
+
+def test_what_a_function_reads_is_part_of_its_code():
+    def other(x):
+        return x + 2
+
+    def same(x):
+        """But for this."""
+        return x + 1
+
+    own = code.essence(calls)
+    assert code.difference(own, code.essence(rebuilt())) is None
+    assert code.difference(own, code.essence(rebuilt({"helper": same}))) is None
+    assert code.difference(own, code.essence(rebuilt({"helper": other}))) == "helper"
+    assert code.difference(own, code.essence(rebuilt({"range": reversed}))) == "range"
+    assert code.difference(own, code.essence(rebuilt(defaults={"by": 3}))) == ""
+    assert code.difference(own, code.essence(helper)) == ""
+    assert code.difference(own, None) == ""
+
+
+def test_a_method_of_other_code_behind_the_same_forward(monkeypatch):
+    class Norm(modeling_gemma.GemmaRMSNorm):
+        def _norm(self, x):
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)) + self.eps
+
+    own = code.essence(Norm.forward, Norm)
+    assert code.difference(own, known._reference("gemma.GemmaRMSNorm")) == "._norm"
+    model = make("Gemma")
+    model.model.norm.__class__ = Norm
+    assert "1 x Norm" in str(kw.patch(model))
+
+
+# --- every file of transformers ----------------------------------------------------------------
+
+
+MODELING = sorted((Path(transformers.__file__).parent / "models").glob("*/modeling_*.py"))
+
+
+def file_of(family):
+    return next(p for p in MODELING if p.stem == f"modeling_{family}")
+
+
+def blocks(path, names):
+    """Functions and classes at the top of a file whose names match, as syntax trees by name."""
+    for block in re.split(r"^(?=def |class )", path.read_text(), flags=re.M):
+        found = re.match(rf"(?:def|class) ({names})\b", block)
+        if found:
+            block = re.split(r"^(?=[^\s)])", block, flags=re.M)[1]  # up to what stands behind it
+            yield found[1], ast.parse(block).body[0]
+
+
+def body(tree):
+    """What a function or a class computes, as text: without texts for people and annotations."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            node.decorator_list, node.name = [], "_"
+            if isinstance(node.body[0], ast.Expr) and len(node.body) > 1:
+                node.body = node.body[1:]
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    return ast.dump(tree)
+
+
+def test_every_apply_rotary_pos_emb_is_refused_or_equal():
+    """One file of each pair of codes that transformers has under these two names."""
+    groups = defaultdict(list)
+    for path in MODELING:
+        found = {n: body(tree) for n, tree in blocks(path, "apply_rotary_pos_emb|rotate_half")}
+        if "apply_rotary_pos_emb" in found:
+            groups[tuple(sorted(found.items()))].append(path.stem)
+    assert len(groups) > 20
+    reference, recognized = known._reference(LLAMAS), []
+    for stems in groups.values():
+        name = f"transformers.models.{stems[0].removeprefix('modeling_')}.{stems[0]}"
+        rope = importlib.import_module(name).apply_rotary_pos_emb
+        if code.difference(code.essence(rope), reference) is None:
+            recognized += stems
+            q, k = torch.randn(2, 4, 3, 8), torch.randn(2, 2, 3, 8)
+            cos, sin = (torch.randn(2, 3, 4).repeat(1, 1, 2) for _ in range(2))
+            torch.testing.assert_close(kw.ops.rope(q, k, cos, sin), rope(q, k, cos, sin))
+    assert len(recognized) > 90
+    assert {"modeling_llama", "modeling_qwen3", "modeling_gemma3"} <= set(recognized)
+    assert not {"modeling_nanochat", "modeling_blt", "modeling_cohere"} & set(recognized)
+
+
+def test_tables_of_angles_have_each_value_twice():
+    """Of the families whose rope is recognized: kw.rope reads the first half of a table."""
+    ropes = "apply_rotary_pos_emb|rotate_half"
+    own = {name: body(tree) for name, tree in blocks(file_of("llama"), ropes)}
+    twice = re.compile(r"torch\.cat\((?:\((\w+), \1\)|\[(\w+), \2\]), dim=-1\)")
+    without = [
+        path.stem
+        for path in MODELING
+        if {name: body(tree) for name, tree in blocks(path, ropes)} == own
+        and re.search(r"^class \w*Rotary\w*Emb", path.read_text(), re.M)
+        and not twice.search(path.read_text())
+    ]
+    assert without == []
+
+
+REFERENCES = {  # a module of each class that is known, and how its kind is named elsewhere
+    "llama.LlamaRMSNorm": (lambda: make().model.norm, "RMSNorm"),
+    "gemma.GemmaRMSNorm": (lambda: make("Gemma").model.norm, "RMSNorm"),
+    "llama.LlamaMLP": (lambda: make().model.layers[0].mlp, "MLP"),
+    "gpt2.GPT2MLP": (lambda: make("GPT-2").transformer.h[0].mlp, "MLP"),
+    "llama.LlamaDecoderLayer": (lambda: make().model.layers[0], "DecoderLayer|Block"),
+    "gemma2.Gemma2DecoderLayer": (lambda: make("Gemma 2").model.layers[0], "DecoderLayer|Block"),
+    "gpt2.GPT2Block": (lambda: make("GPT-2").transformer.h[0], "DecoderLayer|Block"),
+    "llama.LlamaForCausalLM": (make, "ForCausalLM|LMHeadModel"),
+    "gemma2.Gemma2ForCausalLM": (lambda: make("Gemma 2"), "ForCausalLM|LMHeadModel"),
+    "gpt2.GPT2LMHeadModel": (lambda: make("GPT-2"), "ForCausalLM|LMHeadModel"),
+}
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_every_class_of_a_known_forward_is_refused_or_equal(reference):
+    """One of each code that classes of one forward have beside it."""
+    module, kind = REFERENCES[reference]
+    module = module()
+    family, _, name = reference.rpartition(".")
+    own = forward_of(dict(blocks(file_of(family), name))[name])
+    groups = defaultdict(list)
+    for path in MODELING:
+        for cls, tree in blocks(path, rf"\w*(?:{kind})"):
+            if forward_of(tree) == own:
+                groups[methods(tree)].append((path.stem, cls))
+    taken = 0
+    for (stem, cls), *_ in groups.values():
+        path = f"transformers.models.{stem.removeprefix('modeling_')}.{stem}"
+        module.__class__ = getattr(importlib.import_module(path), cls)
+        new = known.replacement(module)
+        if isinstance(new, known.Replacement):
+            taken += 1
+            assert equal(module, new), (cls, new)
+    assert taken
+
+
+def forward_of(tree):
+    return next((body(n) for n in tree.body if getattr(n, "name", "") == "forward"), None)
+
+
+def methods(tree):
+    """All that a class defines but its __init__ and its forward."""
+    rest = (n for n in tree.body if getattr(n, "name", "") not in ("", "__init__", "forward"))
+    return tuple(body(n) for n in rest)
+
+
+def equal(module, new):
+    """Does a module as it is compute what it does with the replacement?"""
+    torch.manual_seed(1)
+    ids, labels = batch()
+    if new.what == "loss":
+
+        def run():
+            return module(input_ids=ids, labels=labels, use_cache=False).loss
+    elif new.what == "residual":
+        tables = tuple(torch.randn(1, 5, 4).repeat(1, 1, 2) for _ in range(2))
+        more = {"position_embeddings": tables} if "rms" in new.by else {}
+        x = torch.randn(2, 5, 32)
+
+        def run():
+            return module.forward(x, **more)
+    else:
+        x = torch.randn(2, 5, 32)
+
+        def run():
+            return module.forward(x)
+
+    with torch.no_grad():
+        want = run()
+        for child, forward in new.forwards.items():
+            module.get_submodule(child).forward = forward.__get__(module.get_submodule(child))
+        found = run()
+        for child in new.forwards:
+            del module.get_submodule(child).forward
+    return torch.allclose(want, found, 1e-4, 1e-5)
+
+
+# --- by trial ----------------------------------------------------------------------------------
+
+
+class WrongNorm(modeling_llama.LlamaRMSNorm):
+    def forward(self, hidden_states):
+        mean = hidden_states.pow(2).mean(-1, keepdim=True)
+        return self.weight * hidden_states / (mean.sqrt() + self.variance_epsilon)
+
+
+class WrongGemmaNorm(modeling_gemma.GemmaRMSNorm):
+    def forward(self, x):
+        return self._norm(x) * self.weight
+
+
+class WrongLayerNorm(nn.LayerNorm):
+    def forward(self, input):
+        return super().forward(input) + self.bias
+
+
+class WrongMLP(modeling_llama.LlamaMLP):
+    def forward(self, x):
+        return self.down_proj(self.gate_proj(x) * self.act_fn(self.up_proj(x)))
+
+
+class WrongGradient(modeling_llama.LlamaMLP):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x).detach())
+
+
+class WrongGPT2MLP(modeling_gpt2.GPT2MLP):
+    def forward(self, hidden_states):
+        return self.c_proj(self.act(self.c_fc(hidden_states) + 0.1))
+
+
+class WrongLayer(modeling_llama.LlamaDecoderLayer):
+    def forward(self, hidden_states, position_embeddings=None, **kwargs):
+        x, _ = self.self_attn(hidden_states, position_embeddings=position_embeddings, **kwargs)
+        hidden_states = hidden_states + self.input_layernorm(x)
+        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+
+
+class WrongArguments(modeling_llama.LlamaDecoderLayer):
+    def forward(self, hidden_states, position_embeddings=None, **kwargs):
+        cos, sin = position_embeddings
+        return super().forward(hidden_states, position_embeddings=(sin, cos), **kwargs)
+
+
+class WrongGemmaLayer(modeling_gemma2.Gemma2DecoderLayer):
+    def forward(self, hidden_states, **kwargs):
+        return super().forward(hidden_states, **kwargs) + hidden_states
+
+
+class WrongBlock(modeling_gpt2.GPT2Block):
+    def forward(self, hidden_states, **kwargs):
+        return super().forward(hidden_states, **kwargs) - self.ln_1(hidden_states)
+
+
+class WrongLoss(modeling_llama.LlamaForCausalLM):
+    def forward(self, input_ids, labels, **kwargs):
+        return super().forward(input_ids=input_ids, labels=labels.roll(1, 1), **kwargs)
+
+
+class WrongSoftcap(modeling_gemma2.Gemma2ForCausalLM):
+    def forward(self, input_ids, labels, **kwargs):
+        self.config.final_logit_softcapping = 1.0
+        out = super().forward(input_ids=input_ids, labels=labels, **kwargs)
+        self.config.final_logit_softcapping = 30.0
+        return out
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "wrong", "reference"),
+    [
+        ("Llama", "model.norm", WrongNorm, "llama.LlamaRMSNorm"),
+        ("Gemma", "model.norm", WrongGemmaNorm, "gemma.GemmaRMSNorm"),
+        ("GPT-2", "transformer.ln_f", WrongLayerNorm, "torch.nn.LayerNorm"),
+        ("Llama", "model.layers.1.mlp", WrongMLP, "llama.LlamaMLP"),
+        ("Llama", "model.layers.1.mlp", WrongGradient, "llama.LlamaMLP"),
+        ("GPT-2", "transformer.h.1.mlp", WrongGPT2MLP, "gpt2.GPT2MLP"),
+        ("Llama", "model.layers.1", WrongLayer, "llama.LlamaDecoderLayer"),
+        ("Llama", "model.layers.1", WrongArguments, "llama.LlamaDecoderLayer"),
+        ("Gemma 2", "model.layers.1", WrongGemmaLayer, "gemma2.Gemma2DecoderLayer"),
+        ("GPT-2", "transformer.h.1", WrongBlock, "gpt2.GPT2Block"),
+        ("Llama", "", WrongLoss, "llama.LlamaForCausalLM"),
+        ("Gemma 2", "", WrongSoftcap, "gemma2.Gemma2ForCausalLM"),
+    ],
+)
+def test_what_is_taken_for_a_known_forward_is_seen_to_be_another(
+    family, name, wrong, reference, monkeypatch
+):
+    """Recognition by code is led to believe that the wrong forward is the reference's."""
+    model = make(family)
+    module = model.get_submodule(name)
+    assert not trial.refusal(module, known._known(module))
+    module.__class__ = wrong
+    taken = code.essence(wrong.forward, wrong)
+    real = known._reference
+    monkeypatch.setattr(known, "_reference", lambda n: taken if n == reference else real(n))
+    report = kw.patch(model)
+    (line,) = (x for x in report.lines if x.module == wrong.__name__)
+    assert re.fullmatch(r"on a small input \S+ is off by \S+", line.why) and not line.by
+
+
+def test_a_rope_that_is_taken_for_llamas_is_seen_to_be_another(monkeypatch):
+    taken = code.essence(modeling_nanochat.apply_rotary_pos_emb)
+    real = known._reference
+    monkeypatch.setattr(known, "_reference", lambda n: taken if n == LLAMAS else real(n))
+    model = nanochat()
+    want = logits(model)
+    report = kw.patch(model)
+    assert re.search(r"left as it is +on a small input rope is off by \d", str(report))
+    torch.testing.assert_close(logits(model), want)
+
+
+def test_a_forward_that_cannot_be_tried_is_left_with_the_reason(monkeypatch):
+    def broken(self, hidden_states, residual=None):
+        raise ValueError("no such norm")
+
+    monkeypatch.setattr(forwards, "llama_norm", broken)
+    report = kw.patch(make())
+    assert "on a small input rms_norm fails: ValueError: no such norm" in str(report)
+    assert "norm" not in {line.what for line in report.replaced}
+
+
+def test_functions_of_one_code_are_tried_once(monkeypatch):
+    tried = []
+    real = trial._tried
+    monkeypatch.setattr(trial, "_tried", lambda m, new: tried.append(new.what) or real(m, new))
+    kw.patch(make())
+    assert sorted(tried) == ["MLP", "loss", "norm", "residual", "rope"]
+    kw.patch(make())
+    assert len(tried) == 5
+    kw.patch(make(hidden_act="gelu"))
+    kw.patch(make(hidden_act="gelu_pytorch_tanh"))
+    assert sorted(tried[5:]) == ["MLP", "MLP"]
+
+
+def test_a_trial_minds_no_mode_dtype_device_or_rung_that_is_set_around_it():
+    want = kw.patch(make())
+    trial._seen.clear()
+    with torch.device("meta"):
+        assert kw.patch(make()) == want
+    trial._seen.clear()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with (
+            torch.inference_mode(),
+            torch.autocast("cpu", torch.bfloat16),
+            kw.use(rms_norm="cuda_warp", rope="triton_token"),
+        ):
+            assert kw.patch(make()) == want
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_trial_draws_no_random_number_of_the_user():
+    model = make()
+    before = torch.get_rng_state()
+    kw.patch(model)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,212 @@
+"""Which tests run: the written rule.
+
+`make test-all` (`pytest --all`) runs every test. `make test` runs every one too, but of three kinds
+a cover, chosen anew from the code each time and always the same for the same code:
+
+Rungs on cases (test_ops.py), of which a ladder has hundreds:
+1. Each rung runs, with its first config, a case of each dtype, of each layout, of each kind of
+   values and an empty one, if it takes one.
+2. Each of its further configs runs a case, each another.
+3. Each shape, and each set of arguments beside the tensors, runs on a kernel of ours, if one takes
+   it: on the CUDA C++ rung, or else the other rung, that has the fewest cases so far.
+4. One case of each rung goes through every check, the others through those that call it once.
+Each compiled rung, whose cases take seconds, runs one.
+
+Tests marked `cover`: each value of each of their parameters, each with the others' in turn.
+
+Tests marked `long`, which take five seconds or more of a core with nothing built, and whose parts
+other tests go through: none. A rung, a check or a wrong kernel is never left to one of these.
+
+`pytest --all --share 2/7` runs the second of seven parts of all tests; the tests of a rung, whose
+kernels are built together, and those of a function stand in one part.
+"""
+
+from __future__ import annotations
+
+import zlib
+from argparse import ArgumentTypeError
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import cache
+from typing import NamedTuple, TypeVar
+
+import pytest
+import torch
+
+from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.dispatch import unsupported
+from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench.verify import cuda_kernels
+from kernelwright.workbench.verify.checks import CHECKS, Check
+from kernelwright.workbench.verify.coverage import skip, thorough
+from kernelwright.workbench.verify.verify import here
+
+T = TypeVar("T")
+LARGE = 2**18  # elements of a case that are not made to see whether a rung takes it
+ONCE = tuple(check for check in CHECKS if not check.again)
+
+
+class Run(NamedTuple):
+    """A rung on a case, with these of its configs, through these checks."""
+
+    rung: Rung
+    case: Case
+    configs: tuple[Config, ...]
+    checks: tuple[Check, ...] = CHECKS
+
+
+@cache
+def every(ladder: Ladder) -> tuple[Run, ...]:
+    """Everything that this machine runs of a ladder."""
+    found = []
+    for rung in ladder.rungs:
+        for case in ladder.operator.cases:
+            configs = [c for c in rung.configs if not skip(ladder, rung, c, case, here())]
+            if configs and takes(ladder, rung, case):
+                found.append(Run(rung, case, tuple(configs)))
+    return tuple(found)
+
+
+def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
+    specs = inspection.specs_of if case.numel > LARGE else cuda_kernels.specs_of_case
+    return unsupported(rung, specs(ladder, case), torch.device(here())) is None
+
+
+@cache
+def covering(ladder: Ladder) -> tuple[Run, ...]:
+    """The cover of a ladder, by the rule above."""
+    chosen = {rung.name: _for_itself(ladder, rung) for rung in ladder.rungs}
+    _deal(ladder, chosen)
+    found = []
+    for rung in ladder.rungs:
+        checked = _checked(ladder, rung, chosen[rung.name])
+        for case, configs in chosen[rung.name].items():
+            found.append(Run(rung, case, tuple(configs), CHECKS if case == checked else ONCE))
+    return tuple(found)
+
+
+def compiled(ladder: Ladder, rung: Rung) -> Case:
+    """A case whose kernels are compiled: the rung's last, of a 16-bit type where it takes one."""
+    return [run.case for run in covering(ladder) if run.rung is rung and run.case.numel][-1]
+
+
+def among(ladder: Ladder, rung: Rung) -> Iterator[tuple[Config, Case]]:
+    """The configs and cases of a rung in its ladder's cover: their kernels are built together."""
+    for run in covering(ladder):
+        if run.rung is rung:
+            yield from ((config, run.case) for config in run.configs)
+
+
+Chosen = dict[Case, list[Config]]
+
+
+def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
+    """What a rung runs whatever the others do: 1 and 2 of the rule."""
+    small = sorted(_taken(ladder, rung, rung.configs[0]), key=lambda case: case.numel)
+    small = [case for case in small if case.use != "big"]
+    if rung.backend == "inductor":
+        return {case: [rung.configs[0]] for case in small[:1]}
+    chosen: Chosen = {case: [rung.configs[0]] for case in pick(small, kinds)}
+    for i, config in enumerate(rung.configs[1:]):
+        cases = [case for case in _taken(ladder, rung, config) if case.use != "big"]
+        if cases:
+            chosen.setdefault(cases[i % len(cases)], []).append(config)
+    return chosen
+
+
+def _deal(ladder: Ladder, chosen: dict[str, Chosen]) -> None:
+    """3 of the rule."""
+    ours = [rung for rung in ladder.rungs if rung.is_gpu]
+    taken = {rung.name: set(_taken(ladder, rung, rung.configs[0])) for rung in ours}
+    seen = {kind for rung in ours for case in chosen[rung.name] for kind in sizes(case)}
+    cases = [case for case in ladder.operator.cases if any(case in t for t in taken.values())]
+    for case in pick(cases, lambda case: sizes(case) - seen):
+        takers = [rung for rung in ours if case in taken[rung.name]]
+        fewest = min(takers, key=lambda r: (r.backend != "cuda", len(chosen[r.name])))
+        chosen[fewest.name][case] = [fewest.configs[0]]
+
+
+def _checked(ladder: Ladder, rung: Rung, chosen: Chosen) -> Case | None:
+    """4 of the rule: the case that goes through every check."""
+    first = rung.configs[0]
+    with_first = (case for case, configs in chosen.items() if first in configs)
+    return next((c for c in with_first if thorough(ladder, rung, first, c, here())), None)
+
+
+def _taken(ladder: Ladder, rung: Rung, config: Config) -> list[Case]:
+    return [r.case for r in every(ladder) if r.rung is rung and config in r.configs]
+
+
+def kinds(case: Case) -> set[Hashable]:
+    """What a case is an instance of."""
+    empty = set() if case.numel else {"empty"}
+    return {case.dtype, case.layout, case.values} | empty
+
+
+def sizes(case: Case) -> set[Hashable]:
+    """What sets a case apart from others of its kinds."""
+    return {("shape", case.use, case.shape), ("params", case.params)}
+
+
+def pick(items: Iterable[T], kinds: Callable[[T], set[Hashable]]) -> list[T]:
+    """Items that are together of every kind. Each time that which adds most kinds, then that whose
+    kinds are seen least, then the first."""
+    left, seen, chosen = [(item, kinds(item)) for item in items], Counter(), []
+
+    def gain(entry: tuple[T, set[Hashable]]) -> tuple[int, int]:
+        return sum(not seen[k] for k in entry[1]), -sum(seen[k] for k in entry[1])
+
+    while left:
+        best = max(left, key=gain)
+        if gain(best)[0] == 0:
+            break
+        left.remove(best)
+        seen.update(best[1])
+        chosen.append(best[0])
+    return chosen
+
+
+def share(text: str) -> tuple[int, int]:
+    """(2, 7) of "2/7"."""
+    i, _, n = text.partition("/")
+    if not (i.isdecimal() and n.isdecimal() and 1 <= int(i) <= int(n)):
+        raise ArgumentTypeError(f"{text!r}: must be I/N, such as 2/7")
+    return int(i), int(n)
+
+
+def everything(config: pytest.Config) -> bool:
+    """Whether no test is left out for being like others: tests that are named run."""
+    return config.option.all or any("::" in argument for argument in config.args)
+
+
+def selected(items: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
+    """The tests of a run, in their order."""
+    by_function: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        by_function[_function(item)].append(item)
+    kept: set[pytest.Item] = set()
+    for group in by_function.values():
+        if not everything(config):
+            group = [item for item in group if not item.get_closest_marker("long")]
+        if group and group[0].get_closest_marker("cover") and not everything(config):
+            group = pick(group, _values)
+        kept.update(group)
+    i, n = config.option.share
+    return [item for item in items if item in kept and zlib.crc32(_together(item)) % n == i - 1]
+
+
+def _values(item: pytest.Item) -> set[Hashable]:
+    """The values of a test's parameters."""
+    return {(name, id(value)) for name, value in item.callspec.params.items()}
+
+
+def _together(item: pytest.Item) -> bytes:
+    """What is the same for tests that stand in one part."""
+    of = getattr(item, "callspec", None)
+    if of and "run" in of.params:
+        return f"{of.params['ladder'].name}.{of.params['run'].rung.name}".encode()
+    return _function(item).encode()
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.split("[")[0]

@@ -1,0 +1,120 @@
+"""The host's side of an H200 on CPU tensors: everything of a call but its kernels, which a driver
+that does nothing stands in for. Results hold whatever memory held.
+
+CALLS are those whose host cost is counted (test_host_cost.py) and timed (tools/host_cost.py).
+"""
+
+import ctypes
+import subprocess
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kernelwright as kw
+from kernelwright import dispatch, toolchain
+from kernelwright.contract import H200
+from kernelwright.toolchain import (
+    build,
+    c_extensions,
+    compiled,
+    driver,
+    gpu_executor,
+    modes,
+    tensors,
+)
+from support.publics import randn
+
+FAKE = Path(__file__).with_name("fake_driver.c")
+_HERE = torch.device("cpu", 0)
+
+M, N = 16, 64
+INDICES = torch.arange(M)
+CALLS = {  # ours, PyTorch's where it is one operator, the shapes of what is differentiated
+    "add": (kw.add, torch.add, (M, N), (M, N)),
+    "mul": (kw.mul, torch.mul, (M, N), (M, N)),
+    "relu": (kw.relu, torch.relu, (M, N)),
+    "silu": (kw.silu, F.silu, (M, N)),
+    "sigmoid": (kw.sigmoid, torch.sigmoid, (M, N)),
+    "tanh": (kw.tanh, torch.tanh, (M, N)),
+    "gelu": (kw.gelu, F.gelu, (M, N)),
+    "softmax": (partial(kw.softmax, dim=-1), partial(F.softmax, dim=-1), (M, N)),
+    "sum": (partial(kw.sum, dim=-1), partial(torch.sum, dim=-1), (M, N)),
+    "layer_norm": (
+        lambda x, w, b: kw.layer_norm(x, (N,), w, b),
+        lambda x, w, b: F.layer_norm(x, (N,), w, b),
+        (M, N),
+        (N,),
+        (N,),
+    ),
+    "cross_entropy": (
+        lambda x: kw.cross_entropy(x, INDICES),
+        lambda x: F.cross_entropy(x, INDICES),
+        (M, N),
+    ),
+    "embedding": (partial(kw.embedding, INDICES), partial(F.embedding, INDICES), (M, N)),
+    "dropout": (kw.dropout, F.dropout, (M, N)),
+}
+
+
+@contextmanager
+def hosted(folder: Path):
+    """Calls on CPU tensors select, plan and launch inside the block as they do on an H200.
+
+    Args:
+        folder: where the driver that stands in is built.
+    """
+    assert not modes.has_gpu()
+    library = folder / "libcuda.so.1"
+    command = [*(c_extensions.compiler() or ()), "-O2", "-shared", "-fPIC", str(FAKE)]
+    subprocess.run([*command, "-o", str(library)], check=True, capture_output=True)
+    lib = ctypes.CDLL(str(library))
+    ctypes.c_int.in_dll(lib, "quiet").value = 1
+    lib.set_context.argtypes = [ctypes.c_void_p]
+    lib.set_context(0xC0)
+    guards, of_gpu = torch._C._dynamo.guards, lambda device: H200
+    cached = (driver.library, driver.launchers, driver.context)
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, stand_in in (
+            (driver, "library", lambda: lib),
+            (driver, "launchers", driver.launchers.__wrapped__),
+            (driver, "function", lambda *_: 0x1234),
+            (driver, "context", lambda _: 0xC0),
+            (build, "compile", _compiled),
+            (gpu_executor, "hidden_parameters", lambda *_: 0),
+            (gpu_executor, "gpu_of", of_gpu),
+            (dispatch.selection, "gpu_of", of_gpu),
+            (dispatch.launcher, "gpu_of", of_gpu),
+            (toolchain, "missing", lambda *_: None),
+            (toolchain, "bind", _bind),
+            (tensors, "in_c", lambda: True),
+            (torch.cuda, "device_count", lambda: 1),
+            # builtins, as what they stand in for
+            (torch._C, "_cuda_getCurrentRawStream", abs),
+            (torch._C, "_cuda_getDevice", int),
+            (guards, "_empty_strided_cuda", guards._empty_strided_cpu),
+        ):
+            patch.setattr(owner, name, stand_in, raising=False)
+        yield
+    for f in cached:
+        f.cache_clear()
+
+
+def _bind(plan, operator, specs, copies, device):
+    return gpu_executor.bind(plan, operator, specs, copies, _HERE)
+
+
+def _compiled(step, tensors, arch):
+    return compiled.Compiled(build.name_of(step.kernel), arch, b"", "", threads=step.block[0])
+
+
+def both(function, shapes):
+    """Forward and backward."""
+    leaves = [
+        randn(*s, dtype=torch.bfloat16, seed=i).requires_grad_() for i, s in enumerate(shapes)
+    ]
+    gradient = torch.ones_like(function(*leaves))
+    return lambda: torch.autograd.grad(function(*leaves), leaves, gradient)

@@ -1,0 +1,84 @@
+"""Two processes, each with half of a patched model: run by test_patch.py."""
+
+import os
+import socket
+import sys
+
+import torch
+import torch.multiprocessing as mp
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+import kernelwright as kw
+from support.patched_models import batch, make
+
+
+def run(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))  # by default FSDP2 takes a GPU where there is one
+    ids, labels = batch()
+    alone = make()
+    # each rank has a row of the batch; gradients are the mean over ranks
+    losses = [alone(input_ids=ids[i : i + 1], labels=labels[i : i + 1]).loss for i in range(2)]
+    (sum(losses) / 2).backward()
+    for patch_first in (True, False):
+        model = make()
+        if patch_first:
+            kw.patch(model)
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model.lm_head, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        if not patch_first:
+            report = kw.patch(model)
+            assert {x.what for x in report.lines} == {"loss", "residual", "rope", "MLP", "norm"}
+        here = slice(rank, rank + 1)
+        loss = model(input_ids=ids[here], labels=labels[here]).loss
+        loss.backward()
+        torch.testing.assert_close(loss, losses[rank])
+        for (name, p), q in zip(model.named_parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(p.grad.full_tensor(), q.grad, msg=lambda m, n=name: n + m)
+        kw.unpatch(model)
+        assert not any("forward" in vars(m) for m in model.modules())
+    mine = ids[rank : rank + 1], labels[rank : rank + 1]
+    losses = [train(patch, mesh, *mine) for patch in (0, 1)]
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-2, atol=0)
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # the interpreter's own end now and then finds a thread of gloo's, and aborts
+
+
+def train(patch, mesh, ids, labels):
+    """Losses of three steps, computed in bfloat16; patched, by our optimizer and clipping too."""
+    model = make()
+    if patch:
+        kw.patch(model)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    adamw = kw.optim.AdamW if patch else torch.optim.AdamW
+    clip = kw.clip_grad_norm_ if patch else torch.nn.utils.clip_grad_norm_
+    optimizer, losses = adamw(model.parameters(), lr=0.01), []
+    for _ in range(3):
+        loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        clip(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+if __name__ == "__main__":
+    mp.spawn(run, (free_port(),), nprocs=2)

@@ -1,0 +1,272 @@
+"""The public functions of tensors beside PyTorch's, for tests of what PyTorch asks of them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kernelwright as kw
+from kernelwright.dispatch import ladders
+from kernelwright.ops.random._keep import factor
+from kernelwright.workbench.verify.candidate import copy_of
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+
+
+def randn(*shape, dtype=torch.float32, seed=0, device=DEVICE):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, dtype=torch.float64, generator=generator).to(device, dtype)
+
+
+def leaf(*shape, **kwargs):
+    return randn(*shape, **kwargs).requires_grad_()
+
+
+def fullgraph(fn):
+    """fn as torch.compile traces it, which must take it whole; run by PyTorch's own operators."""
+    torch.compiler.reset()
+    return torch.compile(fn, fullgraph=True, backend="aot_eager")
+
+
+def torch_dropout(x, p):
+    """Dropout's definition in plain PyTorch, drawing its seed as `kw.dropout` does."""
+    seed = torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=x.device)
+    return x * factor(x.shape, seed, p).to(x.dtype)
+
+
+def looked_up(weight, embedding):
+    """The rows of a table (*, V, D) read as (rows, D), some of them twice."""
+    weight = weight.reshape(-1, weight.shape[-1])
+    indices = torch.arange(weight.shape[0] + 3, device=weight.device).remainder(weight.shape[0])
+    return embedding(indices.view(1, -1), weight)
+
+
+def rotated(x, rope):
+    """x (*, T, D) as the heads of q, and the first of them as k, rotated: one tensor."""
+    q = x.reshape(1, -1, *x.shape[-2:])
+    rotary = x.shape[-1] // 2 * 2
+    angle = torch.arange(1.0, 1 + x.shape[-2] * rotary // 2, device=x.device)
+    angle = angle.view(x.shape[-2], -1).repeat(1, 2).to(torch.promote_types(x.dtype, torch.float32))
+    yq, yk = rope(q, q[:, :1], angle.cos(), angle.sin())
+    return torch.cat((yq, yk), 1)
+
+
+def torch_rope(q, k, cos, sin):
+    """transformers' apply_rotary_pos_emb over the first dimensions, in the dtype of cos."""
+
+    def one(x):
+        x, rest = x[..., : cos.shape[-1]].to(cos.dtype), x[..., cos.shape[-1] :]
+        a, b = x.chunk(2, -1)
+        return torch.cat(((x * cos + torch.cat((-b, a), -1) * sin).to(rest.dtype), rest), -1)
+
+    return one(q), one(k)
+
+
+def classified(x, loss):
+    """A loss of logits (N, C, *), the target made up."""
+    shape = (*x.shape[:1], *x.shape[2:]) if x.ndim > 1 else ()
+    target = torch.arange(math.prod(shape), device=x.device).remainder(x.shape[min(1, x.ndim - 1)])
+    return loss(x, target.view(shape))
+
+
+def torch_linear_cross_entropy(x, w, target):
+    """F.linear and F.cross_entropy, whose classes stand in dimension 1."""
+    logits = F.linear(x, w)
+    return F.cross_entropy(logits.movedim(-1, 1) if x.ndim > 2 else logits, target)
+
+
+def predicted(x, loss):
+    """A loss of hidden states (*, H), weight and target made up."""
+    weight = torch.arange(7.0 * x.shape[-1], device=x.device).cos().view(7, -1).to(x.dtype)
+    target = torch.arange(x.numel() // x.shape[-1], device=x.device).remainder(7)
+    return loss(x, weight, target.view(x.shape[:-1]))
+
+
+def torch_layer_norm(x, shape, w=None, b=None):
+    """F.layer_norm with statistics in float32, which PyTorch keeps in 16 bits on a CPU."""
+    if x.is_cuda or x.itemsize > 2:
+        return F.layer_norm(x, shape, w, b)
+    return F.layer_norm(x.float(), shape, *(p if p is None else p.float() for p in (w, b))).to(
+        x.dtype
+    )
+
+
+def torch_add(norm, x, residual, *args):
+    """A sum and its norm, as the fused operators return them."""
+    h = x + residual
+    return norm(h, *args), h
+
+
+def torch_chain(x, residual, w, b):
+    """gelu(dropout(layer_norm(x) + residual)), rounded once, as the fused operator does."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    normal = F.layer_norm(x.to(wide), w.shape, w.to(wide), b.to(wide))
+    return F.gelu(torch_dropout(normal + residual, 0.5)).to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Public:
+    """A public function of tensors, and PyTorch's.
+
+    Attributes:
+        more: shapes of further tensors.
+        rest: other arguments.
+        composed: PyTorch has no function of this name. Under autocast its parts may each choose a
+            dtype; ours keeps that of its input.
+    """
+
+    ours: Callable
+    torch: Callable
+    more: tuple = ()
+    rest: tuple = ()
+    composed: bool = False
+
+    def call(self, fn, *tensors):
+        torch.manual_seed(3)
+        return fn(*tensors, *self.rest)
+
+    def kw(self, *tensors):
+        return self.call(self.ours, *tensors)
+
+    def pytorch(self, *tensors):
+        return self.call(self.torch, *tensors)
+
+    def tensors(self, shape=(4, 6, 33), dtype=torch.float32, grad=False):
+        shapes = (shape, *((shape[-1],) if m == "columns" else m for m in self.more))
+        made = [randn(*s, dtype=dtype, seed=i) for i, s in enumerate(shapes)]
+        return [t.requires_grad_() for t in made] if grad else made
+
+
+PUBLIC = {
+    "softmax": Public(kw.softmax, F.softmax, rest=(-1,)),
+    "softmax dim 1": Public(lambda x: kw.softmax(x, 1), lambda x: F.softmax(x, 1)),
+    "gelu": Public(kw.gelu, F.gelu),
+    "gelu tanh": Public(
+        lambda x: kw.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh")
+    ),
+    "add": Public(kw.add, torch.add, more=("columns",)),
+    "mul": Public(kw.mul, torch.mul, more=("columns",)),
+    "relu": Public(kw.relu, torch.relu),
+    "squared_relu": Public(kw.squared_relu, lambda x: torch.relu(x).square(), composed=True),
+    "silu": Public(kw.silu, F.silu),
+    "sigmoid": Public(kw.sigmoid, torch.sigmoid),
+    "tanh": Public(kw.tanh, torch.tanh),
+    "swiglu": Public(lambda x: kw.swiglu(x, 1 - x), lambda x: F.silu(x) * (1 - x)),
+    "geglu": Public(lambda x: kw.geglu(x, 1 - x), lambda x: F.gelu(x) * (1 - x)),
+    "bias_gelu": Public(kw.bias_gelu, lambda x, b: F.gelu(x + b), more=("columns",)),
+    "sum": Public(kw.sum, torch.sum),
+    "sum dims": Public(lambda x: kw.sum(x, (0, -1)), lambda x: torch.sum(x, (0, -1))),
+    "sum keepdim": Public(
+        lambda x: kw.sum(x, 1, keepdim=True), lambda x: torch.sum(x, 1, keepdim=True)
+    ),
+    "layer_norm": Public(
+        lambda x, w, b: kw.layer_norm(x, w.shape, w, b),
+        lambda x, w, b: torch_layer_norm(x, w.shape, w, b),
+        more=("columns", "columns"),
+    ),
+    "layer_norm without weight": Public(
+        lambda x: kw.layer_norm(x, x.shape[-1:]), lambda x: torch_layer_norm(x, x.shape[-1:])
+    ),
+    "add_layer_norm": Public(
+        lambda x, w, b: torch.stack(kw.add_layer_norm(x, 1 - x * x, w.shape, w, b)),
+        lambda x, w, b: torch.stack(torch_add(torch_layer_norm, x, 1 - x * x, w.shape, w, b)),
+        more=("columns", "columns"),
+        composed=True,
+    ),
+    "add_rms_norm": Public(
+        lambda x, w: torch.stack(kw.add_rms_norm(x, 1 - x * x, w.shape, w)),
+        lambda x, w: torch.stack(torch_add(F.rms_norm, x, 1 - x * x, w.shape, w)),
+        more=("columns",),
+        composed=True,
+    ),
+    "rms_norm": Public(
+        lambda x, w: kw.rms_norm(x, w.shape, w),
+        lambda x, w: F.rms_norm(x, w.shape, w),
+        more=("columns",),
+    ),
+    "rms_norm without weight": Public(
+        lambda x: kw.rms_norm(x, x.shape[-1:]), lambda x: F.rms_norm(x, x.shape[-1:])
+    ),
+    "embedding": Public(lambda w: looked_up(w, kw.embedding), lambda w: looked_up(w, F.embedding)),
+    "rope": Public(lambda x: rotated(x, kw.rope), lambda x: rotated(x, torch_rope)),
+    "cross_entropy": Public(
+        lambda x: classified(x, kw.cross_entropy), lambda x: classified(x, F.cross_entropy)
+    ),
+    "linear_cross_entropy": Public(
+        lambda x: predicted(x, kw.linear_cross_entropy),
+        lambda x: predicted(x, torch_linear_cross_entropy),
+    ),
+    "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
+    "dropout_with_mask": Public(
+        lambda x: kw.dropout_with_mask(x, 0.5)[0], lambda x: torch_dropout(x, 0.5)
+    ),
+    "bias_dropout_add": Public(
+        lambda x, b: kw.bias_dropout_add(x, b, 1 - x, 0.5),
+        lambda x, b: torch_dropout(x + b, 0.5) + (1 - x),
+        more=("columns",),
+    ),
+    "bias_dropout_add_with_mask": Public(
+        lambda x, b: kw.bias_dropout_add(x, b, 1 - x, 0.5, keep_mask=True),
+        lambda x, b: torch_dropout(x + b, 0.5) + (1 - x),
+        more=("columns",),
+    ),
+    "layer_norm_residual_dropout_gelu": Public(
+        lambda x, w, b: kw.layer_norm_residual_dropout_gelu(x, 1 - x, w.shape, w, b, 0.5),
+        lambda x, w, b: torch_chain(x, 1 - x, w, b),
+        more=("columns", "columns"),
+    ),
+}
+# no vmap over a random operator without saying how samples draw; adamw changes its arguments
+MAPPED = {k: v for k, v in PUBLIC.items() if "dropout" not in k}
+publics = pytest.mark.parametrize("public", PUBLIC.values(), ids=PUBLIC)
+mapped = pytest.mark.parametrize("public", MAPPED.values(), ids=MAPPED)
+dtypes = pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+LAYOUT = {
+    "transposed": lambda t: t.mT.contiguous().mT,
+    "sliced": lambda t: torch.cat([t, t], -1)[..., : t.shape[-1]],
+    "permuted": lambda t: t.permute(2, 0, 1).contiguous().permute(1, 2, 0),
+    "expanded": lambda t: t[:1].expand(t.shape),
+}
+
+
+def with_gradients(fn, tensors, grad=None):
+    """(result, gradients) of a function of tensors."""
+    leaves = [copy_of(t.detach()).requires_grad_() for t in tensors]
+    y = fn(*leaves)
+    if grad is None:
+        grad = randn(*y.shape, dtype=y.dtype, seed=9)
+    return y, torch.autograd.grad(y, leaves, grad)
+
+
+def agree(ours, theirs, dtype, slack=0.0):
+    tolerance = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3}
+    t = tolerance.get(dtype, 2e-2)
+    torch.testing.assert_close(ours, theirs, rtol=t, atol=t + slack)
+
+
+def agree_with_exact(call, public, tensors, dtype):
+    """`agree`, with float64 between them: our error may exceed PyTorch's own twice by as much.
+
+    Args:
+        call: `call(fn, tensors)` gives results of a public function.
+    """
+    exact = call(public.pytorch, [t.double() for t in tensors])
+    ours, theirs = (call(fn, tensors) for fn in (public.kw, public.pytorch))
+    for mine, native, right in zip(*map(_flat, (ours, theirs, exact)), strict=True):
+        assert mine.dtype == native.dtype and mine.shape == native.shape
+        slack = 2 * (native.double() - right).abs().max()
+        agree(mine.double(), right, dtype, slack.item())
+
+
+def _flat(results):
+    return [t for r in results for t in (_flat(r) if isinstance(r, tuple) else [r])]
+
+
+def ladders_by_name():
+    return {x.name: x for x in ladders()}

@@ -1,0 +1,93 @@
+"""Launches that start before the one before them ends: each kernel waits before it reads."""
+
+from pathlib import Path
+
+import pytest
+
+from kernelwright import ops
+from kernelwright.contract import H200, CudaKernel
+from kernelwright.dispatch import ladders, plan_of
+from kernelwright.toolchain import binary, nvrtc
+from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench.verify import coverage
+
+TYPES = ("float", "__half", "__nv_bfloat16")
+HALF = "__nv_bfloat16"
+OVERLAPPING = {
+    "norm/cuda_parts.cu": [f"norm_bwd_parts<{w}, {v}, {16 // v}>" for w in TYPES for v in (1, 4)],
+    "dropout/cuda_vec16.cu": [f"dropout_bwd_parts<{w}>" for w in TYPES],
+    "layer_norm_residual_dropout_gelu/cuda_block.cu": [f"chain_bwd_parts<{w}>" for w in TYPES],
+    "embedding/cuda_atomics.cu": [
+        *(
+            f"embedding_bwd_atomics<{w}, long long, {v}, 64, 256>"
+            for w, v in (("float", 4), (HALF, 8))
+        ),
+        f"embedding_narrow<{HALF}, 256>",
+    ],
+    "embedding/cuda_order.cu": [
+        *(f"embedding_{k}<long long, 8, 8, 256>" for k in ("count", "place")),
+        "embedding_scan<256>",
+        "embedding_starts<256>",
+    ],
+    "embedding/cuda_runs.cu": [
+        "embedding_count<long long, 15, 64, 4, 256>",
+        "embedding_place<long long, 256>",
+        "embedding_order<256>",
+    ],
+    "embedding/cuda_scatter.cu": [
+        f"embedding_fwd_scatter_pieces<{HALF}, long long, 8, 256>",
+        f"embedding_fwd_scatter_rows<{HALF}, 8, 256>",
+    ],
+    "embedding/cuda_slots.cu": [
+        f"embedding_bwd_slots_pieces<{HALF}, 8, 128>",
+        f"embedding_bwd_slots_rows<{HALF}, 8, 128, 1, 1280, 128>",
+    ],
+    "embedding/cuda_sorted.cu": [
+        f"embedding_bwd_pieces<{HALF}, 8, 64, 8, 256>",
+        f"embedding_bwd_rows<{HALF}, 8, 64, 4, 256>",
+    ],
+}
+KERNELS = [(source, name) for source, names in OVERLAPPING.items() for name in names]
+
+
+def test_what_overlaps_is_known():
+    """Every kernel that starts before the one before it ends is in the next test."""
+    found = set()
+    for lad in ladders():
+        for rung in lad.rungs:
+            for case in coverage.thorough_cases(lad) if rung.backend == "cuda" else ():
+                call = inspection.specs_of(lad, case)
+                if case.numel and (rung.supports is None or rung.supports(H200, **call) is None):
+                    steps = plan_of(lad, rung, call, config=rung.configs[0]).launches
+                    found |= {_what(step.kernel.name) for step in steps if step.overlaps}
+                    assert not steps[0].overlaps, f"{lad.name}.{rung.name}: nothing is before it"
+    assert found == {_what(name) for _, name in KERNELS}
+
+
+def _what(kernel: str) -> str:
+    return kernel.partition("<")[0]
+
+
+@pytest.mark.parametrize(("source", "name"), KERNELS)
+def test_what_overlaps_waits_before_it_reads(source, name):
+    assert _waits_first(source, name, "sm_90a")
+
+
+@pytest.mark.long
+@pytest.mark.cover
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: _what(k[1]))
+@pytest.mark.parametrize(("arch", "waits"), [("sm_100a", True), ("sm_80", False)])
+def test_on_other_architectures(kernel, arch, waits):
+    """Those that know no overlap launch in turn."""
+    assert _waits_first(*kernel, arch) == waits
+
+
+def _waits_first(source: str, name: str, arch: str) -> bool:
+    """Whether a kernel waits for the one before it, ahead of its first read; False where it does
+    not wait at all."""
+    kernel = CudaKernel(Path(ops.__file__).parent / source, name)
+    code = binary.sass(nvrtc.compile(kernel, arch)).splitlines()
+    reads = [i for i, line in enumerate(code) if "LDG" in line]
+    waits = [i for i, line in enumerate(code) if "ACQBULK" in line]
+    assert len(waits) <= 1 and (not waits or waits[0] < reads[0]), (waits, reads)
+    return bool(waits)

@@ -1,0 +1,188 @@
+"""carry: what a GPU said of a rung stays true while its kernels are the same."""
+
+import importlib
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from kernelwright.dispatch import source_hash
+from kernelwright.workbench.records.records import Record
+from support import another
+from tools import carry, counters
+
+NAME = another.NAME
+CASE = "5x33-f32-eps=1e-05-weight=same"
+
+
+@pytest.fixture(scope="module")
+def then(tmp_path_factory):
+    """The folder of this package under another name."""
+    return another.made(tmp_path_factory.mktemp("then"))
+
+
+@pytest.fixture
+def header(then):
+    """A header that the rung includes; as it was, after the test."""
+    path = then / "include" / "kw" / "row.cuh"
+    text = path.read_text()
+    yield path
+    path.write_text(text)
+
+
+def versions(rung="cuda_block", operator="layer_norm"):
+    return next(
+        (mine, theirs)
+        for mine, theirs in carry._both(NAME)
+        if (mine.ladder.name, mine.rung.name) == (operator, rung)
+    )
+
+
+def test_other_text_and_the_same_kernels(header):
+    text = header.read_text()
+    at = text.rindex("}  // namespace kw")
+    header.write_text(f"{text[:at]}struct OfNobody {{\n  int unused;\n}};\n{text[at:]}")
+    assert carry.differs(*versions(), cases=[CASE]) == ""
+
+
+def test_what_a_process_leaves_in_a_name_is_no_difference(then, monkeypatch):
+    mine, theirs = versions()
+    name = "_ZN{}_INTERNAL_00000000_13_cuda_block_cu_{}2kw7kWeightE"
+    ptx = {
+        "kernelwright": name.format(49, "a010b7ae_4225"),
+        NAME: name.format(50, "3b275d61_14225"),
+    }
+
+    def compiled(package):
+        return lambda *_: SimpleNamespace(ptx=f".global .u32 {ptx[package]} = 1; // a comment")
+
+    for package in ptx:
+        build = importlib.import_module(f"{package}.toolchain.build")
+        monkeypatch.setattr(build, "compile", compiled(package))
+
+    def ptx_of(version):
+        return carry._ptx(carry._compiled(version, (None, None)))
+
+    assert ptx_of(mine) == ptx_of(theirs)
+    line = ptx[NAME]
+    ptx[NAME] = f"{line} = 1; \n$L__tmp7:\n//"  # where a line of the source begins
+    assert ptx_of(mine) == ptx_of(theirs)
+    ptx[NAME] = line.replace("7kWeight", "5kBias")
+    assert ptx_of(mine) != ptx_of(theirs)
+
+
+def test_other_ptx_of_the_same_machine_code(then, monkeypatch):
+    texts = iter(range(100))
+    monkeypatch.setattr(carry, "_ptx", lambda _: f"text {next(texts)}")
+    assert carry.differs(*versions(), cases=[CASE]) == ""
+
+
+def test_other_kernels(header):
+    text = header.read_text()
+    assert text.count("if (inside) words") == 1
+    header.write_text(text.replace("if (inside) words", "if (inside && p) words"))
+    assert carry.differs(*versions(), cases=[CASE]).startswith(
+        f"other machine code on {CASE}: cuda "
+    )
+
+
+def test_other_launches(then, monkeypatch):
+    mine, theirs = versions()
+    module = importlib.import_module(f"{NAME}.ops.norm.cuda")
+    planned = module.block
+
+    def on_more_blocks(*args, **specs):
+        plan = planned(*args, **specs)
+        return replace(plan, launches=tuple(replace(x, grid=(99, 1, 1)) for x in plan.launches))
+
+    monkeypatch.setattr(module, "block", on_more_blocks)
+    importlib.import_module(f"{NAME}.dispatch.launcher").entry_of.cache_clear()
+    assert carry.differs(mine, theirs, cases=[CASE]) == f"other launches on {CASE}"
+    assert carry.differs(mine, versions("cuda_warp")[1], cases=[CASE]) == "other configs"
+
+
+def test_other_promises_and_cases(then):
+    mine, theirs = versions()
+    loose = replace(theirs, rung=replace(theirs.rung, deterministic=False))
+    assert carry.differs(mine, loose, cases=[CASE]) == "deterministic in one"
+    cases = theirs.ladder.operator.cases[1:]
+    operator = replace(theirs.ladder.operator, cases=cases)
+    fewer = replace(theirs, ladder=replace(theirs.ladder, operator=operator))
+    assert carry.differs(mine, fewer, cases=[CASE]) == "other cases"
+    assert (
+        carry.differs(mine, theirs, cases=["0-f32-eps=1e-05-weight=same"]) == "no case launches it"
+    )
+
+
+def test_a_kernel_that_takes_a_function(then):
+    """Its place is in another package; it is compiled with the kernel."""
+    pair = versions("triton_block", "silu")
+    mine, theirs = (carry._planned(v, "4x66-f32-inf", v.rung.configs[0])[0] for v in pair)
+    assert "('FORMULA', 'silu')" in mine and mine == theirs
+
+
+def test_a_reason_in_other_words_is_no_difference(then, monkeypatch):
+    mine, theirs = versions()
+    case = next(
+        c.id
+        for c in mine.ladder.operator.cases
+        if c.numel and mine.rung.supports(carry.H200, **carry_specs(mine, c))
+    )
+    said = replace(theirs, rung=replace(theirs.rung, supports=lambda gpu, **specs: "other words"))
+    assert carry.differs(mine, said, cases=[case, CASE]) == f"other launches on {CASE}"
+    assert carry._planned(said, case, {}) == carry._planned(mine, case, {})
+
+
+def carry_specs(of, case):
+    return of.module("workbench.inspect").specs_of(of.ladder, case)
+
+
+def test_a_pytorch_rung_is_the_same_where_its_parts_are(then):
+    pair = versions("native")
+    assert carry.differs(*pair) == ""
+    path = then / "ops" / "norm" / "torch_rungs.py"
+    text = path.read_text()
+    for word, differs in (("# a comment", ""), ("def native_layer_norm", "other sources")):
+        path.write_text(text + f"\n\n{word}" + ("(*args):\n    return None\n" if differs else "\n"))
+        carry.proof._packages.cache_clear()
+        assert carry.differs(*pair) == differs
+    path.write_text(text)
+    carry.proof._packages.cache_clear()
+
+
+def test_tuned_tables_of_the_rung_as_it_was_are_of_it_as_it_is(then, tmp_path, monkeypatch):
+    mine, theirs = versions()
+    present = source_hash(mine.ladder, mine.rung)
+    table = tmp_path / "tuned" / "layer_norm.sm_90.json"
+    table.parent.mkdir()
+    monkeypatch.setitem(vars(mine.ladder), "folder", tmp_path)
+    house = theirs.module("dispatch")
+    monkeypatch.setattr(house, "source_hash", lambda *_: "before")
+    for was, found in (("before", [table]), ("long before", [])):
+        table.write_text(
+            json.dumps({"buckets": {}, "sources": {"cuda_block": was, "of": "others"}})
+        )
+        assert carry._tables(mine, theirs) == found
+    carry._retable(table, mine)
+    kept = json.loads(table.read_text())
+    assert kept == {"buckets": {}, "sources": {"cuda_block": present, "of": "others"}}
+
+
+def test_only_what_is_missing_is_taken():
+    mine, _ = versions()
+    present = source_hash(mine.ladder, mine.rung)
+    old = Record("layer_norm", "cuda_block", "*", "nvidia-h200", "a run", "pass", hash="before")
+    of_no_case = replace(old, case="no such case")
+    known = replace(old, config=dict(mine.rung.configs[0]))
+    (found,) = carry._missing_here(mine, [of_no_case, known, replace(old, hash=present)])
+    assert found == replace(of_no_case, hash=present, carried="before")
+
+
+def test_counters_come_over_too():
+    mine, _ = versions()
+    present = source_hash(mine.ladder, mine.rung)
+    old = counters.Counted("layer_norm", "cuda_block", "before", "a case", 0, "k", {"n": 1.0})
+    others = [replace(old, rung="cuda_warp"), replace(old, hash=present)]
+    (found,) = carry._uncounted_here(mine, [old, *others])
+    assert found == replace(old, hash=present, carried="before")

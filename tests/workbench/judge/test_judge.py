@@ -1,0 +1,430 @@
+"""judge: what it says of users' kernels, how it keeps them apart, how it answers mistakes."""
+
+import json
+import os
+import re
+import shlex
+import weakref
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernelwright import cli
+from kernelwright.cli.render import verdicts
+from kernelwright.contract import case
+from kernelwright.machine import here
+from kernelwright.support.errors import UsageError
+from kernelwright.toolchain import NoSpace
+from kernelwright.workbench.judge.judge import judge, judge_all
+from kernelwright.workbench.judge.launch_file import LaunchFile, plan_of
+from kernelwright.workbench.judge.sandbox import kernels, sandbox
+from kernelwright.workbench.judge.sandbox.proxy import There
+from kernelwright.workbench.judge.sandbox.sandbox import Arena, Box, Died, Failed, Limits, Process
+from kernelwright.workbench.judge.spec import subject_of
+from kernelwright.workbench.scaffold import scaffold
+from support.judging import FOLDER, GPU, QUICK, SMALL, USER, judged, only_native
+
+
+@pytest.fixture(scope="module")
+def box():
+    with Box(here(), limits=QUICK) as made:
+        yield made
+
+
+# right or wrong
+
+
+def test_there_is_room_for_the_other_shape_too():
+    with Box(here(), limits=QUICK, size=256 << 10) as small:
+        verdict = judged("softmax", small)
+    assert (verdict.outcome, verdict.exit_code) == ("right", 0), verdict.smallest
+
+
+@pytest.mark.parametrize("name", ["softmax", "last_dim", "keywords", "several_kernels"])
+def test_right_however_it_is_called(name, box):
+    verdict = judged(name, box)
+    assert (verdict.outcome, verdict.exit_code) == ("right", 0), verdict.smallest
+    assert verdict.held == ({"dim": -1} if name == "last_dim" else {})
+
+
+def test_an_argument_that_it_does_not_take_leaves_cases_out(box):
+    subject = only_native(SMALL, "5x33-f32-dim=-2")
+    verdict = judge(f"{USER}:last_dim", subject, box=box, describe=False)
+    assert verdict.left_out == {"it takes no dim: only cases with dim=-1": 1}
+
+
+def test_a_refusal_in_words_is_no_failure_and_no_success(box):
+    verdict = judged("picky", box, cases=(SMALL, "5x33-f16-dim=-1"))
+    assert verdict.outcome == "right"
+    assert [o.why for o in verdict.refused] == ["ValueError: x: must be float32, is torch.float16"]
+    nothing = judged("never", box)
+    assert (nothing.outcome, nothing.exit_code) == ("nothing", 3)
+
+
+def test_what_it_raises_is_shown_with_its_own_lines(box):
+    found = judged("raises_in_a_helper", box).smallest
+    assert (found.outcome, found.why) == ("error", "ArithmeticError: no softmax today")
+    assert [re.sub(r".*/(\w+\.py):\d+", r"\1", line) for line in found.lines] == [
+        "user.py: return _helper(x)",
+        'user.py: raise ArithmeticError("no softmax today")',
+    ]
+
+
+def test_the_same_values_come_back_by_seed(box):
+    first = judged("forgets_the_sum", box, "softmax.backward")
+    assert first.smallest.check == "value"
+    again = judged("forgets_the_sum", box, "softmax.backward", seed=first.seed)
+    other = judged("forgets_the_sum", box, "softmax.backward")
+    assert again.smallest.worst == first.smallest.worst != other.smallest.worst
+
+
+def test_a_backward_and_gradients_through_autograd(box):
+    assert judged("softmax_backward", box, "softmax.backward").outcome == "right"
+    assert judged("softmax", box, autograd=True).outcome == "right"
+    assert judged("wrong_gradient", box).outcome == "right"
+    wrong = judged("wrong_gradient", box, autograd=True)
+    assert (wrong.operator, wrong.smallest.check) == ("softmax.autograd", "value")
+    assert wrong.smallest.command.startswith(f"kernelwright judge {USER}:wrong_gradient --as soft")
+
+
+def test_an_argument_of_integers_has_no_gradient(box, tmp_path):
+    (tmp_path / "loss.py").write_text(
+        "import torch\nfrom kernelwright.contract import case\n"
+        "def reference(logits, target):\n"
+        "    return torch.nn.functional.cross_entropy(logits, target)\n"
+        "def inputs(c, device):\n"
+        "    g = torch.Generator(device).manual_seed(c.seed)\n"
+        "    rows, columns = c.shape\n"
+        "    return {'logits': torch.randn(c.shape, generator=g, device=device),\n"
+        "            'target': torch.randint(columns, (rows,), generator=g, device=device)}\n"
+        "cases = [case((5, 33), torch.float32)]\n"
+    )
+    loss = tmp_path / "loss.py"
+    verdict = judge(f"{loss}:reference", loss, autograd=True, box=box, describe=False)
+    assert verdict.outcome == "right", verdict.smallest
+
+
+def test_the_smallest_failing_case_is_said(box):
+    cases = ("2x3x129-f32-dim=-1", "5x33-f32-dim=-1", "4x1000-f32-dim=-1")
+    verdict = judged("wrong_gradient", box, autograd=True, cases=cases)
+    assert verdict.smallest.case == SMALL and len(verdict.failures) == 3
+
+
+# apart
+
+
+def test_what_is_compiled_is_judged_compiled():
+    """Neither the judge's own modes nor many shapes turn torch.compile off."""
+    subject = subject_of("softmax")
+    plain = [c.id for c in subject.operator.cases if c.use == "verify" and c.values == "normal"]
+    few = [c for c in plain if c.endswith("dim=-1") and not c.startswith("0-")][:10]
+    assert len(few) == 10
+    verdict = judge(f"{FOLDER / 'compiled.py'}:softmax", subject, cases=few, quick=True)
+    assert verdict.outcome == "right", verdict.smallest
+    if not GPU:
+        assert verdict.costs.launches == 1, "softmax, as it was compiled"
+    silent = replace(verdict.costs, launches=0)
+    assert silent.saves()[0] == "a fusion: not known, no operator launches what it does"
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "why"),
+    [
+        ("hangs", Limits(call_s=0.5), "took longer than its time limit"),
+        ("crashes", QUICK, "ended by SIGABRT"),
+        ("eats_memory", Limits(memory=1 << 29), "took more than its 512 MiB of memory"),
+        # it writes into every file that the process has: of the driver's too, where there is one
+        ("answers_nonsense", QUICK, "" if GPU else "cannot be read"),
+    ],
+)
+def test_a_process_that_ends_is_a_verdict(name, limits, why):
+    verdict = judge(f"{USER}:{name}", only_native(SMALL), limits=limits, describe=False)
+    assert verdict.exit_code == 1 and why in verdict.smallest.why, verdict.smallest
+
+
+def test_a_full_disk_is_no_verdict(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "class NoSpace(Exception): pass\n"
+        "def mine(x, dim):\n"
+        "    raise NoSpace('nothing can be built in the cache')\n"
+    )
+    with pytest.raises(NoSpace, match="nothing can be built in the cache"):
+        judge(f"{path}:mine", "softmax", cases=[SMALL], describe=False)
+
+
+def test_the_environment_is_scrubbed_and_caches_are_its_own(monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "of the user")
+    monkeypatch.setenv("LIBRARY_PATH", "/opt/cuda/lib")
+    device = torch.device("cpu")
+    with Box(device, limits=QUICK) as box:
+        box.load(USER, "tells")
+        softmax = subject_of("softmax")
+        place = There(box, softmax.operator, lambda args: {"listed": [*args.values()], "named": {}})
+        args = softmax.of(softmax.operator.inputs(softmax.operator.case(SMALL), "cpu"))
+        with pytest.raises(Failed, match="ValueError") as e:
+            place.run(place.fence(args))
+        said, folder = e.value.message, box.process.folder
+        assert "'SECRET_TOKEN': ''" in said and f"{folder}/home" in said
+        assert "'LIBRARY_PATH': '/opt/cuda/lib'" in said  # compilers need it
+        assert f"'TRITON_CACHE_DIR': '{folder}/triton_cache_dir'" in said
+        assert folder.stat().st_mode & 0o777 == 0o700
+        pid = box.process.pid
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_what_a_file_prints_or_exits_with_is_told(box):
+    found = judged("leaves", box).smallest
+    assert (found.outcome, found.why) == ("error", "SystemExit: 7")
+
+
+def test_a_closed_process_cannot_be_asked():
+    arena = Arena(torch.device("cpu"), 1 << 20)
+    process = Process(torch.device("cpu"), QUICK, arena, interpret=True)
+    process.close()
+    with pytest.raises(Died):
+        process.ask("start")
+
+
+def test_blocks_of_the_arena_move_on_and_come_back():
+    arena, mine = Arena(torch.device("cpu"), 4096), []
+    first = arena.empty(128, torch.float32, mine)
+    second = arena.empty(128, torch.float32, mine)
+    assert second.storage_offset() == first.storage_offset() + 128
+    arena.release(mine)
+    third = arena.empty(128, torch.float32, [])
+    assert third.storage_offset() == 256  # not at once where another was
+    with pytest.raises(MemoryError, match="used up"):
+        arena.empty(4096, torch.float32, [])
+    arena.close()
+
+
+def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
+    monkeypatch.setattr(sandbox, "SHARED", 1 << 16)
+    shown = case((8, 768), torch.float32, dim=-1)
+    with Box(here(), limits=QUICK, size=1 << 16) as small:
+        verdict = judge(f"{USER}:softmax", only_native(shown), box=small, describe=False)
+        assert verdict.outcome == "right", verdict.smallest
+        assert small.arena.size >= 8 * 8 * 768 * 4
+
+
+# mistakes
+
+
+@pytest.mark.parametrize(
+    ("target", "how", "message"),
+    [
+        ("nowhere.py:fn", {}, "nowhere.py:fn: there is no file nowhere.py"),
+        (f"{USER}", {}, "name the function too"),
+        (f"{USER}:nope", {}, "user.py has no 'nope'; it has .*softmax"),
+        (f"{USER}:number", {}, "number in user.py is a int, no function"),
+        (f"{USER}:five", {}, r"it needs 5 arguments \(a, b, c, d, e\); softmax gives 2 \(x, dim\)"),
+        (f"{FOLDER / 'broken.py'}:fn", {}, "ModuleNotFoundError.*\n .*broken.py:\\d: import"),
+        (f"{FOLDER / 'rows.cu'}:row_sum", {"what": "sum"}, "--launch: how is rows.cu launched"),
+        (
+            f"{FOLDER / 'rows.cu'}:row_summ",
+            {"what": "sum", "launch": FOLDER / "launch.py"},
+            "rows.cu has no kernel 'row_summ'; it has row_sum, row_sum_by_four",
+        ),
+        (f"{USER}:softmax", {"launch": FOLDER / "launch.py"}, "--launch: user.py is no .cu"),
+        (f"{USER}:softmax", {"cases": ["3x4"]}, "--case: softmax has no case '3x4'; it has"),
+        (f"{USER}:softmax", {"what": "nowhere.py"}, "--as: there is no file nowhere.py"),
+        (f"{USER}:softmax", {"what": f"{USER}"}, "has no function `reference`"),
+        (f"{USER}:softmax", {"backward": "x", "autograd": True}, "the one or the other"),
+        (f"{USER}:softmax", {"what": "sum", "backward": "x"}, "sum has no backward operator"),
+    ],
+)
+def test_a_mistake_is_said_in_words(target, how, message, box):
+    with pytest.raises(UsageError, match=message):
+        judge_all(target, how.pop("what", "softmax"), box=box, **how)
+
+
+def test_the_command_line(capfd, tmp_path):
+    page = tmp_path / "verdict.html"
+    arguments = ["judge", f"{USER}:never", "--as", "softmax", "--case", SMALL]
+    with pytest.raises(SystemExit) as e:
+        cli.main([*arguments, "--json", "--html", str(page)])
+    assert e.value.code == 3
+    (found,) = json.loads(capfd.readouterr().out)
+    assert found["outcome"] == "nothing" and "arbitrary code" in found["note"]
+    assert "NOTHING could run" in page.read_text()
+    with pytest.raises(SystemExit) as e:
+        cli.main(["judge", "nowhere.py:fn", "--as", "softmax"])
+    assert e.value.code == 2
+    assert "there is no file nowhere.py" in capfd.readouterr().err
+    for more, said in (
+        (["--timeout", "0"], "--timeout: must be more than 0 seconds"),
+        (["--memory", "0"], "--memory: must be more than 0 GiB"),
+        (["--html", str(tmp_path / "no" / "page.html")], "--html: there is no folder"),
+    ):
+        with pytest.raises(SystemExit) as e:
+            cli.main([*arguments, *more])
+        assert e.value.code == 2 and said in capfd.readouterr().err
+
+
+def test_the_command_that_is_shown_gives_the_same_verdict(capfd, tmp_path):
+    """Pasted into a shell, with names that a shell would take apart."""
+    copy = tmp_path / "my kernels.py"
+    copy.write_text(USER.read_text())
+    asked = ["judge", f"{copy}:forgets_the_sum", "--as", "softmax.backward", "--nondeterministic"]
+
+    def smallest(words):
+        with pytest.raises(SystemExit) as e:
+            cli.main([*words, "--json"])
+        assert e.value.code == 1
+        return json.loads(capfd.readouterr().out)[0]["smallest"]
+
+    first = smallest([*asked, "--case", SMALL])
+    assert "--nondeterministic" in first["command"]
+    assert smallest(shlex.split(first["command"])[1:]) == first
+
+
+# what is shown
+
+
+def test_the_screen_and_the_page_say_the_same(box, tmp_path):
+    from rich.console import Console
+
+    verdict = judged("wrong_gradient", box, autograd=True)
+    odd = replace(verdict, target="<script>alert(1)</script>")
+    console = Console(width=200, record=True, file=(tmp_path / "out").open("w"))
+    console.print(verdicts.verdict(verdict))
+    text = console.export_text()
+    assert text.startswith("A kernel is arbitrary code.")
+    for words in ("WRONG on 1 of 1 input", SMALL, "value: gx", verdict.smallest.command[:60]):
+        assert words in text
+    page = verdicts.html([odd])
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+    assert "http://" not in page and "https://" not in page
+    with pytest.raises(UsageError, match="--html: there is no folder"):
+        verdicts.writable(tmp_path / "no" / "page.html")
+    with pytest.raises(UsageError, match=r"--html: .* is a folder"):
+        verdicts.writable(tmp_path)
+
+
+def test_a_fusion_is_worth_what_the_operators_move(box):
+    verdict = judged("several_kernels", box, only_native(SMALL), describe=True, quick=True)
+    n = 5 * 33 * 4
+    assert verdict.costs.launches >= 5 and verdict.costs.least == 2 * n
+    assert verdict.costs.moved > 4 * n
+    assert verdict.costs.saves()[0].startswith(f"a fusion: {verdict.costs.launches} launches move")
+    if not GPU:
+        assert verdict.no_times == "not timed: that needs a GPU"
+        assert verdict.costs.saves()[1] == "a graph: not known, that is timed on a GPU"
+    slow = replace(verdict.costs, gpu_us=10.0, host_us=50.0, timed=SMALL)
+    assert slow.saves()[1].startswith("a graph: the host takes 50.0 us a call, the GPU 10.0 us, on")
+    assert replace(slow, host_us=5.0).saves()[1].startswith("a graph: nothing, the host is ahead")
+    assert replace(slow, launches=1).saves()[0] == "a fusion: nothing, a call is one launch"
+    assert "which are opaque" in replace(slow, moved=None).saves()[0]
+    assert slow.saves(captured=False)[1] == "a graph: none can hold it"
+
+
+# kernels in other languages
+
+
+def test_kernels_are_found_beside_proxies_of_what_is_gone():
+    """torch.compile leaves such proxies behind."""
+    gone = weakref.proxy(torch.empty(0))
+    with pytest.raises(ReferenceError):
+        isinstance(gone, int)
+    assert all(callable(fn) for fn in kernels._triton_functions())
+
+
+def test_a_triton_kernel_is_interpreted_and_compiled():
+    subject = only_native("4x1000-bf16-dim=-1")
+    verdict = judge(f"{FOLDER / 'row.py'}:softmax", subject, quick=True)
+    assert verdict.outcome == "right", verdict.smallest
+    assert verdict.languages == ("triton",) and verdict.costs.launches == 1
+    (kernel,) = verdict.kernels
+    assert kernel["kernel"] == "softmax_row" and kernel["threads"] == 128
+    assert kernel["resources"]["registers"] > 8 and kernel["resources"]["spill_loads"] == 0
+    assert "occupancy" in verdicts.kernel(kernel)
+
+
+def test_a_cuda_kernel_with_a_launch_file(box):
+    cases = ["5x33-f32-dim=-1", "5x33-f16-dim=-1", "4x1000-f32-dim=-1"]
+    target, how = f"{FOLDER / 'rows.cu'}:row_sum", {"launch": FOLDER / "launch.py", "box": box}
+    subject = only_native(*cases, of="sum")
+    verdict = judge(target, subject, quick=True, **how)
+    assert (verdict.outcome, len(verdict.refused)) == ("right", 1), verdict.smallest
+    assert verdict.kernels[0]["kernel"] == "row_sum" and verdict.costs.launches == 1
+    wrong = judge(f"{target}_by_four", subject, describe=False, **how)
+    assert (wrong.smallest.case, wrong.smallest.check) == (cases[0], "value")
+
+
+def test_a_launch_file_that_cannot_be_is_said_in_words(tmp_path):
+    from kernelwright.contract import H200, TensorSpec, f64
+
+    subject = subject_of("sum")
+    x = TensorSpec.contiguous((4, 8), torch.float32)
+    specs = {"x": x, "dim": (-1,), "to": None}
+
+    def plan(launch):
+        module = type("launch", (), {"__file__": "launch.py"})()
+        if launch:
+            module.launch = launch
+        return plan_of(module, FOLDER / "rows.cu", "row_sum", H200, subject.operator, specs)
+
+    found = plan(lambda x, y: {"grid": (4, 2), "block": 32, "args": ["x", "y", 8, 0.5, f64(1.0)]})
+    (step,) = found.launches
+    assert (step.grid, step.block) == ((4, 2, 1), (32, 1, 1))
+    assert [getattr(a, "ctype", a) for a in step.args] == ["x", "y", "i32", "f32", "f64"]
+    for launch, message in (
+        (None, "has no function `launch`"),
+        (lambda z: {}, "'z' is no argument or result; there are x, dim, to, y"),
+        (lambda x: {"grid": 1}, "needs grid, block and args"),
+        (lambda x: {"grid": 1, "block": 1, "args": [], "threads": 1}, "knows no threads"),
+        (lambda x: {"grid": 1, "block": 1, "args": ["q"]}, "'q' is no tensor of the call"),
+        (lambda x: {"grid": 1, "block": 1, "args": [None]}, "None is a NoneType"),
+    ):
+        with pytest.raises(LaunchFile, match=message):
+            plan(launch)
+
+
+# specs
+
+
+def test_a_spec_as_scaffolded(tmp_path, box):
+    path = scaffold.spec("my_norm", tmp_path)
+    assert len(path.read_text().splitlines()) < 45
+    (tmp_path / "kernel.py").write_text(
+        "import torch\n\ndef norm(x, weight, eps):\n"
+        "    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)\n"
+        "def bare(x, weight):\n    return norm(x, weight, 1e-6)\n"
+    )
+    cases = ["5x33-f32", "6x40-bf16-permuted"]
+    for name in ("norm", "bare"):
+        verdict = judge(f"{tmp_path}/kernel.py:{name}", path, cases=cases, box=box, describe=False)
+        assert verdict.outcome == "right", verdict.smallest
+    assert verdict.held == {"eps": 1e-6}
+    with pytest.raises(scaffold.CannotScaffold, match="is there already"):
+        scaffold.spec("my_norm", tmp_path)
+    with pytest.raises(scaffold.CannotScaffold, match="is no name"):
+        scaffold.spec("my norm", tmp_path)
+
+
+def test_a_spec_of_a_reference_alone(tmp_path):
+    subject = subject_of(FOLDER / "two_lines.py")
+    op = subject.operator
+    assert op.schema == "(Tensor x, float scale=2.0) -> (Tensor y)"
+    c = case((5, 33), torch.bfloat16)
+    made = subject.of(op.inputs(c, "cpu"))
+    assert made["scale"] == 2.0 and made["x"].dtype == torch.bfloat16
+    (y,) = op.outputs(**made)
+    assert (y.shape, y.dtype) == ((5, 33), torch.bfloat16)
+    assert any(c.use == "bench" for c in op.cases) and subject.ladder.names == ("native",)
+    for text, message in (
+        ("reference = 3", "has no function `reference`"),
+        ("def reference(x):\n    return 3", "returns no tensor"),
+        ("def reference(x):\n    return y", "NameError"),
+        ("1 / 0", r"spec.py:1: ZeroDivisionError"),
+        ("def reference(x):\n    return x\ncases = []", "`cases` are empty"),
+    ):
+        path = tmp_path / "spec.py"
+        path.write_text(text)
+        with pytest.raises(UsageError, match=message):
+            subject_of(path)

@@ -1,0 +1,55 @@
+"""Every wrong kernel is caught through `judge`, in a process of its own, by the check it names."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fixtures.wrong.cheats import CHEATS
+from fixtures.wrong.kernels import NATIVE, WRONG
+from kernelwright.machine import here
+from kernelwright.workbench.judge.judge import judge
+from kernelwright.workbench.judge.sandbox.sandbox import Box, Limits
+from kernelwright.workbench.judge.spec import Subject
+from support.paths import FIXTURES
+
+FOLDER = FIXTURES / "wrong"
+GPU = torch.cuda.is_available()
+#: A fake is registered by the operator, not by a user's function.
+EVERY = [w for w in WRONG + CHEATS if w.check != "fake"]
+
+
+@pytest.fixture(scope="module")
+def box():
+    """One process for all of them: they keep what they saw each for itself."""
+    with Box(here(), limits=Limits(call_s=60)) as made:
+        yield made
+
+
+def judged(wrong, file, box):
+    wider = (c for c in wrong.operator.cases if c.use == "verify" and c.numel > wrong.case.numel)
+    cases = (wrong.case, *(c for c in wider if c.params == wrong.case.params))
+    subject = Subject("softmax", replace(wrong.operator, cases=cases), wrong.native)
+    target = f"{FOLDER / file}:{wrong.name}"
+    return judge(target, subject, make=True, cases=[wrong.case.id], box=box)
+
+
+@pytest.mark.parametrize("wrong", EVERY, ids=lambda w: w.name)
+def test_its_check_catches_it(wrong, box):
+    if wrong.gpu and not GPU:
+        pytest.skip("needs a GPU")
+    verdict = judged(wrong, "kernels.py" if wrong in WRONG else "cheats.py", box)
+    assert (verdict.outcome, verdict.exit_code) == ("wrong", 1), verdict
+    first = {wrong.check, *(["current stream"] if GPU and wrong.check == "fresh data" else [])}
+    assert verdict.smallest.check in first, verdict.smallest  # on a GPU that check comes before
+    assert verdict.smallest.command.endswith(f"--case {wrong.case.id} --seed {verdict.seed}")
+
+
+@pytest.mark.parametrize("operator", NATIVE, ids=lambda op: op.name)
+def test_the_right_kernel_passes(operator, box):
+    c = next(c for c in operator.cases if c.numel > 32)
+    subject = Subject(operator.name, operator, NATIVE[operator])
+    name = "softmax" if "softmax" in operator.name else "tanh"
+    name = "gelu_reference" if "gelu" in operator.name else name
+    verdict = judge(f"{FOLDER / 'kernels.py'}:{name}", subject, cases=[c.id], box=box)
+    assert verdict.outcome == "right", verdict.smallest

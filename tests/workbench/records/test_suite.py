@@ -1,0 +1,117 @@
+"""What runs of the tests came to: counted, kept by commit, merged and shown by `ledger`."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from kernelwright.cli.render import results
+from kernelwright.workbench.records import ledger, suite
+from kernelwright.workbench.records.suite import SuiteRun
+from support import recorded
+from tools import merge
+
+RUN = SuiteRun(
+    commit="1a2b3c4d5e6f7a8b", when="2030-01-01T10:00:00Z", machine="nvidia-h200", python="3.12.3",
+    torch="2.11.0", triton="3.6.0", driver="580.1", scope="cover", part="1/2", passed=10, failed=0,
+    skipped=2, seconds=30.0,
+)  # fmt: skip
+SECOND = replace(RUN, part="2/2", when="2030-01-01T10:05:00Z", passed=7, failed=1,
+                 failures=("tests/test_a.py::test_b",))  # fmt: skip
+
+
+def shown(found):
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(found)
+    return console.export_text()
+
+
+def test_parts_of_a_commit_are_counted_together():
+    (found,) = suite.standing([SECOND, RUN])
+    assert (found.passed, found.failed, found.skipped, found.seconds) == (17, 1, 4, 60.0)
+    assert found.failures == ("tests/test_a.py::test_b",) and found.missing == ()
+    assert found.when == SECOND.when
+    (half,) = suite.standing([RUN])
+    assert half.missing == ("2/2",)
+
+
+def test_a_part_that_ran_again_counts_once():
+    again = replace(SECOND, when="2030-01-01T11:00:00Z", passed=8, failed=0, failures=())
+    (found,) = suite.standing([RUN, SECOND, again])
+    assert (found.passed, found.failed) == (18, 0)
+
+
+@pytest.mark.parametrize("changed", [{"commit": "0" * 16}, {"scope": "all"}, {"torch": "2.13.0"}])
+def test_another_commit_scope_or_torch_is_another_run(changed):
+    (found,) = suite.standing([RUN, replace(SECOND, **changed)])
+    assert found.passed == SECOND.passed and found.missing == ("1/2",)
+
+
+def test_runs_are_kept_merged_once_and_shown(tmp_path, monkeypatch):
+    brought = tmp_path / "brought" / suite.FILE
+    suite.append(RUN, brought)
+    suite.append(SECOND, brought)
+    assert suite.load(brought) == [RUN, SECOND]
+    shipped = tmp_path / "shipped"
+    assert merge.merge([brought.parent], shipped).taken == 2
+    assert merge.merge([brought.parent], shipped).taken == 0
+    assert suite.load(shipped / suite.FILE) == [RUN, SECOND]
+    said = shown(results.ledger(ledger.ledger(shipped)))
+    assert re.search(
+        r"Tests on nvidia-h200: 17 passed, 1 failed, 4 skipped in 60 s, 2030-01-01T10:05:00Z "
+        r"at 1a2b3c4d5e6f, torch 2\.11\.0 \(what make test runs\)\s+tests/test_a\.py::test_b",
+        said,
+    )
+
+
+def test_a_ledger_says_that_no_gpu_ran_the_tests(tmp_path):
+    assert "The test suite has run on no GPU." in shown(results.ledger(ledger.ledger(tmp_path)))
+
+
+# what a run comes to
+
+
+def report(name, outcome, when="call", why=""):
+    return SimpleNamespace(
+        nodeid=name, when=when, longrepr=("f.py", 1, f"Skipped: {why}"),
+        passed=outcome == "passed", failed=outcome == "failed", skipped=outcome == "skipped",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def account():
+    option = SimpleNamespace(keyword="", record_suite=None, commit="abc", share=(2, 7), all=True)
+    config = SimpleNamespace(option=option, args=("tests",))
+    return recorded.Account(config, re.compile("needs a GPU"))
+
+
+def test_a_run_is_counted(account):
+    for each in (
+        report("a", "passed", "setup"), report("a", "passed"), report("a", "passed", "teardown"),
+        report("b", "failed"), report("b", "failed", "teardown"),
+        report("c", "skipped", "setup", "needs a GPU"),
+    ):  # fmt: skip
+        account.pytest_runtest_logreport(each)
+    run = account.run()
+    assert (run.passed, run.failed, run.skipped, run.failures) == (1, 1, 1, ("b",))
+    assert (run.scope, run.part, run.commit) == ("all", "2/7", "abc")
+
+
+@pytest.mark.parametrize(("why", "status"), [("needs a GPU", 0), ("a row is too short", 1)])
+def test_a_skip_for_a_reason_that_is_not_known_fails(account, why, status):
+    account.pytest_runtest_logreport(report("c", "skipped", "setup", why))
+    session = SimpleNamespace(exitstatus=0)
+    account.pytest_sessionfinish(session)
+    assert session.exitstatus == status
+
+
+def test_only_whole_parts_are_kept(account):
+    option = SimpleNamespace(**{**vars(account.config.option), "record_suite": "file"})
+    for args, keyword in ((("tests/test_a.py",), ""), (("tests",), "softmax")):
+        config = SimpleNamespace(option=option, args=args)
+        option.keyword = keyword
+        with pytest.raises(pytest.UsageError, match="leave out -k and files"):
+            recorded.Account(config, account.known)

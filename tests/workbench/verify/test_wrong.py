@@ -1,0 +1,93 @@
+"""Verification rejects what is wrong, by the check that is there for it."""
+
+import time
+
+import pytest
+import torch
+
+from fixtures.wrong.kernels import NATIVE, WRONG
+from fixtures.wrong.operators import SOFTMAX
+from kernelwright.workbench.verify import integrity
+from kernelwright.workbench.verify.candidate import Candidate, Trial
+from kernelwright.workbench.verify.checks import CHECKS, rejection
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def rejecting_check(wrong, checks):
+    """Name of the first check that rejects the kernel, or None."""
+    sibling = next((c for c in wrong.operator.cases if _goes_with(c, wrong.case)), None)
+    candidate = Candidate(wrong.operator, wrong.make(), wrong.native, sibling=lambda _: sibling)
+    found = rejection(Trial(candidate, wrong.case, DEVICE), thorough=True, checks=checks)
+    return found[0] if found else None
+
+
+def _goes_with(c, shown):
+    wider = c.shape and c.shape[-1] > shown.shape[-1]
+    return (c.dtype, c.params, c.layout) == (shown.dtype, shown.params, "contiguous") and wider
+
+
+@pytest.fixture(params=WRONG, ids=lambda w: w.name)
+def wrong(request):
+    if request.param.gpu and DEVICE == "cpu":
+        pytest.skip("needs a GPU")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_replaced():
+    """What a kernel patches, other tests would count on."""
+    watch = integrity.Watch()
+    yield
+    watch.restore()
+
+
+def test_its_check_rejects_it(wrong):
+    assert rejecting_check(wrong, CHECKS) == wrong.check
+
+
+# "fresh data" repeats "value" on other values; "repeatable" moves tensors too, but is only for
+# rungs that promise the same bits
+REPEATED = ["value", "other addresses"]
+if DEVICE == "cuda":  # the allocator gives addresses again, and a graph records one stream's work
+    REPEATED += ["fresh data", "current stream"]
+
+
+@pytest.mark.parametrize("check", [c.name for c in CHECKS if c.name not in REPEATED])
+def test_each_check_finds_what_no_other_does(check):
+    wrong = [w for w in WRONG if w.check == check and not (w.gpu and DEVICE == "cpu")]
+    if not wrong:
+        pytest.skip("needs a GPU")
+    others = tuple(c for c in CHECKS if c.name != check)
+    assert any(rejecting_check(w, others) is None for w in wrong)
+
+
+def test_every_check_has_a_kernel_to_reject():
+    assert {c.name for c in CHECKS} == {w.check for w in WRONG}
+
+
+@pytest.mark.parametrize("operator", NATIVE, ids=lambda op: op.name)
+def test_the_right_kernel_passes(operator):
+    checks = tuple(c for c in CHECKS if c.name != "fake" or operator is SOFTMAX)
+    for c in operator.cases:
+        if c.use == "verify":
+            candidate = _right(operator, c)
+            found = rejection(Trial(candidate, c, DEVICE), thorough=c.numel > 0, checks=checks)
+            assert found is None, (c.id, found)
+
+
+def _right(operator, shown):
+    def call(*args):
+        return NATIVE[operator](*args).contiguous()
+
+    other = next(c for c in operator.cases if c.dtype == shown.dtype and c.shape != shown.shape)
+    return Candidate(operator, call, call, sibling=lambda _: other)
+
+
+def test_what_a_kernel_patched_is_put_back():
+    before, watch = time.perf_counter, integrity.Watch()
+    wrong = next(w for w in WRONG if w.name == "timer_patched")
+    rejecting_check(wrong, tuple(c for c in CHECKS if c.name != "nothing replaced"))
+    assert time.perf_counter is not before
+    watch.restore()
+    assert time.perf_counter is before

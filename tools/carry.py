@@ -1,0 +1,296 @@
+"""Carries records from another commit where a rung's sources changed and its kernels did not.
+
+    python -m tools.carry COMMIT
+    python -m tools.carry HEAD~3 gelu.cuda_vec16
+
+A header that gains a function for one rung changes the hash of every rung that includes it, and so
+takes their proof. Here both commits' versions of a rung are planned and compiled for an H200, on
+every case with every config. Where launches and code are the same, what was said of the one holds
+for the other: records and counters come over with the present hash, and name in `carried` the one
+under which they were made. Code is PTX; where that differs, in the numbers of registers say, the
+machine code that ptxas makes of it. A rung that compiles nothing here, PyTorch's say, is the same
+where its parts are (`dispatch.proof.computed_hash`): then only how they are hashed has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tools.counters import Counted
+from tools.merge import Merged, merge
+
+import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
+from kernelwright.dispatch import ladders, proof, source_hash
+from kernelwright.dispatch.selection import shipped_tables
+from kernelwright.support import includes
+from kernelwright.toolchain import binary
+from kernelwright.workbench.binary_info import dissect
+from kernelwright.workbench.binary_info.dissect import Dissection
+from kernelwright.workbench.compare import git_version
+from kernelwright.workbench.records import records
+from kernelwright.workbench.records.records import Record
+from tools import counters
+
+MACHINE = "nvidia-h200"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A rung in one package: this one, or another commit's under its own import name."""
+
+    package: str
+    ladder: Ladder
+    rung: Rung
+
+    def module(self, name: str) -> ModuleType:
+        return importlib.import_module(f"{self.package}.{name}")
+
+
+def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
+    """Bring over what may be; None where no record may.
+
+    Args:
+        sha: of the commit whose records are taken.
+        names: these rungs only, "softmax.cuda_warp"; none: all that are not proven here.
+    """
+    wanted, found = set(names), list[Record]()
+    counted, dissected = list[Counted](), list[Dissection]()
+    tuned: list[tuple[Path, Version]] = []
+    other = git_version.package(sha)
+    for package in ("kernelwright", other):
+        importlib.import_module(f"{package}.toolchain").compile_only()
+    for mine, theirs in _both(other):
+        name = f"{mine.ladder.name}.{mine.rung.name}"
+        if wanted and name not in wanted:
+            continue
+        old = _missing_here(mine, _records(theirs))
+        counts = _uncounted_here(mine, theirs.module("workbench.counters").load(MACHINE))
+        costs = _undissected_here(mine)
+        tables = _tables(mine, theirs)
+        if not (old or counts or costs or tables):
+            continue
+        why = differs(mine, theirs)
+        many = f"{len(old)} records, {len(counts)} counters"
+        print(f"{name}: {why or f'the same kernels, {many}'}", flush=True)
+        if not why:
+            found += old
+            counted += counts
+            dissected += costs
+            tuned += ((path, mine) for path in tables)
+    # all at the end: a run that is killed leaves everything as it was
+    for path, mine in tuned:
+        _retable(path, mine)
+    if counted:
+        counters.save(counted, MACHINE)
+    if dissected:
+        dissect.save(dissected)
+    if not found:
+        return None
+    known = importlib.import_module(f"{other}.workbench.records")
+    runs = {id: known.runs(machine)[id] for machine, id in {(r.machine, r.run) for r in found}}
+    with tempfile.TemporaryDirectory() as folder:
+        for run, environment in runs.items():
+            records.save([r for r in found if r.run == run], environment, Path(folder))
+        return merge([Path(folder)])
+
+
+def _both(package: str) -> Iterator[tuple[Version, Version]]:
+    """Rungs that both have."""
+    others = {x.name: x for x in importlib.import_module(f"{package}.dispatch").ladders()}
+    for lad in ladders():
+        other = others.get(lad.name)
+        if other is None:
+            continue
+        for rung in lad.rungs:
+            if rung.name in other.names:
+                mine = Version("kernelwright", lad, rung)
+                yield mine, Version(package, other, other.rung(rung.name))
+
+
+def _missing_here(mine: Version, old: list[Record]) -> list[Record]:
+    """Records as they would be of the present source, where it has none of its own."""
+    present = source_hash(mine.ladder, mine.rung)
+    here = {(r.machine, r.key) for r in records.load(None, mine.ladder.name) if r.hash == present}
+    return [
+        replace(r, hash=present, carried=r.carried or r.hash)
+        for r in old
+        if r.hash != present and (r.machine, r.key) not in here
+    ]
+
+
+def _uncounted_here(mine: Version, old: Iterable[Any]) -> list[Counted]:
+    """The same of counters, as another commit has them."""
+    present = source_hash(mine.ladder, mine.rung)
+    name = mine.ladder.name, mine.rung.name
+    here = {(c.case, c.launch) for c in counters.load(MACHINE) if c.hash == present}
+    return [
+        replace(c, hash=present, carried=c.carried or c.hash)
+        for c in (Counted(**asdict(c)) for c in old)
+        if (c.operator, c.rung) == name and c.hash != present and (c.case, c.launch) not in here
+    ]
+
+
+def _undissected_here(mine: Version) -> list[Dissection]:
+    """What the emulator found of the rung as it was: the same sources cost the same."""
+    present = source_hash(mine.ladder, mine.rung)
+    name = mine.ladder.name, mine.rung.name
+    known = [d for d in dissect.load() if (d.operator, d.rung) == name]
+    return [replace(d, hash=present) for d in known if d.hash != present]
+
+
+def _records(of: Version) -> list[Record]:
+    """What a commit ships of a rung: `ledger --check` sees that all is of its sources there."""
+    shipped = of.module("workbench.records").load(None, of.ladder.name)
+    return [Record(**asdict(r)) for r in shipped if r.rung == of.rung.name]
+
+
+def _tables(mine: Version, theirs: Version) -> list[Path]:
+    """Tuned tables that are of the rung as it was."""
+    was = theirs.module("dispatch").source_hash(theirs.ladder, theirs.rung)
+    present, name = source_hash(mine.ladder, mine.rung), mine.rung.name
+    if was == present:
+        return []
+    paths = shipped_tables(mine.ladder).glob(f"{mine.ladder.name}.sm_*.json")
+    return [p for p in paths if json.loads(p.read_text()).get("sources", {}).get(name) == was]
+
+
+def _retable(path: Path, mine: Version) -> None:
+    """Enter the rung as it is into a tuned table."""
+    table = json.loads(path.read_text())
+    table["sources"][mine.rung.name] = source_hash(mine.ladder, mine.rung)
+    path.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) -> str:
+    """What is not the same, or "".
+
+    Args:
+        cases: ids of those to look at; by default all.
+    """
+    if mine.rung.backend not in ("cuda", "triton"):
+        one, other = (proof.computed_hash(v.ladder, v.rung, v.package) for v in (mine, theirs))
+        return "" if one == other else "other sources"
+    if mine.rung.configs != theirs.rung.configs:
+        return "other configs"
+    if mine.rung.deterministic != theirs.rung.deterministic:
+        return "deterministic in one"
+    if {c.id for c in mine.ladder.operator.cases} != {c.id for c in theirs.ladder.operator.cases}:
+        return "other cases"
+    known: dict[str, bool] = {}
+    for case in cases or [c.id for c in mine.ladder.operator.cases]:
+        for config in mine.rung.configs:
+            (told, steps), (said, their_steps) = (_planned(v, case, config) for v in (mine, theirs))
+            if told != said:
+                return f"other launches on {case}"
+            for (key, a), (_, b) in zip(steps, their_steps, strict=True):
+                if key not in known:
+                    # one kernel of the rung shows that both versions call the compiler alike
+                    alike = known and _text(mine, a) == _text(theirs, b)
+                    known[key] = bool(alike) or _same_code(mine, a, theirs, b)
+                if not known[key]:
+                    return f"other machine code on {case}: {key[:100]}"
+    return "" if known else "no case launches it"
+
+
+def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:
+    """What a case launches, as text without paths; and of each launch what it compiles, as text,
+    and what `_compiled` takes."""
+    operator = of.ladder.operator
+    specs = of.module("workbench.inspect").specs_of(of.ladder, operator.case(case_id))
+    if not all(t.numel() for t in _tensors(specs)):
+        return "empty", []
+    if of.rung.supports and of.rung.supports(of.module("contract").H200, **specs):
+        return "not taken", []
+    plan = of.module("dispatch").entry_of(of.ladder, of.rung)(
+        of.module("contract").H200, config, **specs
+    )
+    tensors = of.module("toolchain.build").Tensors(plan, operator, specs)
+    constants = {k: t.tolist() for k, t in getattr(plan, "constants", {}).items()}
+    told, launches = [repr((plan.scratch, constants))], []
+    for step in plan.launches:
+        name, shape = _name(step.kernel), (step.grid, step.block, step.shared)
+        told.append(repr((name, shape, getattr(step, "overlaps", False), step.args)))
+        # Triton compiles for the types of tensors, and for some values of numbers
+        types = [a if hasattr(a, "value") else tensors[a] for a in step.args]
+        key = f"{name} {types}" if name.startswith("triton") else name
+        launches.append((key, (step, tensors)))
+    return "\n".join(told), launches
+
+
+def _tensors(specs: dict[str, Any]) -> Iterator[Any]:
+    for v in specs.values():
+        yield from (t for t in (v if isinstance(v, list) else [v]) if hasattr(t, "numel"))
+
+
+def _name(kernel: Any) -> str:
+    if type(kernel).__name__ == CudaKernel.__name__:
+        return f"cuda {kernel.source.name} {kernel.name} {kernel.cluster}"
+    assert type(kernel).__name__ == TritonKernel.__name__, kernel
+    # a function among them is compiled with the kernel, and stands for itself by its name
+    constexprs = {k: getattr(v, "__name__", v) for k, v in kernel.constexprs.items()}
+    options = sorted(constexprs.items()), kernel.num_warps, kernel.num_stages
+    return f"triton {kernel.fn.__name__} {options}"
+
+
+#: What a path, a process or a line of the source leaves in PTX, and no machine code.
+TRACES = re.compile(r"\s*(\.file|\.loc)\b|\s*\.global \.align 1 \.b8 \$str|\$L__tmp\d+:|\s*$")
+
+
+def _text(of: Version, launch: tuple[Any, Any]) -> Any:
+    """What a compiler reads for a launch, besides what `_planned` tells."""
+    kernel = launch[0].kernel
+    if type(kernel).__name__ == TritonKernel.__name__:
+        return kernel.fn.cache_key  # of the function's text, and of those that it calls
+    shared = Path(str(importlib.import_module(of.package).__file__)).parent / "include"
+    files = includes.files(kernel.source, shared)
+    flags = of.module("toolchain.nvrtc").FLAGS
+    return flags, [(p.name, p.read_text(encoding="utf-8")) for p in files]
+
+
+def _same_code(mine: Version, a: tuple[Any, Any], theirs: Version, b: tuple[Any, Any]) -> bool:
+    """Whether both versions of a launch compile to the same PTX or machine code."""
+    ours, others = _compiled(mine, a), _compiled(theirs, b)
+    return _ptx(ours) == _ptx(others) or _sass(ours) == _sass(others)
+
+
+def _compiled(of: Version, launch: tuple[Any, Any]) -> Any:
+    return of.module("toolchain.build").compile(*launch, H200.arch)
+
+
+def _sass(compiled: Any) -> tuple[str, Any]:
+    return binary.sass(compiled), binary.resources(compiled)
+
+
+def _ptx(compiled: Any) -> str:
+    """PTX without debug sections, comments, TRACES, and numbers in names that only a file knows."""
+    code = re.split(r"^\s*\.section\s+\.debug", compiled.ptx, maxsplit=1, flags=re.M)[0]
+    code = re.sub(r"_ZN\d+(_INTERNAL_\w+?_cu_)[0-9a-f]{8}_\d+", r"\1", code)
+    lines = re.sub(r"//[^\n]*", "", code).splitlines()
+    return "\n".join(line for line in lines if not TRACES.match(line))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.carry", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("commit", help="whose records are taken")
+    parser.add_argument("rungs", nargs="*", metavar="OP.RUNG", help="none: all that changed")
+    words = parser.parse_args(arguments)
+    print(json.dumps(asdict(done)) if (done := carry(git_version.resolve(words.commit), words.rungs))
+          else "no record may be carried over")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,339 @@
+"""Regenerates what READMEs take from records, tables between markers and README's picture, and the
+hashes of rungs that an installed package goes by.
+
+    python -m tools.readme_tables           # write
+    python -m tools.readme_tables --check   # exit 1 where something is not current
+
+A marker names its table:
+
+    <!-- table:operators -->            every operator, in means over its cases
+    <!-- table:fusion -->               what one kernel saves over several
+    <!-- table:fusion swiglu -->        the same for the examples that begin so
+    <!-- table:patched -->              a Llama's training step with `kw.patch` and without
+    <!-- table:host -->                 what a call of a public function costs the host
+    <!-- table:training -->             what training with each operator swapped in came to
+    <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
+    <!-- table:ladder softmax CASE -->  a ladder on a case
+    <!-- table:picture softmax -->      the same as a picture, docs/ladders/softmax.svg
+    <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
+    <!-- table:dissect sum -->          what each CUDA C++ rung costs its warps
+    <!-- table:counters sum -->         the same beside what a GPU counted
+    ... <!-- /table -->
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+
+from tools.experiments import patched, training
+
+import kernelwright.ops
+from kernelwright.contract import H200, Ladder
+from kernelwright.dispatch import ladder, ladders, proven_on
+from kernelwright.dispatch.proof import HASHES, computed_hash
+from kernelwright.workbench.bench import fusion
+from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.listing import served
+from kernelwright.workbench.records import metrics, records
+from kernelwright.workbench.records.metrics import (
+    Row,
+    Table,
+    microseconds,
+    percent,
+    rate,
+    size,
+    times,
+)
+from kernelwright.workbench.records.records import Record
+from kernelwright.workbench.report import charts
+from tools import dissect_tables
+
+MACHINE = "nvidia-h200"  # whose records the READMEs show
+ROOT = Path(__file__).resolve().parents[1]
+OPS = Path(kernelwright.ops.__file__).parent
+MARKED = re.compile(r"(<!-- table:([^>]+?) -->\n)(.*?)(<!-- /table -->)", re.S)
+README = "sum"  # the ladder of README's picture
+PICTURES = ROOT / "docs" / "ladders"
+
+
+def texts() -> dict[Path, str]:
+    """Every generated file and what should stand in it."""
+    found = records.load(MACHINE)
+    out: dict[Path, str] = {}
+    docs = sorted((ROOT / "docs").glob("*.md"))
+    for path in (ROOT / "README.md", *docs, *sorted(OPS.glob("*/*/README.md"))):
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+            out[path] = MARKED.sub(lambda m: f"{m[1]}{render(m[2], found)}{m[4]}", text)
+            for operator in re.findall(r"<!-- table:picture (\S+) -->", text):
+                if headline(ladder(operator), found):
+                    out[PICTURES / f"{operator}.svg"] = picture(found, operator)
+    out[ROOT / "docs" / "ladder.svg"] = picture(found, README)
+    if trained := training.load(MACHINE):
+        out[ROOT / "docs" / "training.svg"] = _curves(trained)
+    hashes = {f"{x.name}.{r.name}": computed_hash(x, r) for x in ladders() for r in x.rungs}
+    out[HASHES] = json.dumps(hashes, indent=1, sort_keys=True) + "\n"
+    return out
+
+
+def render(name: str, found: list[Record]) -> str:
+    """The table that a marker names, as Markdown.
+
+    Raises:
+        ValueError: there is no such table.
+    """
+    kind, *rest = name.split()
+    if kind == "operators" and not rest:
+        return operators(found)
+    if kind == "fusion":
+        return _fusion(found, " ".join(rest))
+    if kind == "patched" and not rest:
+        return _patched(patched.load(MACHINE))
+    if kind == "training" and not rest:
+        return _training(training.load(MACHINE))
+    if kind == "host" and not rest:
+        return _host(found)
+    if not rest and kind in {x.name for x in ladders()}:
+        return _ladder(found, kind)
+    if kind == "ladder" and rest:
+        return _ladder(found, *rest)
+    if kind == "picture" and len(rest) == 1:
+        return _picture(found, rest[0])
+    if kind == "cases" and len(rest) == 1:
+        return _cases(found, rest[0])
+    if kind == "dissect" and len(rest) == 1:
+        return _dissected(found, rest[0])
+    if kind == "counters" and len(rest) == 1:
+        return _counters(rest[0])
+    raise ValueError(
+        f"table:{name}: there are table:operators, fusion [EXAMPLE], host, patched, training, "
+        "ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
+    )
+
+
+def operators(found: list[Record]) -> str:
+    """Every ladder in a line: its rungs, and over all its timed cases the geometric means of its
+    best rung written here against the roof, PyTorch and the best peer."""
+    head = ["operator", "rungs", "proven", "timed cases", "of roof", "over torch", "over best peer"]
+    rows = [head]
+    for lad in ladders():
+        best = [(t.ours, t) for t in shown(lad, found) if t.ours]
+        gpu = [r for r in lad.rungs if r.is_gpu]
+        proven = sum(bool(proven_on(lad, r)) for r in gpu)
+        folder = (lad.folder).relative_to(ROOT).as_posix()
+        rows.append(
+            [
+                f"[{lad.name}]({folder})",
+                str(len(lad.rungs)),
+                f"{proven} of {len(gpu)}",
+                str(len(best)) if best else "no record",
+                percent(_mean([row.of_roof for row, _ in best])),
+                times(_mean([_over_native(row, t) for row, t in best])),
+                times(_mean([row.over_best for row, _ in best])),
+            ]
+        )
+    return _markdown(rows, "lrrrrrr")
+
+
+def shown(lad: Ladder, found: list[Record]) -> list[Table]:
+    """The timed cases whose serving rung has a time, with the config that serves: beside an older
+    one's, others' say little."""
+
+    def known(case: str) -> bool:
+        at = metrics.case_named(lad, case)
+        if at is None:
+            return False
+        rung, config = served(lad, H200, specs_of(lad, at))
+        (row,) = (r for r in tables[case].rows if r.name == rung.name)
+        return row.timed and row.record is not None and row.record.config == config
+
+    timed = metrics.timed_cases(lad, MACHINE, found)
+    tables = {case: metrics.table(lad, MACHINE, case, found) for case in timed}
+    return [tables[case] for case in timed if known(case)]
+
+
+def headline(lad: Ladder, found: list[Record]) -> Table | None:
+    """The case that stands for the ladder, of those that are shown."""
+    return max(shown(lad, found), key=metrics.telling, default=None)
+
+
+def _mean(ratios: list[float | None]) -> float | None:
+    known = [r for r in ratios if r]
+    return statistics.geometric_mean(known) if known else None
+
+
+def _over_native(row: Row, table: Table) -> float | None:
+    native = next((r.record for r in table.rows if r.name == "native"), None)
+    return records.ratio(row.record, native) if row.record and native else None
+
+
+def _fusion(found: list[Record], name: str = "") -> str:
+    """Kernels and accesses as counted here, the kernels that the profiler saw and the time, of
+    the examples whose name begins with `name`."""
+    counted = [r for r in fusion.rows() if r.example.startswith(name)]
+    if not counted:
+        raise ValueError(f"table:fusion {name}: no example begins so")
+    timed = {(r.case, r.rung): r for r in found if r.operator == "fusion" and r.cold}
+    rows = [["", "kernels", "tensors read or written", "on the H200", ""]]
+    for row in counted:
+        record = timed.get((row.example, row.way))
+        cold = microseconds(records.median(record.cold)) if record else "no record"
+        counts = [str(row.work.kernels), str(row.work.accesses)]
+        rows.append([f"{row.example}, {row.way}", *counts, cold, record.why if record else ""])
+    return _markdown(rows, "lrrrl")
+
+
+def _host(found: list[Record]) -> str:
+    """Public functions beside PyTorch's own, on the smallest timed case."""
+    rows = [["host time of a call", "kw", "torch", "kw / torch"]]
+    for lad in ladders():
+        by_name = {r.rung: r for r in found if r.operator == lad.name and r.rung[:5] == "host:"}
+        for suffix, what in (("", "no gradient"), ("+backward", "forward and backward")):
+            ours, theirs = (by_name.get(f"host:{who}{suffix}") for who in ("kw", "torch"))
+            if ours and theirs and ours.run == theirs.run:
+                a, b = records.median(ours.host), records.median(theirs.host)
+                name = f"{lad.name}, {what}"
+                rows.append([name, microseconds(a), microseconds(b), times(a / b)])
+    return _markdown(rows, "lrrr")
+
+
+def _patched(found: patched.Patched | None) -> str:
+    if found is None:
+        return f"No record of a patched model on {MACHINE} yet.\n"
+    s = found.shape
+    head = (
+        f"{s['layers']} layers of {s['hidden']} ({s['intermediate']} in the MLP), {s['heads']} "
+        f"heads, {s['kv_heads']} of keys, vocabulary {s['vocabulary']}; bfloat16, "
+        f"{s['batch']} x {s['tokens']} tokens a step, PyTorch's fused AdamW; on {MACHINE}:"
+    )
+    return f"{head}\n\n{_markdown(patched.rows(found), 'l' + 'r' * 6)}"
+
+
+def _training(found: training.Training | None) -> str:
+    if found is None:
+        return f"No record of the training check on {MACHINE} yet.\n"
+    rows = training.rows(found)
+    verdict = "; ".join(found.wrong()) or "every curve inside the band, every last step right"
+    return f"On {MACHINE}: {verdict}.\n\n{_markdown(rows, 'lrrrl')}"
+
+
+def _curves(found: training.Training) -> str:
+    """The band, the curves that made it and those of every swap."""
+    band = found.band()
+    runs = [("cuda", r.curve) for runs in found.swapped.values() for r in runs]
+    runs += [("torch", r.curve) for r in found.native]
+    svg = charts.band(
+        band,
+        runs,
+        at=[str((i + 1) * training.EVERY) for i in range(len(band))],
+        title="A GPT-2's loss with each operator swapped in alone, against the band's middle",
+        caption=f"band: PyTorch's {len(found.native)} orders of the data (grey), 10% wider; green: "
+        f"{len(found.swapped)} swaps, the same orders; by steps, on {MACHINE}",
+    )
+    return charts.standalone(svg)
+
+
+def _ladder(found: list[Record], operator: str, case: str = "") -> str:
+    lad = ladder(operator)
+    table = metrics.table(lad, MACHINE, case, found) if case else headline(lad, found)
+    if table is None:
+        return f"No record of {operator} on {MACHINE} yet.\n"
+    head = ["rung", "cold", "rate", "of roof", "over below", "over best peer", "host"]
+    rows = [[*head, "workspace", "bound"]]
+    for r in table.rows:
+        name = f"`{r.name}`" if r.rung else r.name.removeprefix("peer:")
+        if r.record is None or not r.timed:
+            rows.append([name, r.status, *("" for _ in rows[0][2:])])
+            continue
+        figure = [microseconds(r.cold), r.rate, percent(r.of_roof), times(r.over_below)]
+        workspace = size(r.workspace) if r.workspace else ""
+        bound = r.record.bound
+        rows.append([name, *figure, times(r.over_best), microseconds(r.host), workspace, bound])
+    label = f", {table.label}" if table.label else ""
+    head = f"`{table.case}`{label}, on {MACHINE}"
+    roof = f"; roof {rate(table.roof.gbps)}" if table.roof else ""
+    return f"{head}{roof}:\n\n{_markdown(rows, 'lrrrrrrrl')}"
+
+
+def _picture(found: list[Record], operator: str) -> str:
+    table = headline(ladder(operator), found)
+    if table is None:
+        return f"No record of {operator} on {MACHINE} yet.\n"
+    says = f"{operator}, `{table.case}`: each rung's share of the measured memory roof"
+    return f"![{says}](../../../../docs/ladders/{operator}.svg)\n"
+
+
+def _cases(found: list[Record], operator: str) -> str:
+    lad = ladder(operator)
+    tables = shown(lad, found)
+    if not tables:
+        return f"No record of {operator} on {MACHINE} yet.\n"
+    theirs = sorted({r.name for t in tables for r in t.timed if not r.rung})
+    others = [*metrics.THEIRS, *theirs]
+    names = [n.removeprefix("peer:") for n in others]
+    rows = [["case", "best rung written here", "cold", "of roof", *names, "over the best of them"]]
+    for t in tables:
+        best = t.ours
+        by_name = {r.name: microseconds(r.cold) for r in t.timed}
+        mine = ["none", "", ""]
+        if best:
+            mine = [f"`{best.name}`", microseconds(best.cold), percent(best.of_roof)]
+        over = times(best.over_best) if best else ""
+        rows.append([f"`{t.case}`", *mine, *(by_name.get(n, "") for n in others), over])
+    return _markdown(rows, "ll" + "r" * (len(rows[0]) - 2))
+
+
+def _dissected(found: list[Record], operator: str) -> str:
+    rows = dissect_tables.steps(operator, MACHINE, found)
+    head = dissect_tables.steps_head(operator, MACHINE, found)
+    return f"{head}\n\n{_markdown(rows, 'l' + 'r' * (len(rows[0]) - 1))}"
+
+
+def _counters(operator: str) -> str:
+    rows, reasons = dissect_tables.counted(operator, MACHINE)
+    if len(rows) == 1:
+        return f"No counters of {operator} on {MACHINE} yet.\n"
+    table = _markdown(rows, "ll" + "r" * (len(rows[0]) - 2))
+    return table + "".join(f"\n{reason}\n" for reason in reasons)
+
+
+def picture(found: list[Record], operator: str) -> str:
+    """A ladder's chart, a file that stands alone in light and in dark."""
+    lad = ladder(operator)
+    table = headline(lad, found)
+    if table is None:
+        case = next(c.id for c in lad.operator.cases if c.use == "bench")
+        table = metrics.table(lad, MACHINE, case, found)
+    title = f"{lad.name}, {table.label}" if table.label else lad.name
+    caption = f"{table.case} on {MACHINE}: share of the measured memory roof"
+    return charts.standalone(charts.ladder(table, width=880, title=title, caption=caption))
+
+
+def _markdown(rows: list[list[str]], align: str) -> str:
+    head, *body = rows
+    rule = ["---:" if a == "r" else "---" for a in align]
+    lines = ["| " + " | ".join(r) + " |" for r in (head, rule, *body)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    check = sys.argv[1:] == ["--check"]
+    stale = 0
+    for path, text in texts().items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        print(f"{path.relative_to(ROOT)}: {'not current' if check else 'written'}")
+        if not check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if check and stale:
+        sys.exit("make tables brings them up to date")
+
+
+if __name__ == "__main__":
+    main()
