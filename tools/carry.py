@@ -27,7 +27,6 @@ from types import ModuleType
 from typing import Any
 
 from tools.counters import Counted
-from tools.merge import Merged, merge
 
 import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
@@ -39,6 +38,7 @@ from kernelwright.workbench.binary_info import dissect
 from kernelwright.workbench.binary_info.dissect import Dissection
 from kernelwright.workbench.compare import git_version
 from kernelwright.workbench.records import records
+from kernelwright.workbench.records.merge import Merged, merge
 from kernelwright.workbench.records.records import Record
 from tools import counters
 
@@ -287,8 +287,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("commit", help="whose records are taken")
     parser.add_argument("rungs", nargs="*", metavar="OP.RUNG", help="none: all that changed")
     words = parser.parse_args(arguments)
-    print(json.dumps(asdict(done)) if (done := carry(git_version.resolve(words.commit), words.rungs))
-          else "no record may be carried over")  # fmt: skip
+    done = carry(git_version.resolve(words.commit), words.rungs)
+    print(json.dumps(asdict(done)) if done else "no record may be carried over")
     return 0
 
 

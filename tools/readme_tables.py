@@ -32,12 +32,9 @@ from pathlib import Path
 from tools.experiments import patched, training
 
 import kernelwright.ops
-from kernelwright.contract import H200, Ladder
 from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.proof import HASHES, computed_hash
 from kernelwright.workbench.bench import fusion
-from kernelwright.workbench.binary_info.inspection import specs_of
-from kernelwright.workbench.listing import served
 from kernelwright.workbench.records import metrics, records
 from kernelwright.workbench.records.metrics import (
     Row,
@@ -48,11 +45,11 @@ from kernelwright.workbench.records.metrics import (
     size,
     times,
 )
-from kernelwright.workbench.records.records import Record
+from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts
+from kernelwright.workbench.report.shown import headline, shown
 from tools import dissect_tables
 
-MACHINE = "nvidia-h200"  # whose records the READMEs show
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path(kernelwright.ops.__file__).parent
 MARKED = re.compile(r"(<!-- table:([^>]+?) -->\n)(.*?)(<!-- /table -->)", re.S)
@@ -62,7 +59,7 @@ PICTURES = ROOT / "docs" / "ladders"
 
 def texts() -> dict[Path, str]:
     """Every generated file and what should stand in it."""
-    found = records.load(MACHINE)
+    found = records.load(REFERENCE_MACHINE)
     out: dict[Path, str] = {}
     docs = sorted((ROOT / "docs").glob("*.md"))
     for path in (ROOT / "README.md", *docs, *sorted(OPS.glob("*/*/README.md"))):
@@ -73,7 +70,7 @@ def texts() -> dict[Path, str]:
                 if headline(ladder(operator), found):
                     out[PICTURES / f"{operator}.svg"] = picture(found, operator)
     out[ROOT / "docs" / "ladder.svg"] = picture(found, README)
-    if trained := training.load(MACHINE):
+    if trained := training.load(REFERENCE_MACHINE):
         out[ROOT / "docs" / "training.svg"] = _curves(trained)
     hashes = {f"{x.name}.{r.name}": computed_hash(x, r) for x in ladders() for r in x.rungs}
     out[HASHES] = json.dumps(hashes, indent=1, sort_keys=True) + "\n"
@@ -92,9 +89,9 @@ def render(name: str, found: list[Record]) -> str:
     if kind == "fusion":
         return _fusion(found, " ".join(rest))
     if kind == "patched" and not rest:
-        return _patched(patched.load(MACHINE))
+        return _patched(patched.load(REFERENCE_MACHINE))
     if kind == "training" and not rest:
-        return _training(training.load(MACHINE))
+        return _training(training.load(REFERENCE_MACHINE))
     if kind == "host" and not rest:
         return _host(found)
     if not rest and kind in {x.name for x in ladders()}:
@@ -139,28 +136,6 @@ def operators(found: list[Record]) -> str:
     return _markdown(rows, "lrrrrrr")
 
 
-def shown(lad: Ladder, found: list[Record]) -> list[Table]:
-    """The timed cases whose serving rung has a time, with the config that serves: beside an older
-    one's, others' say little."""
-
-    def known(case: str) -> bool:
-        at = metrics.case_named(lad, case)
-        if at is None:
-            return False
-        rung, config = served(lad, H200, specs_of(lad, at))
-        (row,) = (r for r in tables[case].rows if r.name == rung.name)
-        return row.timed and row.record is not None and row.record.config == config
-
-    timed = metrics.timed_cases(lad, MACHINE, found)
-    tables = {case: metrics.table(lad, MACHINE, case, found) for case in timed}
-    return [tables[case] for case in timed if known(case)]
-
-
-def headline(lad: Ladder, found: list[Record]) -> Table | None:
-    """The case that stands for the ladder, of those that are shown."""
-    return max(shown(lad, found), key=metrics.telling, default=None)
-
-
 def _mean(ratios: list[float | None]) -> float | None:
     known = [r for r in ratios if r]
     return statistics.geometric_mean(known) if known else None
@@ -203,22 +178,23 @@ def _host(found: list[Record]) -> str:
 
 def _patched(found: patched.Patched | None) -> str:
     if found is None:
-        return f"No record of a patched model on {MACHINE} yet.\n"
+        return f"No record of a patched model on {REFERENCE_MACHINE} yet.\n"
     s = found.shape
     head = (
         f"{s['layers']} layers of {s['hidden']} ({s['intermediate']} in the MLP), {s['heads']} "
         f"heads, {s['kv_heads']} of keys, vocabulary {s['vocabulary']}; bfloat16, "
-        f"{s['batch']} x {s['tokens']} tokens a step, PyTorch's fused AdamW; on {MACHINE}:"
+        f"{s['batch']} x {s['tokens']} tokens a step, PyTorch's fused AdamW; on "
+        f"{REFERENCE_MACHINE}:"
     )
     return f"{head}\n\n{_markdown(patched.rows(found), 'l' + 'r' * 6)}"
 
 
 def _training(found: training.Training | None) -> str:
     if found is None:
-        return f"No record of the training check on {MACHINE} yet.\n"
+        return f"No record of the training check on {REFERENCE_MACHINE} yet.\n"
     rows = training.rows(found)
     verdict = "; ".join(found.wrong()) or "every curve inside the band, every last step right"
-    return f"On {MACHINE}: {verdict}.\n\n{_markdown(rows, 'lrrrl')}"
+    return f"On {REFERENCE_MACHINE}: {verdict}.\n\n{_markdown(rows, 'lrrrl')}"
 
 
 def _curves(found: training.Training) -> str:
@@ -232,16 +208,16 @@ def _curves(found: training.Training) -> str:
         at=[str((i + 1) * training.EVERY) for i in range(len(band))],
         title="A GPT-2's loss with each operator swapped in alone, against the band's middle",
         caption=f"band: PyTorch's {len(found.native)} orders of the data (grey), 10% wider; green: "
-        f"{len(found.swapped)} swaps, the same orders; by steps, on {MACHINE}",
+        f"{len(found.swapped)} swaps, the same orders; by steps, on {REFERENCE_MACHINE}",
     )
     return charts.standalone(svg)
 
 
 def _ladder(found: list[Record], operator: str, case: str = "") -> str:
     lad = ladder(operator)
-    table = metrics.table(lad, MACHINE, case, found) if case else headline(lad, found)
+    table = metrics.table(lad, REFERENCE_MACHINE, case, found) if case else headline(lad, found)
     if table is None:
-        return f"No record of {operator} on {MACHINE} yet.\n"
+        return f"No record of {operator} on {REFERENCE_MACHINE} yet.\n"
     head = ["rung", "cold", "rate", "of roof", "over below", "over best peer", "host"]
     rows = [[*head, "workspace", "bound"]]
     for r in table.rows:
@@ -254,7 +230,7 @@ def _ladder(found: list[Record], operator: str, case: str = "") -> str:
         bound = r.record.bound
         rows.append([name, *figure, times(r.over_best), microseconds(r.host), workspace, bound])
     label = f", {table.label}" if table.label else ""
-    head = f"`{table.case}`{label}, on {MACHINE}"
+    head = f"`{table.case}`{label}, on {REFERENCE_MACHINE}"
     roof = f"; roof {rate(table.roof.gbps)}" if table.roof else ""
     return f"{head}{roof}:\n\n{_markdown(rows, 'lrrrrrrrl')}"
 
@@ -262,7 +238,7 @@ def _ladder(found: list[Record], operator: str, case: str = "") -> str:
 def _picture(found: list[Record], operator: str) -> str:
     table = headline(ladder(operator), found)
     if table is None:
-        return f"No record of {operator} on {MACHINE} yet.\n"
+        return f"No record of {operator} on {REFERENCE_MACHINE} yet.\n"
     says = f"{operator}, `{table.case}`: each rung's share of the measured memory roof"
     return f"![{says}](../../../../docs/ladders/{operator}.svg)\n"
 
@@ -271,7 +247,7 @@ def _cases(found: list[Record], operator: str) -> str:
     lad = ladder(operator)
     tables = shown(lad, found)
     if not tables:
-        return f"No record of {operator} on {MACHINE} yet.\n"
+        return f"No record of {operator} on {REFERENCE_MACHINE} yet.\n"
     theirs = sorted({r.name for t in tables for r in t.timed if not r.rung})
     others = [*metrics.THEIRS, *theirs]
     names = [n.removeprefix("peer:") for n in others]
@@ -288,15 +264,15 @@ def _cases(found: list[Record], operator: str) -> str:
 
 
 def _dissected(found: list[Record], operator: str) -> str:
-    rows = dissect_tables.steps(operator, MACHINE, found)
-    head = dissect_tables.steps_head(operator, MACHINE, found)
+    rows = dissect_tables.steps(operator, REFERENCE_MACHINE, found)
+    head = dissect_tables.steps_head(operator, REFERENCE_MACHINE, found)
     return f"{head}\n\n{_markdown(rows, 'l' + 'r' * (len(rows[0]) - 1))}"
 
 
 def _counters(operator: str) -> str:
-    rows, reasons = dissect_tables.counted(operator, MACHINE)
+    rows, reasons = dissect_tables.counted(operator, REFERENCE_MACHINE)
     if len(rows) == 1:
-        return f"No counters of {operator} on {MACHINE} yet.\n"
+        return f"No counters of {operator} on {REFERENCE_MACHINE} yet.\n"
     table = _markdown(rows, "ll" + "r" * (len(rows[0]) - 2))
     return table + "".join(f"\n{reason}\n" for reason in reasons)
 
@@ -307,9 +283,9 @@ def picture(found: list[Record], operator: str) -> str:
     table = headline(lad, found)
     if table is None:
         case = next(c.id for c in lad.operator.cases if c.use == "bench")
-        table = metrics.table(lad, MACHINE, case, found)
+        table = metrics.table(lad, REFERENCE_MACHINE, case, found)
     title = f"{lad.name}, {table.label}" if table.label else lad.name
-    caption = f"{table.case} on {MACHINE}: share of the measured memory roof"
+    caption = f"{table.case} on {REFERENCE_MACHINE}: share of the measured memory roof"
     return charts.standalone(charts.ladder(table, width=880, title=title, caption=caption))
 
 

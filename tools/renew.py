@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tools.merge import merge
 
 from kernelwright.contract import H200, Gpu, Ladder
 from kernelwright.dispatch import (
@@ -50,6 +49,7 @@ from kernelwright.workbench.bench.workload import peers_of
 from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.listing import named, served
 from kernelwright.workbench.records import records
+from kernelwright.workbench.records.merge import merge
 from kernelwright.workbench.sanitize.compute_sanitizer import TOOLS
 from kernelwright.workbench.verify.raised import one_line
 from kernelwright.workbench.verify.verify import prepare

@@ -8,9 +8,9 @@ from tools.renew import Job, Limits
 
 from kernelwright.dispatch import ladder, source_hash
 from kernelwright.workbench.bench import tune
-from kernelwright.workbench.records import ledger, records
+from kernelwright.workbench.records import ledger, merge, records
 from support import served
-from tools import merge, renew
+from tools import renew
 
 SOFTMAX = ladder("softmax")
 RUNG = SOFTMAX.rung("triton_row")

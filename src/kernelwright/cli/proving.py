@@ -142,7 +142,7 @@ def ledger(
     with printing(as_json) as out:
         with waiting("reading the records", out):
             from kernelwright.workbench.records import ledger as module
-            from tools import merge as merging
+            from kernelwright.workbench.records import merge as merging
 
             from .render import results, terminal
 

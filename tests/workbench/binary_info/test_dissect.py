@@ -17,9 +17,10 @@ from kernelwright.dispatch import ladder, source_hash
 from kernelwright.emulator.dissect import Dissection, forks
 from kernelwright.emulator.dissect.forks import Node
 from kernelwright.workbench.binary_info import dissect
+from kernelwright.workbench.records import records
 from support.paths import FIXTURES
 from support.planning import CPU
-from tools import counters, dissect_tables, dissect_vs_ncu, readme_tables
+from tools import counters, dissect_tables, dissect_vs_ncu
 
 PATTERNS = FIXTURES / "emulated" / "patterns.cu"
 pytestmark = pytest.mark.skipif(
@@ -188,13 +189,13 @@ def test_a_record_survives_its_file(tmp_path):
 
 
 def test_every_difference_from_the_gpus_counters_is_explained():
-    pairs = dissect_vs_ncu.pairs(dissect.load(), counters.load(readme_tables.MACHINE))
+    pairs = dissect_vs_ncu.pairs(dissect.load(), counters.load(records.REFERENCE_MACHINE))
     assert {p.operator for p in pairs} == set(dissect.RECORDED)
     assert not dissect_vs_ncu.unexplained(pairs) and not dissect_vs_ncu.stale(pairs)
 
 
 def test_what_the_gpu_calls_conflicts_is_all_that_keeps_wavefronts_apart():
-    pairs = dissect_vs_ncu.pairs(dissect.load(), counters.load(readme_tables.MACHINE))
+    pairs = dissect_vs_ncu.pairs(dissect.load(), counters.load(records.REFERENCE_MACHINE))
     by_key = {(*p.key[:2], p.case, p.word): p for p in pairs}
     checked = 0
     for (operator, rung, case, word), conflicts in by_key.items():
@@ -231,10 +232,10 @@ def test_counters_of_another_source_are_not_compared():
 
 
 def test_the_tables_hold_every_rung_and_name_their_reasons():
-    rows, reasons = dissect_tables.counted("sum", readme_tables.MACHINE)
+    rows, reasons = dissect_tables.counted("sum", records.REFERENCE_MACHINE)
     assert {r[0] for r in rows[1:]} >= {"`cuda_interleaved`", "`cuda_flagged`"}
     assert reasons and not any("not explained" in reason for reason in reasons)
-    steps = dissect_tables.steps("sum", readme_tables.MACHINE, ())
+    steps = dissect_tables.steps("sum", records.REFERENCE_MACHINE, ())
     assert len(steps) == len({d.rung for d in dissect.load() if d.operator == "sum"}) + 1
 
 

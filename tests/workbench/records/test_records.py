@@ -12,8 +12,8 @@ from kernelwright.contract import H200 as GPU
 from kernelwright.dispatch import data, ladder, proof, selection
 from kernelwright.dispatch.selection import shipped_tables
 from kernelwright.workbench.binary_info import dissect
-from kernelwright.workbench.records import ledger, records
-from tools import counters, merge, readme_tables
+from kernelwright.workbench.records import ledger, merge, records
+from tools import counters, readme_tables
 
 H200 = "nvidia-h200"
 

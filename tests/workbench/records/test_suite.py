@@ -9,10 +9,9 @@ import pytest
 from rich.console import Console
 
 from kernelwright.cli.render import results
-from kernelwright.workbench.records import ledger, suite
+from kernelwright.workbench.records import ledger, merge, suite
 from kernelwright.workbench.records.suite import SuiteRun
 from support import recorded
-from tools import merge
 
 RUN = SuiteRun(
     commit="1a2b3c4d5e6f7a8b", when="2030-01-01T10:00:00Z", machine="nvidia-h200", python="3.12.3",

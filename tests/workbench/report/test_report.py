@@ -14,7 +14,7 @@ from kernelwright.dispatch import ladder, ladders
 from kernelwright.dispatch.selection import config_of
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import Record
-from kernelwright.workbench.report import charts, report
+from kernelwright.workbench.report import charts, report, shown
 from support import served
 from tools import readme_tables
 
@@ -312,14 +312,12 @@ def test_a_case_is_shown_where_what_serves_it_is_timed(monkeypatch):
     timed = metrics.timed_cases(lad, MACHINE, found)
     row = lad.rung("triton_row")
     monkeypatch.setattr(readme_tables, "served", lambda *of: (row, config_of(lad, row, *of[1:])))
-    assert [t.case for t in readme_tables.shown(lad, found)] == timed
+    assert [t.case for t in shown.shown(lad, found)] == timed
     at = ("triton_row", timed[0])
     left = [r for r in found if (r.rung, r.case) != at]
-    assert [t.case for t in readme_tables.shown(lad, left)] == timed[1:]
+    assert [t.case for t in shown.shown(lad, left)] == timed[1:]
     other = [replace(r, config={"tile": 3}) if (r.rung, r.case) == at else r for r in found]
-    assert [t.case for t in readme_tables.shown(lad, other)] == timed[1:], (
-        "nobody is served that config"
-    )
+    assert [t.case for t in shown.shown(lad, other)] == timed[1:], "nobody is served that config"
     left = [r for r in found if r.rung != "triton_row"]
     assert "No record of softmax" in readme_tables.render("cases softmax", left)
     assert 'id="overview"' not in report.html(left)

@@ -95,8 +95,8 @@ def test_a_copied_argument_keeps_strides_and_alignment(layout):
 )
 def test_a_process_of_its_own_announces_what_it_runs():
     done = subprocess.run(
-        [sys.executable, "-m", "kernelwright.workbench.sanitize.tool_runner", "cpu", "softmax.triton_row",
-         "--case", "5x33-f32-dim=-1"],
+        [sys.executable, "-m", "kernelwright.workbench.sanitize.tool_runner", "cpu",
+         "softmax.triton_row", "--case", "5x33-f32-dim=-1"],
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

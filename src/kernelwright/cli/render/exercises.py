@@ -15,7 +15,6 @@ from kernelwright.dispatch import ladder
 from kernelwright.workbench.compare.compare import Row
 from kernelwright.workbench.exercise.exercise import LANGUAGES, Standing
 from kernelwright.workbench.records import metrics, records
-from tools import readme_tables
 
 from . import comparison
 
@@ -105,7 +104,7 @@ def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
         return [Text("A is the rung, B yours:"), *(comparison.row(Row(**r)) for r in timed)]
     lad, name = ladder(e.operator), e.rung.rpartition(".")[2]
     table = metrics.headline(
-        lad, readme_tables.MACHINE, records.load(readme_tables.MACHINE, lad.name)
+        lad, records.REFERENCE_MACHINE, records.load(records.REFERENCE_MACHINE, lad.name)
     )
     row = next((r for r in table.rows if r.name == name and r.timed), None) if table else None
     if table is None or row is None:
@@ -114,7 +113,7 @@ def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
     share = f", {metrics.percent(row.of_roof)} of the roof" if row.of_roof else ""
     return [
         Text(
-            f"not timed: there is no GPU here. On {readme_tables.MACHINE} the rung takes "
+            f"not timed: there is no GPU here. On {records.REFERENCE_MACHINE} the rung takes "
             f"{metrics.microseconds(row.cold)} on {table.case}{share}{over}",
             "dim",
         )

@@ -13,7 +13,6 @@ from rich.text import Text
 from kernelwright.contract import Case, Ladder
 from kernelwright.workbench.listing import Listing
 from kernelwright.workbench.records import metrics, records
-from tools import readme_tables
 
 COLUMNS = (
     "rung", "cold", "95% interval", "warm", "host", "rate", "of roof", "over below",
@@ -105,9 +104,9 @@ def bench_case(lad: Ladder, case: Case, result: Any) -> RenderableType:
     timed = metrics.table(lad, machine, case.id, result.records)
     skipped = {s.rung: s.why for s in result.skipped if (s.operator, s.case) == (lad.name, case.id)}
     beside = None
-    if machine != readme_tables.MACHINE and any(r.is_gpu for r in lad.rungs):
-        shipped = records.load(readme_tables.MACHINE, lad.name)
-        beside = metrics.table(lad, readme_tables.MACHINE, case.id, shipped)
+    if machine != records.REFERENCE_MACHINE and any(r.is_gpu for r in lad.rungs):
+        shipped = records.load(records.REFERENCE_MACHINE, lad.name)
+        beside = metrics.table(lad, records.REFERENCE_MACHINE, case.id, shipped)
     return ladder(timed, skipped, beside, result.noise.get((lad.name, case.id)))
 
 

@@ -10,8 +10,8 @@ from kernelwright.contract import Ladder
 from kernelwright.machine import here
 from kernelwright.workbench.bench.bench import BenchResult, limits_of
 from kernelwright.workbench.bench.cpu_verification import COMPILED, VERIFIED, WRONG
+from kernelwright.workbench.records import records
 from kernelwright.workbench.verify.coverage import skip
-from tools import readme_tables
 
 
 def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> RenderableType:
@@ -43,7 +43,7 @@ def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> Rende
         rows.append(("", words))
     if device.type == "cpu":
         rows.append(
-            ("", f"on a GPU: the times of every rung; above, those of {readme_tables.MACHINE}")
+            ("", f"on a GPU: the times of every rung; above, those of {records.REFERENCE_MACHINE}")
         )
     out = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for what, words in rows:

@@ -79,8 +79,8 @@ def judge(
         A `Verdict`: JSON-able by `as_json()`, with `exit_code` 0 right, 1 wrong, 3 nothing ran.
 
     Raises:
-        UsageError: the file, the function or the spec is none, or the arguments do not fit; in words
-            for the user. UnknownOperator: naming what there is.
+        UsageError: the file, the function or the spec is none, or the arguments do not fit.
+            UnknownOperator: naming what there is.
     """
     asked = Target.of(target)
     subject = what if isinstance(what, Subject) else subject_of(what)

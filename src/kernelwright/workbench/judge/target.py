@@ -37,7 +37,7 @@ class Target:
 
 
 def launchable(asked: Target, launch: Path | None) -> None:
-    """Raises UsageError where a launch file is missing, or its kernel, or where there is no kernel."""
+    """Raises UsageError where there is no launch file, no kernel in it, or no kernel at all."""
     cuda = asked.path.suffix == ".cu"
     if launch and not launch.is_file():
         raise UsageError(f"--launch: there is no file {launch}")

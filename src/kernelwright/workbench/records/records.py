@@ -19,6 +19,8 @@ from kernelwright.support.settings import CHECKOUT, DATA, PACKAGE, settings
 
 #: The records of a checkout; of an installed package the summaries of them that ship.
 ROOT = (PACKAGE.parents[1] if CHECKOUT else DATA) / "records"
+#: The machine whose records README and the operator pages show.
+REFERENCE_MACHINE = "nvidia-h200"
 SAMPLES = 64
 REQUIRED = ("operator", "rung", "case", "machine", "run", "outcome")
 OUTCOMES = ("pass", "wrong", "error", "unsupported")

@@ -23,9 +23,8 @@ from kernelwright.workbench.binary_info import dissect
 from kernelwright.workbench.records import metrics, records
 from kernelwright.workbench.records.metrics import Table
 from kernelwright.workbench.records.records import Record
-from tools import readme_tables
 
-from . import charts
+from . import charts, shown
 
 STREAM = re.compile(r"roof:r\dw\d")  # DRAM's roofs, not those of caches or arithmetic
 TEMPLATES = Path(__file__).with_name("templates")
@@ -145,8 +144,8 @@ def _on_machine(ladder: Ladder, machine: str, found: list[Record]) -> MachineVie
 def _headline(ladder: Ladder, machine: str, found: list[Record]) -> Table | None:
     """The case that stands for a ladder; on the READMEs' machine theirs, or none as there."""
     found = [r for r in found if r.operator == ladder.name]
-    if machine == readme_tables.MACHINE:
-        return readme_tables.headline(ladder, found)
+    if machine == records.REFERENCE_MACHINE:
+        return shown.headline(ladder, found)
     return metrics.headline(ladder, machine, found)
 
 

@@ -1,7 +1,8 @@
-"""Runs rungs plainly, each on its cases, for a tool that watches the process: compute-sanitizer,
+r"""Runs rungs plainly, each on its cases, for a tool that watches the process: compute-sanitizer,
 Nsight Compute, gdb.
 
-    compute-sanitizer python -m kernelwright.workbench.sanitize.tool_runner cuda softmax.cuda_warp --case ID
+    compute-sanitizer python -m kernelwright.workbench.sanitize.tool_runner \
+      cuda softmax.cuda_warp --case ID
 
 Arguments are made on the CPU and copied, so that every byte that a kernel may read has been
 written where the tool sees it. What runs is announced on standard output, a line before its

@@ -1,0 +1,32 @@
+"""Which timed cases are shown of the reference machine, and which one stands for a ladder."""
+
+from __future__ import annotations
+
+from kernelwright.contract import H200, Ladder
+from kernelwright.workbench.binary_info.inspection import specs_of
+from kernelwright.workbench.listing import served
+from kernelwright.workbench.records import metrics
+from kernelwright.workbench.records.metrics import Table
+from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
+
+
+def shown(lad: Ladder, found: list[Record]) -> list[Table]:
+    """The timed cases whose serving rung has a time, with the config that serves: beside an older
+    one's, others' say little."""
+
+    def known(case: str) -> bool:
+        at = metrics.case_named(lad, case)
+        if at is None:
+            return False
+        rung, config = served(lad, H200, specs_of(lad, at))
+        (row,) = (r for r in tables[case].rows if r.name == rung.name)
+        return row.timed and row.record is not None and row.record.config == config
+
+    timed = metrics.timed_cases(lad, REFERENCE_MACHINE, found)
+    tables = {case: metrics.table(lad, REFERENCE_MACHINE, case, found) for case in timed}
+    return [tables[case] for case in timed if known(case)]
+
+
+def headline(lad: Ladder, found: list[Record]) -> Table | None:
+    """The case that stands for the ladder, of those that are shown."""
+    return max(shown(lad, found), key=metrics.telling, default=None)
