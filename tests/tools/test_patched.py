@@ -97,13 +97,13 @@ def test_nothing_to_compare_with(monkeypatch):
 def test_the_command_records_and_the_page_shows(monkeypatch, tmp_path, capsys):
     kept = replace(patched.records.settings(), records=tmp_path)
     monkeypatch.setattr(patched.records, "settings", lambda: kept)
-    monkeypatch.setattr(patched, "slug", lambda device: records.REFERENCE_MACHINE)
+    monkeypatch.setattr(patched, "slug", lambda device: patched.records.REFERENCE_MACHINE)
     assert patched.main([*ARGUMENTS, "--record", "-o", str(tmp_path / "again.json")]) == 0
     said = capsys.readouterr().out
     assert "rungs: rms_norm native" in said
-    file = tmp_path / records.REFERENCE_MACHINE / "llama.json"
+    file = tmp_path / patched.records.REFERENCE_MACHINE / "llama.json"
     assert file.read_text() == (tmp_path / "again.json").read_text()
-    found = patched.load(records.REFERENCE_MACHINE, tmp_path)
+    found = patched.load(patched.records.REFERENCE_MACHINE, tmp_path)
     assert found.shape == SHAPE and found.environment["machine"]
     assert patched.load("elsewhere", tmp_path) is None
     monkeypatch.setattr(patched.records, "ROOT", tmp_path)
