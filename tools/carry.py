@@ -40,7 +40,7 @@ from kernelwright.workbench.compare import git_version
 from kernelwright.workbench.records import records
 from kernelwright.workbench.records.merge import Merged, merge
 from kernelwright.workbench.records.records import Record
-from tools import counters
+from tools import counters, renames
 
 MACHINE = "nvidia-h200"
 
@@ -54,7 +54,11 @@ class Version:
     rung: Rung
 
     def module(self, name: str) -> ModuleType:
-        return importlib.import_module(f"{self.package}.{name}")
+        """A module by its present name."""
+        package = importlib.import_module(self.package)
+        if (Path(package.__path__[0]) / f"{name.replace('.', '/')}.py").is_file():
+            return importlib.import_module(f"{self.package}.{name}")
+        return importlib.import_module(f"{self.package}.{renames.MODULES.get(name, name)}")
 
 
 def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
@@ -75,7 +79,8 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         if wanted and name not in wanted:
             continue
         old = _missing_here(mine, _records(theirs))
-        counts = _uncounted_here(mine, theirs.module("workbench.counters").load(MACHINE))
+        shipped = theirs.module("workbench.records.records").ROOT
+        counts = _uncounted_here(mine, counters.load(MACHINE, shipped))
         costs = _undissected_here(mine)
         tables = _tables(mine, theirs)
         if not (old or counts or costs or tables):
@@ -97,7 +102,7 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
         dissect.save(dissected)
     if not found:
         return None
-    known = importlib.import_module(f"{other}.workbench.records")
+    known = theirs.module("workbench.records.records")
     runs = {id: known.runs(machine)[id] for machine, id in {(r.machine, r.run) for r in found}}
     with tempfile.TemporaryDirectory() as folder:
         for run, environment in runs.items():
@@ -107,15 +112,16 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
 
 def _both(package: str) -> Iterator[tuple[Version, Version]]:
     """Rungs that both have."""
-    others = {x.name: x for x in importlib.import_module(f"{package}.dispatch").ladders()}
+    known = importlib.import_module(f"{package}.dispatch").ladders()
+    others = {renames.present(x.name): x for x in known}
     for lad in ladders():
         other = others.get(lad.name)
         if other is None:
             continue
+        old = {renames.present(f"{other.name}.{r.name}").rpartition(".")[2]: r for r in other.rungs}
         for rung in lad.rungs:
-            if rung.name in other.names:
-                mine = Version("kernelwright", lad, rung)
-                yield mine, Version(package, other, other.rung(rung.name))
+            if rung.name in old:
+                yield Version("kernelwright", lad, rung), Version(package, other, old[rung.name])
 
 
 def _missing_here(mine: Version, old: list[Record]) -> list[Record]:
@@ -136,7 +142,7 @@ def _uncounted_here(mine: Version, old: Iterable[Any]) -> list[Counted]:
     here = {(c.case, c.launch) for c in counters.load(MACHINE) if c.hash == present}
     return [
         replace(c, hash=present, carried=c.carried or c.hash)
-        for c in (Counted(**asdict(c)) for c in old)
+        for c in old
         if (c.operator, c.rung) == name and c.hash != present and (c.case, c.launch) not in here
     ]
 
@@ -151,8 +157,14 @@ def _undissected_here(mine: Version) -> list[Dissection]:
 
 def _records(of: Version) -> list[Record]:
     """What a commit ships of a rung: `ledger --check` sees that all is of its sources there."""
-    shipped = of.module("workbench.records").load(None, of.ladder.name)
-    return [Record(**asdict(r)) for r in shipped if r.rung == of.rung.name]
+    shipped = of.module("workbench.records.records").load(None, of.ladder.name)
+    return [_renamed(asdict(r)) for r in shipped if r.rung == of.rung.name]
+
+
+def _renamed(record: dict[str, Any]) -> Record:
+    operator, rung = record["operator"], record["rung"]
+    now = renames.present(f"{operator}.{rung}").rpartition(".")[2]
+    return Record(**{**record, "operator": renames.present(operator), "rung": now})
 
 
 def _tables(mine: Version, theirs: Version) -> list[Path]:
@@ -207,7 +219,8 @@ def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[st
     """What a case launches, as text without paths; and of each launch what it compiles, as text,
     and what `_compiled` takes."""
     operator = of.ladder.operator
-    specs = of.module("workbench.inspect").specs_of(of.ladder, operator.case(case_id))
+    inspection = of.module("workbench.binary_info.inspection")
+    specs = inspection.specs_of(of.ladder, operator.case(case_id))
     if not all(t.numel() for t in _tensors(specs)):
         return "empty", []
     if of.rung.supports and of.rung.supports(of.module("contract").H200, **specs):
@@ -235,7 +248,9 @@ def _tensors(specs: dict[str, Any]) -> Iterator[Any]:
 
 def _name(kernel: Any) -> str:
     if type(kernel).__name__ == CudaKernel.__name__:
-        return f"cuda {kernel.source.name} {kernel.name} {kernel.cluster}"
+        name, _, parameters = kernel.name.partition("<")
+        source = renames.present(kernel.source.name)
+        return f"cuda {source} {renames.present(name)}<{parameters} {kernel.cluster}"
     assert type(kernel).__name__ == TritonKernel.__name__, kernel
     # a function among them is compiled with the kernel, and stands for itself by its name
     constexprs = {k: getattr(v, "__name__", v) for k, v in kernel.constexprs.items()}

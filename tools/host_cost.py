@@ -4,7 +4,7 @@
     python tools/host_cost.py --record   and keeps the samples in records/<machine>/host.json
 
 A machine that is busy with something else stretches the times: the records are of an idle one, and
-no test looks at them. Calls are those of tests/hosted.py, with a driver that does nothing in place
+no test looks at them. Calls are those of tests/support/hosted.py, with a driver that does nothing in place
 of a GPU's: this wants a machine without one.
 """
 

@@ -209,7 +209,7 @@ def cube(tmp_path):
 
 @pytest.mark.long
 def test_a_wrong_rung_fails(cube):
-    path, choose = cube / "triton_block.py", cube / "choose.py"
+    path, choose = cube / "triton_block.py", cube / "heuristics.py"
     path.write_text(path.read_text().replace("y = x * x", "y = x * x + 0.01"))
     choose.write_text(choose.read_text() + "\n\nCONFIGS = CONFIGS[:1]\n")
     code, out, _ = run("verify", f"{cube}", "--json")

@@ -189,8 +189,8 @@ ROW = "softmax", "triton_row"
     ("which", "name", "old", "new"),
     [
         (WARP, "contract/arithmetic.py", "return -(-a // b)", "return a // b + 1"),
-        (WARP, "ops/softmax/shape.py", "REGISTERS = ", "REGISTERS = 2 * "),
-        (WARP, "ops/softmax/choose.py", "def fits_warp(gpu, ", "def fits_warp(g, "),
+        (WARP, "ops/reduce/softmax/tiling.py", "REGISTERS = ", "REGISTERS = 2 * "),
+        (WARP, "ops/reduce/softmax/heuristics.py", "def fits_warp(gpu, ", "def fits_warp(g, "),
         (WARP, "toolchain/nvrtc.py", '"-std=c++17", ', '"-std=c++17", "--use_fast_math", '),
         (WARP, "contract/operator.py", 'if major >= 9 else', "if major >= 8 else"),
         (WARP, "contract/signature.py", "return math.prod(self.shape)", "return 1"),
@@ -211,11 +211,11 @@ def test_a_token_of_what_decides_a_plan_takes_the_proof(edit, which, name, old, 
 @pytest.mark.parametrize(
     ("which", "name", "old", "new"),
     [
-        (WARP, "ops/softmax/cuda.py", '"""Launch plans', '"""Plans'),
-        (WARP, "ops/softmax/cuda.py", "def _naive(side, ", "def _naive(s, "),
-        (WARP, "ops/softmax/cuda.py", "\n\n\ndef warp(", "\n\n\n# a comment\ndef warp("),
-        (WARP, "ops/softmax/cuda_warp.cu", "// A warp, or", "// Half of one, or"),
-        (WARP, "ops/softmax/choose.py", "def choose_warp(gpu, ", "def choose_warp(g, "),
+        (WARP, "ops/reduce/softmax/cuda.py", '"""Launch plans', '"""Plans'),
+        (WARP, "ops/reduce/softmax/cuda.py", "def _naive(side, ", "def _naive(s, "),
+        (WARP, "ops/reduce/softmax/cuda.py", "\n\n\ndef warp(", "\n\n\n# a comment\ndef warp("),
+        (WARP, "ops/reduce/softmax/cuda_warp.cu", "// A warp, or", "// Half of one, or"),
+        (WARP, "ops/reduce/softmax/heuristics.py", "def choose_warp(gpu, ", "def choose_warp(g, "),
         (WARP, "contract/arithmetic.py", "LONGEST = 256", "LONGEST = 255"),
         (WARP, "contract/plan.py", "num_stages: int = 2", "num_stages: int = 3"),
         (ROW, "toolchain/nvrtc.py", '"-std=c++17", ', '"-std=c++17", "--use_fast_math", '),
@@ -236,8 +236,8 @@ def test_a_header_beside_a_source_counts_and_so_do_shared_ones_that_it_takes_in(
         edit(*change)
         hashes.append(computed(lad, rung))
 
-    step("ops/gelu/cuda_thread.cu", '#include "kw/', '#include "near.cuh"\n#include "kw/')
-    step("ops/gelu/near.cuh", "", '#include "kw/far.cuh"\n')
+    step("ops/elementwise/gelu/cuda_thread.cu", '#include "kw/', '#include "near.cuh"\n#include "kw/')
+    step("ops/elementwise/gelu/near.cuh", "", '#include "kw/far.cuh"\n')
     step("include/kw/far.cuh", "", "int far() { return 1; }\n")
     step("include/kw/far.cuh", "return 1", "return 2")
     assert len(set(hashes)) == 4

@@ -1,4 +1,4 @@
-"""This package a second time, under another name, as `workbench.commit` makes it of a commit."""
+"""This package a second time, under another name, as `workbench.compare.git_version` makes it of a commit."""
 
 import importlib
 import shutil
@@ -11,8 +11,8 @@ NAME = "kernelwright_then"
 
 
 def made(folder: Path) -> Path:
-    """Copy the package without its records into a folder, and import it; where it is."""
-    ignored = shutil.ignore_patterns("__pycache__", "records")
+    """Copy the package into a folder, and import it; where it is."""
+    ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(kernelwright.__file__).parent, folder / NAME, ignore=ignored)
     for path in (folder / NAME).rglob("*.py"):
         path.write_text(path.read_text().replace("kernelwright", NAME))

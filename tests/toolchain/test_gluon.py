@@ -53,7 +53,7 @@ def told(tmp_path_factory):
     second = text.index("@triton.jit\ndef fourth_bwd_block")
     rest = text[second + len("@triton.jit\ndef fourth_bwd_block") :]
     module.write_text(text[:first] + KERNEL.lstrip() + rest)
-    choose = folder / "choose.py"
+    choose = folder / "heuristics.py"
     choose.write_text(choose.read_text() + "\n\nCONFIGS = CONFIGS[:1]\n")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder)], capture_output=True, text=True

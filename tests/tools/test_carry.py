@@ -89,7 +89,7 @@ def test_other_kernels(header):
 
 def test_other_launches(then, monkeypatch):
     mine, theirs = versions()
-    module = importlib.import_module(f"{NAME}.ops.norm.cuda")
+    module = importlib.import_module(f"{NAME}.ops.norm.layer_norm.cuda")
     planned = module.block
 
     def on_more_blocks(*args, **specs):

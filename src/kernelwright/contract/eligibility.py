@@ -1,4 +1,4 @@
-"""What the `choose.py` of subjects share: why kernels do not take a call, and names for its key in
+"""What the `heuristics.py` of ladders share: why kernels do not take a call, and names for its key in
 a tuned table."""
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
   using V = Vec<T, VEC>;
   static constexpr int kStreams = N::kAdd ? 3 : 2, kSlots = ROWS * kStreams * VECS;
   static constexpr int kPlane = VEC < 4 ? VEC : 4;  // floats that one instruction reads
-  static constexpr bool kHeld = TEAM == THREADS && VECS * VEC <= 16;  // shape.py's HELD
+  static constexpr bool kHeld = TEAM == THREADS && VECS * VEC <= 16;  // tiling.py's HELD
 
   V *const slots;
   float *const weights;

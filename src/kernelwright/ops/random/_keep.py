@@ -16,7 +16,7 @@ def kept(shape: tuple[int, ...], seed: torch.Tensor, p: float) -> torch.Tensor:
     word's halves of 16 bits exchanged. The upper 24 bits are a uniform number in [0, 1) with 24
     bits, which is kept when it is at least p: an integer comparison, so every implementation
     agrees. Two that share a word depend on each other only where one of its halves equals p's upper
-    16 bits: their covariance is below 2^-17 (ops/dropout/README.md).
+    16 bits: their covariance is below 2^-17 (ops/random/dropout/README.md).
     """
     threshold, n = math.ceil(p * 2**24), math.prod(shape)
     masks = [_both(part) >> 8 >= threshold for part in words(-(-n // 2), seed)]

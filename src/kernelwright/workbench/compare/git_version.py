@@ -62,9 +62,9 @@ def package(sha: str) -> str:
     name = f"{NAME}_at_{sha[:12]}"
     folder = Path(tempfile.mkdtemp(prefix="kernelwright-commit-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    paths = [f"src/{NAME}", *(["records"] if _git("ls-tree", sha, "records") else [])]
     done = subprocess.run(
-        ["git", "-C", str(root()), "archive", "--format=tar", sha, f"src/{NAME}"],
-        capture_output=True,
+        ["git", "-C", str(root()), "archive", "--format=tar", sha, *paths], capture_output=True
     )
     if done.returncode:
         raise UsageError(f"@{sha[:12]}: {done.stderr.decode(errors='replace').strip()}")

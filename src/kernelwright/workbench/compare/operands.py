@@ -2,7 +2,7 @@
 
 softmax.cuda_warp          a rung of this checkout
 softmax                    whatever rung serves each case by default
-softmax.cuda_warp@HEAD~3   the same of another commit (see commit.py)
+softmax.cuda_warp@HEAD~3   the same of another commit (see git_version.py)
 my.py:fn                   a Python function that takes the operator's arguments in order
 @HEAD~3                    every operator of a commit; "." every one of this checkout
 """
@@ -106,10 +106,11 @@ def changed(a: str, b: str) -> list[str]:
 def _fingerprint(package: str, lad: Any) -> list[str]:
     """What decides an operator's kernels and which of them serves, comments left out."""
     texts = [text for rung in lad.rungs for text in proof.parts(lad, rung, package)]
-    for name in ("__init__.py", "heuristics.py"):
-        texts.append(imports.code(lad.folder / name).replace(package, THIS))
-    tables = importlib.import_module(f"{package}.dispatch.selection").shipped_tables(lad)
-    found = sorted(tables.glob(f"{lad.name}.sm_*.json"))
+    names = ("__init__.py", "heuristics.py", "choose.py")  # the last in commits before 2026-11-23
+    files = [lad.folder / name for name in names if (lad.folder / name).is_file()]
+    texts += [imports.code(path).replace(package, THIS) for path in files]
+    data = Path(importlib.import_module(package).__path__[0]) / "data" / "tuned"
+    found = sorted(p for d in (data, lad.folder / "tuned") for p in d.glob(f"{lad.name}.sm_*"))
     return [*texts, *(p.read_text(encoding="utf-8") for p in found)]
 
 

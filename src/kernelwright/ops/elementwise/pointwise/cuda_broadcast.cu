@@ -12,7 +12,7 @@
 #include "kw/formulas.cuh"
 #include "kw/parts.cuh"
 
-enum class Along { kFlat, kRow, kElement };  // shape.py
+enum class Along { kFlat, kRow, kElement };  // tiling.py
 
 // The operand's element at row `row`, column `col`, which is number i of the result.
 template <Along A, typename T>

@@ -1,4 +1,4 @@
-"""cross_entropy: what is promised. The maths stands in ops/_loss/terms.py.
+"""cross_entropy: what is promised. The maths stands in ops/loss/_terms.py.
 
 Four operators: the loss, its backward from a saved log-sum-exp, loss and gradient at once, and the
 same in place of the logits with a factor for each token, for who computes the logits in chunks.

@@ -1,6 +1,6 @@
 """The terms of a row's loss and gradient, and the launches over tokens, for Triton rungs.
 
-The letters are those of ops/_loss/terms.py. Where there are no class weights `w_ptr` is None.
+The letters are those of ops/loss/_terms.py. Where there are no class weights `w_ptr` is None.
 """
 
 import triton

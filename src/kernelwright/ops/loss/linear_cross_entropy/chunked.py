@@ -5,7 +5,7 @@ gradient, reading each once; two more products spend it. The loss's factor is kn
 the gradients of everything are done when the loss is: the backward has nothing left to compute.
 Traffic: beside the products' own, a chunk's logits four times (product, kernel in and out,
 products), and gw once read and written a chunk; `native` holds all logits, in three tensors.
-Limit: gw is rounded to its dtype once a chunk. Products of few tokens are slow: see choose.py.
+Limit: gw is rounded to its dtype once a chunk. Products of few tokens are slow: see heuristics.py.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""linear_cross_entropy: the maths. z = x w^T + bias, then the losses of ops/_loss/terms.py.
+"""linear_cross_entropy: the maths. z = x w^T + bias, then the losses of ops/loss/_terms.py.
 
 One operator gives the tokens' losses l_i and, where wanted, the gradients of sum_i g_i l_i: with
 G = d(sum) / dz a chunk of tokens at a time, gx = G w, gw = G^T x, gbias = G^T 1. The factors g

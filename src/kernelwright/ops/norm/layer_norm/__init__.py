@@ -33,7 +33,7 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
     """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
 
     def tuned(what):
-        """choose.py's entry of that name for this side, if it has one."""
+        """heuristics.py's entry of that name for this side, if it has one."""
         return getattr(heuristics, f"{what}{suffix.upper() if what.isupper() else suffix}", None)
 
     def cuda(trick: str, idea: str) -> Rung:

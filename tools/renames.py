@@ -1,0 +1,21 @@
+"""What earlier commits call by another name: the record tools read them through this table.
+
+A name is that of an operator, a rung, a source file, a kernel or a module; each present name
+stands with the one before it.
+"""
+
+from __future__ import annotations
+
+#: Modules of the package, by their present names.
+MODULES = {
+    "workbench.binary_info.inspection": "workbench.inspect",
+    "workbench.records.records": "workbench.records",
+}
+
+#: Operators and rungs ("softmax", "softmax.cuda_warp"), source files and kernels.
+NAMES: dict[str, str] = {}
+
+
+def present(old: str) -> str:
+    """The present name of what an earlier commit calls `old`."""
+    return {was: name for name, was in NAMES.items()}.get(old, old)
