@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import kernelwright.ops  # noqa: F401
+import kernelwright.ops.every  # noqa: F401
 from kernelwright import toolchain
 from support import cover, recorded
 

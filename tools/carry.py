@@ -28,7 +28,7 @@ from typing import Any
 
 from tools.counters import Counted
 
-import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, CudaKernel, Ladder, Rung, TritonKernel
 from kernelwright.dispatch import ladders, proof, source_hash
 from kernelwright.dispatch.selection import shipped_tables

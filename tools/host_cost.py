@@ -4,8 +4,8 @@
     python tools/host_cost.py --record   and keeps the samples in records/<machine>/host.json
 
 A machine that is busy with something else stretches the times: the records are of an idle one, and
-no test looks at them. Calls are those of tests/support/hosted.py, with a driver that does nothing in place
-of a GPU's: this wants a machine without one.
+no test looks at them. Calls are those of tests/support/hosted.py, with a driver that does nothing
+in place of a GPU's: this wants a machine without one.
 """
 
 from __future__ import annotations

@@ -31,9 +31,10 @@ from pathlib import Path
 
 from tools.experiments import patched, training
 
-import kernelwright.ops
+import kernelwright.ops.every
 from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.proof import HASHES, computed_hash
+from kernelwright.support.settings import PACKAGE
 from kernelwright.workbench.bench import fusion
 from kernelwright.workbench.records import metrics, records
 from kernelwright.workbench.records.metrics import (
@@ -48,6 +49,7 @@ from kernelwright.workbench.records.metrics import (
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts
 from kernelwright.workbench.report.shown import headline, shown
+from kernelwright.workbench.scaffold.stub import stub
 from tools import dissect_tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,6 +75,7 @@ def texts() -> dict[Path, str]:
     if trained := training.load(REFERENCE_MACHINE):
         out[ROOT / "docs" / "training.svg"] = _curves(trained)
     hashes = {f"{x.name}.{r.name}": computed_hash(x, r) for x in ladders() for r in x.rungs}
+    out[PACKAGE / "__init__.pyi"] = stub()
     out[HASHES] = json.dumps(hashes, indent=1, sort_keys=True) + "\n"
     return out
 

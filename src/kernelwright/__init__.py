@@ -3,107 +3,39 @@
     import kernelwright as kw
     y = kw.softmax(x, dim=-1)
 
-Operators keep the names, arguments and meaning of torch.nn.functional. They load with the first
-attribute that is asked for, so that the command line answers without importing torch; import
-`kernelwright.ops` to have torch.ops.kernelwright filled, to load an exported program, say.
+Operators keep the names, arguments and meaning of torch.nn.functional. Each is imported with the
+first use of its name, alone; `import kernelwright` imports neither torch nor a kernel language.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from .ops import PUBLIC
 
 __version__ = "0.1.0"
 
-_MODULES = ("optim",)  # loaded when first asked for, as operators are
-_ELSEWHERE = {"patch": ".integrations.transformers", "unpatch": ".integrations.transformers"}
+#: What is public besides the operators, and where.
+_OTHERS = {
+    "explain": f"{__name__}.ops.introspect",
+    "patch": f"{__name__}.integrations.transformers",
+    "unpatch": f"{__name__}.integrations.transformers",
+    "use": f"{__name__}.ops.introspect",
+    "warmup": f"{__name__}.ops.introspect",
+}
+_MODULES = ("optim",)
 
-if TYPE_CHECKING:
-    from . import optim as optim
-    from .integrations.transformers import patch, unpatch
-    from .ops import (
-        adamw,
-        add,
-        add_layer_norm,
-        add_rms_norm,
-        bias_dropout_add,
-        bias_gelu,
-        clip_grad_norm_,
-        clip_grads_with_norm_,
-        cross_entropy,
-        cross_entropy_with_grad,
-        cross_entropy_with_grad_,
-        dropout,
-        dropout_with_mask,
-        embedding,
-        explain,
-        geglu,
-        gelu,
-        get_total_norm,
-        layer_norm,
-        layer_norm_residual_dropout_gelu,
-        linear_cross_entropy,
-        mul,
-        relu,
-        rms_norm,
-        rope,
-        sigmoid,
-        silu,
-        softmax,
-        squared_relu,
-        sum,
-        swiglu,
-        tanh,
-        use,
-        warmup,
-    )
-
-__all__ = [
-    "adamw",
-    "add",
-    "add_layer_norm",
-    "add_rms_norm",
-    "bias_dropout_add",
-    "bias_gelu",
-    "clip_grad_norm_",
-    "clip_grads_with_norm_",
-    "cross_entropy",
-    "cross_entropy_with_grad",
-    "cross_entropy_with_grad_",
-    "dropout",
-    "dropout_with_mask",
-    "embedding",
-    "explain",
-    "geglu",
-    "gelu",
-    "get_total_norm",
-    "layer_norm",
-    "layer_norm_residual_dropout_gelu",
-    "linear_cross_entropy",
-    "mul",
-    "patch",
-    "relu",
-    "rms_norm",
-    "rope",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "squared_relu",
-    "sum",
-    "swiglu",
-    "tanh",
-    "unpatch",
-    "use",
-    "warmup",
-]
+__all__ = sorted([*PUBLIC, *_OTHERS])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f".{name}", __name__)
-    if name not in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    module = PUBLIC.get(name) or _OTHERS.get(name)
+    if module is None:
         raise AttributeError(f"module 'kernelwright' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_ELSEWHERE.get(name, ".ops"), __name__), name)
+    value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from kernelwright.dispatch import ladders
 from kernelwright.support.settings import settings
 from kernelwright.workbench import listing
 from kernelwright.workbench.scaffold import scaffold
+from kernelwright.workbench.scaffold.stub import stub
 
 SOURCE = Path(kernelwright.__file__).parents[1]
 COMMANDS = (
@@ -229,23 +231,30 @@ def test_a_new_operator_is_lint_free(cube):
         assert done.returncode == 0, done.stdout.decode()
 
 
-def test_a_new_operator_is_entered_in_order(tmp_path):
+def test_a_new_operator_is_entered_in_the_table(tmp_path):
     path = tmp_path / "__init__.py"
-    path.write_text('from .a import a\nfrom .c import c\n\n__all__ = ["a", "c", "explain"]\n')
-    scaffold._enter(path, "b")
-    imports = "from .a import a\nfrom .b import b\nfrom .c import c\n"
-    assert path.read_text() == imports + '\n__all__ = ["a", "b", "c", "explain"]\n'
+    path.write_text(Path(kernelwright.ops.__file__).read_text())
+    scaffold._enter(path, "elementwise.cube", "cube")
+    entered = runpy.run_path(str(path))["LADDERS"]
+    assert entered == {**kernelwright.ops.LADDERS, "elementwise.cube": ("cube",)}
 
 
-def test_a_new_operator_is_published(tmp_path):
-    path = tmp_path / "__init__.py"
-    path.write_text(Path(kernelwright.__file__).with_name("__init__.py").read_text())
-    scaffold._publish(path, "zeta")
-    before = path.read_text()
-    scaffold._publish(path, "a_name_that_is_long_enough_to_break_the_line")
-    for text, name in ((before, "zeta"), (path.read_text(), "a_name_that")):
-        assert text.count(name) == 2
-        compile(text, "__init__.py", "exec")
+def test_the_stub_names_what_is_public():
+    names = re.findall(r"import (\w+) as \1$", stub(), re.M)
+    assert sorted(names) == sorted([*kernelwright.__all__, "optim"])
+    for name in names:
+        getattr(kernelwright, name)
+
+
+@pytest.mark.parametrize(
+    ("op", "into", "said"),
+    [("scale", None, "FAMILY/scale; there are elementwise"), ("norms/scale", None, "FAMILY/scale"),
+     ("norm/layer_norm", None, "is there already"), ("norm/scale", ".", "it has no family"),
+     ("Scale", ".", "not a Python name")],
+)  # fmt: skip
+def test_what_cannot_be_scaffolded_is_said(op, into, said):
+    with pytest.raises(scaffold.CannotScaffold, match=said):
+        scaffold.new(op, into and Path(into))
 
 
 def test_list_names_every_rung(capfd):

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-import kernelwright.ops  # noqa: F401
+import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import ladder, ladders, selection, specs_of

@@ -236,7 +236,9 @@ def test_a_header_beside_a_source_counts_and_so_do_shared_ones_that_it_takes_in(
         edit(*change)
         hashes.append(computed(lad, rung))
 
-    step("ops/elementwise/gelu/cuda_thread.cu", '#include "kw/', '#include "near.cuh"\n#include "kw/')
+    step(
+        "ops/elementwise/gelu/cuda_thread.cu", '#include "kw/', '#include "near.cuh"\n#include "kw/'
+    )
     step("ops/elementwise/gelu/near.cuh", "", '#include "kw/far.cuh"\n')
     step("include/kw/far.cuh", "", "int far() { return 1; }\n")
     step("include/kw/far.cuh", "return 1", "return 2")

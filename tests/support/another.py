@@ -1,4 +1,4 @@
-"""This package a second time, under another name, as `workbench.compare.git_version` makes it of a commit."""
+"""This package a second time, under another name, as `compare.git_version` makes it of a commit."""
 
 import importlib
 import shutil
@@ -17,6 +17,6 @@ def made(folder: Path) -> Path:
     for path in (folder / NAME).rglob("*.py"):
         path.write_text(path.read_text().replace("kernelwright", NAME))
     sys.path.append(str(folder))
-    importlib.import_module(f"{NAME}.ops")
+    importlib.import_module(f"{NAME}.ops.every")
     sys.path.remove(str(folder))
     return folder / NAME

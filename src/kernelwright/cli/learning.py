@@ -173,7 +173,11 @@ def debug(
 def new(
     op: Annotated[
         str | None,
-        typer.Argument(metavar="[OP]", help="A Python name in lower case.", show_default=False),
+        typer.Argument(
+            metavar="[OP]",
+            help="FAMILY/NAME, as in elementwise/scale; with --into a name alone.",
+            show_default=False,
+        ),
     ] = None,
     spec: Annotated[
         str | None,
@@ -181,7 +185,7 @@ def new(
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option(help="The folder to put it in; default: ops/ of this checkout."),
+        typer.Option(help="The folder to put it in; default: its family in ops/ of this checkout."),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -189,8 +193,8 @@ def new(
 
     \b
     Examples:
-      kernelwright new squared_relu
-      kernelwright new squared_relu --into . && kernelwright verify ./squared_relu
+      kernelwright new elementwise/cube
+      kernelwright new cube --into . && kernelwright verify ./cube
       kernelwright new --spec my_spec && kernelwright judge my_kernel.py:fn --as my_spec.py
     """
     if (op is None) == (spec is None):
@@ -213,6 +217,6 @@ def new(
         else:
             for path in written:
                 out.print(path)
-            name = written[0].parent.resolve() if into else op
+            name = written[0].parent.resolve() if into else op.rpartition("/")[2]
             out.print(f"next: kernelwright verify {name}")
     return GOOD

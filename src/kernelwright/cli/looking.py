@@ -124,7 +124,7 @@ def report(
         raise UsageError(f"-o: there is no folder {output.parent}")
     with printing(as_json) as out:
         with waiting("drawing the report", out):
-            import kernelwright.ops  # noqa: F401
+            import kernelwright.ops.every  # noqa: F401
             from kernelwright.workbench.report import report as module
 
             size = module.write(output)

@@ -1,5 +1,5 @@
-"""What the `heuristics.py` of ladders share: why kernels do not take a call, and names for its key in
-a tuned table."""
+"""What the `heuristics.py` of ladders share: why kernels do not take a call, and names for its key
+in a tuned table."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from .binding import bind
 from .launcher import device_of, entry_of, launcher, plan_of
 from .override import override, use
 from .proof import proven_on, source_hash
-from .registry import UnknownOperator, ladder, ladders
+from .registry import UnknownOperator, known, ladder, ladders
 from .selection import Choice, Explanation, explain, select, specs_of, unsupported
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "device_of",
     "entry_of",
     "explain",
+    "known",
     "ladder",
     "ladders",
     "launcher",

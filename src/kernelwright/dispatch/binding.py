@@ -28,6 +28,8 @@ from .override import active
 from .registry import register
 
 _library = torch.library.Library("kernelwright", "DEF")
+toolchain.claim()
+toolchain.warn_of_untested()
 _describer = cache(toolchain.describer)
 _CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
 

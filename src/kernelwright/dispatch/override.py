@@ -21,19 +21,8 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def use(_rungs: dict[str, str] | None = None, /, **rungs: str):
-    """Serve the named operators by the named rungs inside the block, in every thread of the
-    process; of blocks that overlap, the one that began last counts.
-
-    Args:
-        rungs: operator name to rung name. `softmax="triton_online"` also holds in the backward,
-            by the rung of that name where the backward's ladder has one. A backward alone is
-            named with a dict: `use({"softmax.backward": "cuda_block"})`.
-
-    Raises:
-        UnknownOperator, UnknownRung: naming what there is.
-    """
-    chosen = {**(_rungs or {}), **rungs}
+def use(chosen: dict[str, str]):
+    """`kw.use` of operators that are imported."""
     for name, rung in chosen.items():
         ladder(name).rung(rung)
     _change(_open.append, chosen)

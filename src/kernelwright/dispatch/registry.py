@@ -1,6 +1,9 @@
-"""Which ladders there are. `ops` fills it at import; everything else looks operators up here."""
+"""Which ladders there are. A ladder enters itself when its module is imported (`ops.every` imports
+all); everything else looks operators up here."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from kernelwright.contract import Ladder
 from kernelwright.support.errors import UserError
@@ -17,16 +20,28 @@ def register(ladder: Ladder) -> None:
     _ladders[ladder.name] = ladder
 
 
+def arrange(modules: Sequence[str]) -> None:
+    """Put the ladders of these modules first, in this order, whatever was imported first."""
+    place = {module: i for i, module in enumerate(modules)}
+    found = sorted(_ladders.values(), key=lambda x: place.get(x.package, len(place)))
+    _ladders.clear()
+    _ladders.update((x.name, x) for x in found)
+
+
 def ladders() -> tuple[Ladder, ...]:
-    """Every ladder, in the order of `ops/__init__.py`; a backward follows its forward."""
+    """Every ladder that is imported; a backward follows its forward."""
     return tuple(_ladders.values())
+
+
+def known(name: str) -> bool:
+    """Whether the ladder of an operator is imported."""
+    return name in _ladders
 
 
 def ladder(name: str) -> Ladder:
     try:
         return _ladders[name]
     except KeyError:
-        known = ", ".join(_ladders)
         raise UnknownOperator(
-            f"operator {name!r}: there is no such operator; there are {known}"
+            f"operator {name!r}: there is no such operator; there are {', '.join(_ladders)}"
         ) from None

@@ -1,9 +1,11 @@
-"""Asking about calls: without making one, `explain`; early, `warmup`; as they run, `Serving`."""
+"""Asking about calls: without making one, `explain`; early, `warmup`; as they run, `Serving`.
+Choosing the rung of a call: `use`."""
 
 from __future__ import annotations
 
 import importlib
 from collections import Counter, defaultdict
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelwright import dispatch
 from kernelwright.contract import Ladder
+from kernelwright.ops import PUBLIC
 
 
 class _Reached(Exception):
@@ -60,6 +63,7 @@ def _reached(func, args: tuple, kwargs: dict[str, Any]) -> _Reached:
 
 def _operator_call(name: str, args: tuple, kwargs: dict) -> _Reached | None:
     """The operator call behind a public one, or None where the public function needs none."""
+    _imported(name)
     if "." in name:
         ladder = dispatch.ladder(name)
         named = {a.name: a.default for a in ladder.operator.args}
@@ -74,8 +78,32 @@ def _operator_call(name: str, args: tuple, kwargs: dict) -> _Reached | None:
 
 
 def _public(name: str):
-    dispatch.ladder(name)
-    return getattr(importlib.import_module("kernelwright.ops"), name)
+    return getattr(importlib.import_module(PUBLIC[name]), name)
+
+
+def _imported(name: str) -> None:
+    """Import the ladder of an operator ("softmax.backward"), or every one where no public function
+    has its name."""
+    if not dispatch.known(name):
+        importlib.import_module(PUBLIC.get(name.partition(".")[0], "kernelwright.ops.every"))
+
+
+def use(rungs: dict[str, str] | None = None, /, **named: str) -> AbstractContextManager[None]:
+    """Serve the named operators by the named rungs inside the block, in every thread of the
+    process; of blocks that overlap, the one that began last counts.
+
+    Args:
+        named: operator name to rung name. `softmax="triton_online"` also holds in the backward,
+            by the rung of that name where the backward's ladder has one. A backward alone is
+            named with a dict: `use({"softmax.backward": "cuda_block"})`.
+
+    Raises:
+        UnknownOperator, UnknownRung: naming what there is.
+    """
+    chosen = {**(rungs or {}), **named}
+    for name in chosen:
+        _imported(name)
+    return dispatch.use(chosen)
 
 
 def explain(name: str, *args: Any, **kwargs: Any) -> dispatch.Explanation:

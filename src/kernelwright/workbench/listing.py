@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
 from kernelwright.contract import H200, Case, Config, Gpu, Ladder, Rung
 from kernelwright.dispatch import ladder, ladders, proven_on

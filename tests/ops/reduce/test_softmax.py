@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import kernelwright.ops as kw
+import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
 from kernelwright.dispatch import ladder, plan_of
 from kernelwright.ops.reduce.softmax import heuristics

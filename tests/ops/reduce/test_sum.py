@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-import kernelwright.ops as kw
+import kernelwright as kw
 from kernelwright.contract import TensorSpec, case
 from kernelwright.contract.compare import compare
 from kernelwright.dispatch import ladder

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import kernelwright.ops  # noqa: F401
+import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import Ladder, Rung, UnknownRung, case
 from kernelwright.dispatch import UnknownOperator, ladder, ladders, source_hash
 from kernelwright.workbench.records import ledger, records

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-import kernelwright.ops as kw
+import kernelwright as kw
 
 from .recompute import gated_linear
 

@@ -168,7 +168,7 @@ def _with_rope(forward):
 
     Its globals have no __name__: torch.compile would look names up in the module of that name.
     """
-    import kernelwright.ops as kw
+    import kernelwright as kw
 
     names = {k: v for k, v in forward.__globals__.items() if k != "__name__"}
     names["apply_rotary_pos_emb"] = kw.rope

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-import kernelwright.ops as kw
+import kernelwright as kw
 from kernelwright.dispatch import override
 
 _ops = torch.ops.kernelwright

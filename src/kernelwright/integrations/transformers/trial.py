@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-import kernelwright.ops as kw
+import kernelwright as kw
 from kernelwright.dispatch import ladders
 
 from .code import essence

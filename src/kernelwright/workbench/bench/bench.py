@@ -37,7 +37,7 @@ from typing import Any, Protocol
 
 import torch
 
-import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Case, Ladder, Peer, Rung
 from kernelwright.contract.compare import Verdict
 from kernelwright.contract.layout import normalise

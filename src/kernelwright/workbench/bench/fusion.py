@@ -19,10 +19,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kernelwright import ops
+import kernelwright as kw
+from kernelwright.kw.elementwise.gelu import torch_rungs
+from kernelwright.kw.elementwise.glu.torch_rungs import native_swiglu, native_swiglu_backward
 from kernelwright.machine import clock, here, slug
-from kernelwright.ops.elementwise.gelu import torch_rungs
-from kernelwright.ops.elementwise.glu.torch_rungs import native_swiglu, native_swiglu_backward
 from kernelwright.toolchain import inductor
 from kernelwright.workbench.records.records import Record, save
 
@@ -150,11 +150,11 @@ def manual(x):
 
 
 def operator(x):
-    return ops.gelu(x, "tanh")
+    return kw.gelu(x, "tanh")
 
 
 def with_bias(x, bias):
-    return ops.gelu(x + bias, "tanh")
+    return kw.gelu(x + bias, "tanh")
 
 
 def biased_formula(x, bias):
@@ -169,7 +169,7 @@ def dropout_add(x, bias, residual):
 
 
 def fused_dropout_add(x, bias, residual):
-    return ops.bias_dropout_add(x, bias, residual, 0.1)
+    return kw.bias_dropout_add(x, bias, residual, 0.1)
 
 
 def normalised_chain(x, bias, residual):
@@ -179,7 +179,7 @@ def normalised_chain(x, bias, residual):
 
 
 def fused_chain(x, bias, residual):
-    return ops.layer_norm_residual_dropout_gelu(x, residual, bias.shape, bias, bias, 0.1)
+    return kw.layer_norm_residual_dropout_gelu(x, residual, bias.shape, bias, bias, 0.1)
 
 
 @dataclass(frozen=True)
@@ -214,13 +214,13 @@ def _ways() -> list[_Way]:
             lambda x, bias, *rest: fused(biased_formula, x, bias),
             lambda device: _first_two(inductor.bind(with_bias, device)),
         ),
-        _counted("gelu(x + bias)", "kw.bias_gelu", lambda x, b: ops.bias_gelu(x, b, "tanh"), 2),
+        _counted("gelu(x + bias)", "kw.bias_gelu", lambda x, b: kw.bias_gelu(x, b, "tanh"), 2),
         _counted("dropout(x + bias) + residual", "three kernels", dropout_add, 3),
         _counted("dropout(x + bias) + residual", "kw.bias_dropout_add", fused_dropout_add, 3),
         _counted("layer_norm, residual, dropout, gelu", "four kernels", normalised_chain, 3),
         _counted("layer_norm, residual, dropout, gelu", "one kernel", fused_chain, 3),
         _counted("swiglu", "PyTorch's operators", _glu(native_swiglu), 4),
-        _counted("swiglu", "kw.swiglu", _glu(ops.swiglu), 4),
+        _counted("swiglu", "kw.swiglu", _glu(kw.swiglu), 4),
         _counted("swiglu.backward", "PyTorch's operators", _glu(native_swiglu_backward, 3), 4),
         _counted("swiglu.backward", "kw.swiglu", _glu(swiglu_backward, 3), 4),
     ]

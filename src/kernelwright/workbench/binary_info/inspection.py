@@ -207,7 +207,7 @@ def _loaded(d: Any) -> Inspection:
 def _main() -> None:
     """The second process: a request on standard input, its answer on standard output."""
     toolchain.compile_only()
-    import_module("kernelwright.ops")  # fills the registry
+    import_module("kernelwright.ops.every")  # fills the registry
     operator, rung, case, arch, config, folder = json.load(sys.stdin)
     if operator not in {known.name for known in dispatch.ladders()}:
         import_module("kernelwright.workbench.scaffold.scaffold").load(Path(folder))

@@ -76,7 +76,8 @@ def package(sha: str) -> str:
         text = path.read_text(encoding="utf-8")
         path.write_text(re.sub(rf"\b{NAME}\b", name, text), encoding="utf-8")
     sys.path.append(str(folder / "src"))
-    importlib.import_module(f"{name}.ops")
+    every = (folder / "src" / name / "ops" / "every.py").is_file()  # since 2026-11-23
+    importlib.import_module(f"{name}.ops.every" if every else f"{name}.ops")
     _hashed_as_committed(name)
     return name
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import emulator, toolchain
 from kernelwright.contract import H200, Case, CudaKernel, Ladder, Plan, Rung
 from kernelwright.contract.compare import FACTOR, ULPS, ulp

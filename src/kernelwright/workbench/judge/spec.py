@@ -65,7 +65,7 @@ def subject_of(what: str | Path | Ladder) -> Subject:
         return Subject(what.name, what.operator, entry_of(what, what.rung("native")), what)
     if str(what).endswith(".py"):
         return _of_file(Path(what))
-    import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     return subject_of(ladder(str(what)))
 

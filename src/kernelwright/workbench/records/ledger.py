@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Ladder, Rung
 from kernelwright.dispatch import data, ladders, proof, proven_on, source_hash
 from kernelwright.dispatch.selection import shipped_tables

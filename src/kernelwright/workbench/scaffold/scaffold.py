@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import keyword
 import re
@@ -11,10 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 
-import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.dispatch import ladders
+from kernelwright.ops import PUBLIC
 from kernelwright.support.errors import UserError
 from kernelwright.support.settings import CHECKOUT, PACKAGE
+
+from .stub import stub
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -27,33 +29,47 @@ def new(op: str, into: Path | None = None) -> list[Path]:
     """Write the folder of an operator; the paths that were written.
 
     Args:
-        op: its name, a Python identifier in lower case.
-        into: the folder to put it in; by default ops/ of a checkout of Kernelwright, and the
-            operator is entered in ops/__init__.py and in the package's.
+        op: FAMILY/NAME, "elementwise/scale", for an operator of this checkout of Kernelwright: it
+            is entered in the table of ops/__init__.py. With `into` a name alone. Names are Python
+            identifiers in lower case.
+        into: the folder to put it in, outside the package.
 
     Raises:
         CannotScaffold: the name does not do, the folder is there already, or there is no place.
     """
-    if not op.isidentifier() or op != op.lower() or op.startswith("_") or keyword.iskeyword(op):
-        raise CannotScaffold(f"OP: {op!r} is not a Python name in lower case")
+    family, slash, name = op.rpartition("/")
+    if not name.isidentifier() or name != name.lower() or name[0] == "_" or keyword.iskeyword(name):
+        raise CannotScaffold(f"OP: {name!r} is not a Python name in lower case")
     if into is None and not CHECKOUT:
         raise CannotScaffold("--into: this is no checkout of Kernelwright; name a folder")
-    home = into or PACKAGE / "ops"
+    if into is None and family not in families():
+        known = ", ".join(families())
+        raise CannotScaffold(f"OP: name its family too, FAMILY/{name}; there are {known}")
+    if into and slash:
+        raise CannotScaffold(f"OP: with --into it has no family: {name}")
+    home = into or PACKAGE / "ops" / family
     if not home.is_dir():
         raise CannotScaffold(f"--into: there is no folder {home}")
-    folder = home / op
+    folder = home / name
     if folder.exists():
         raise CannotScaffold(f"OP: {folder} is there already")
     folder.mkdir()
     written: list[Path] = []
     for template in sorted(TEMPLATES.glob("*.tmpl")):
         path = folder / template.name.removesuffix(".tmpl")
-        path.write_text(Template(template.read_text()).substitute(op=op), encoding="utf-8")
+        path.write_text(Template(template.read_text()).substitute(op=name), encoding="utf-8")
         written.append(path)
     if into is None:
-        written.append(_enter(home / "__init__.py", op))
-        written.append(_publish(PACKAGE / "__init__.py", op))
+        written.append(_enter(PACKAGE / "ops" / "__init__.py", f"{family}.{name}", name))
+        public = {**PUBLIC, name: f"kernelwright.ops.{family}.{name}"}
+        written.append(_stubbed(PACKAGE / "__init__.pyi", public))
     return written
+
+
+def families() -> list[str]:
+    """Folders of `ops` that hold ladders."""
+    folders = (PACKAGE / "ops").iterdir()
+    return sorted(p.name for p in folders if p.is_dir() and p.name[0] not in "_.")
 
 
 def spec(name: str, into: Path | None = None) -> Path:
@@ -100,44 +116,17 @@ def operators(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _enter(path: Path, op: str) -> Path:
-    """Add the operator's import to ops/__init__.py, in order, and its name to __all__."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    line = f"from .{op} import {op}"
-    imports = [i for i, have in enumerate(lines) if have.startswith("from .")]
-    after = [i for i in imports if lines[i] < line]
-    lines.insert(after[-1] + 1 if after else imports[0], line)
-    path.write_text(_exported("\n".join(lines) + "\n", op), encoding="utf-8")
-    return path
-
-
-def _publish(path: Path, op: str) -> Path:
-    """Add the operator to what kernelwright/__init__.py takes from ops."""
+def _enter(path: Path, ladder: str, op: str) -> Path:
+    """Add a line to the table of ops/__init__.py, the last one."""
     text = path.read_text(encoding="utf-8")
-    taken = re.search(r"^    from \.ops import (\([^)]*\)|.*)$", text, re.M)
-    assert taken, path
-    names = sorted({*re.findall(r"\w+", taken[1]), op})
-    block = f"    from .ops import {', '.join(names)}"
-    if len(block) > 100:
-        block = "\n".join(["    from .ops import (", *(f"        {n}," for n in names), "    )"])
-    text = text[: taken.start()] + block + text[taken.end() :]
-    path.write_text(_exported(text, op), encoding="utf-8")
+    table = re.search(r"^LADDERS\b.*?^}\n", text, re.M | re.S)
+    assert table, path
+    line = f'    "{ladder}": ("{op}",),\n'
+    text = text[: table.end() - 2] + line + text[table.end() - 2 :]
+    path.write_text(text, encoding="utf-8")
     return path
 
 
-def _exported(text: str, op: str) -> str:
-    """The module with the operator in its __all__, sorted, laid out as the formatter does."""
-    tree = ast.parse(text)
-    old = next(n for n in tree.body if isinstance(n, ast.Assign) and "__all__" in ast.dump(n))
-    names = sorted({*ast.literal_eval(old.value), op})
-    block = [f"__all__ = [{', '.join(_quoted(n) for n in names)}]"]
-    multiline = old.end_lineno != old.lineno  # a trailing comma stays: the formatter keeps it
-    if multiline or len(block[0]) > 100:
-        block = ["__all__ = [", *(f"    {_quoted(n)}," for n in names), "]"]
-    lines = text.splitlines()
-    lines[old.lineno - 1 : old.end_lineno] = block
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
+def _stubbed(path: Path, public: dict[str, str]) -> Path:
+    path.write_text(stub(public), encoding="utf-8")
+    return path

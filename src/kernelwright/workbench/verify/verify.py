@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-import kernelwright.ops  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.compare import Error, Verdict

@@ -1,0 +1,43 @@
+# Written by `make tables` from the table in ops/__init__.py.
+
+from . import optim as optim
+from .integrations.transformers import patch as patch
+from .integrations.transformers import unpatch as unpatch
+from .ops.elementwise.bias_gelu import bias_gelu as bias_gelu
+from .ops.elementwise.gelu import gelu as gelu
+from .ops.elementwise.glu import geglu as geglu
+from .ops.elementwise.glu import swiglu as swiglu
+from .ops.elementwise.pointwise import add as add
+from .ops.elementwise.pointwise import mul as mul
+from .ops.elementwise.pointwise import relu as relu
+from .ops.elementwise.pointwise import sigmoid as sigmoid
+from .ops.elementwise.pointwise import silu as silu
+from .ops.elementwise.pointwise import squared_relu as squared_relu
+from .ops.elementwise.pointwise import tanh as tanh
+from .ops.embedding.lookup import embedding as embedding
+from .ops.embedding.rope import rope as rope
+from .ops.introspect import explain as explain
+from .ops.introspect import use as use
+from .ops.introspect import warmup as warmup
+from .ops.loss.cross_entropy import cross_entropy as cross_entropy
+from .ops.loss.cross_entropy import cross_entropy_with_grad as cross_entropy_with_grad
+from .ops.loss.cross_entropy import cross_entropy_with_grad_ as cross_entropy_with_grad_
+from .ops.loss.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
+from .ops.norm.layer_norm import add_layer_norm as add_layer_norm
+from .ops.norm.layer_norm import add_rms_norm as add_rms_norm
+from .ops.norm.layer_norm import layer_norm as layer_norm
+from .ops.norm.layer_norm import rms_norm as rms_norm
+from .ops.norm.layer_norm_residual_dropout_gelu import (
+    layer_norm_residual_dropout_gelu as layer_norm_residual_dropout_gelu,
+)
+from .ops.optimizer.adamw import adamw as adamw
+from .ops.optimizer.clip_grad_norm import clip_grad_norm_ as clip_grad_norm_
+from .ops.optimizer.clip_grad_norm import clip_grads_with_norm_ as clip_grads_with_norm_
+from .ops.optimizer.clip_grad_norm import get_total_norm as get_total_norm
+from .ops.random.dropout import bias_dropout_add as bias_dropout_add
+from .ops.random.dropout import dropout as dropout
+from .ops.random.dropout import dropout_with_mask as dropout_with_mask
+from .ops.reduce.softmax import softmax as softmax
+from .ops.reduce.sum import sum as sum
+
+__version__: str
