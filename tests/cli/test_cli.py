@@ -84,13 +84,25 @@ def test_help_loads_what_draws_it():
     assert packages(ours) - packages(drawn) == {"kernelwright"}
     assert {m for m in ours if m.startswith("kernelwright.")} == {
         "kernelwright.cli",
+        "kernelwright.ops",
+        "kernelwright.support",
+        "kernelwright.support.errors",
         *(f"kernelwright.cli.{group}" for group in ("learning", "looking", "options", "proving")),
         "kernelwright.cli.timing",
     }
 
 
-def test_importing_loads_one_module_beside_torch():
-    assert loaded("import kernelwright", after="import torch") == {"kernelwright"}
+def test_importing_loads_the_table_of_operators_alone():
+    found = loaded("import kernelwright", after="import torch")
+    assert found == {"kernelwright", "kernelwright.ops"}
+
+
+def test_an_operator_loads_without_the_others():
+    """What `kw.softmax` imports of the operators is its own ladder."""
+    call = "import torch, kernelwright as kw; kw.softmax(torch.ones(2, 3), -1)"
+    found = {m for m in loaded(call) if m.startswith("kernelwright.ops.")}
+    ladder = "kernelwright.ops.reduce"
+    assert found and all(m == ladder or m.startswith(f"{ladder}.softmax") for m in found)
 
 
 def test_a_second_list_loads_no_kernel_language(capfd):

@@ -12,6 +12,7 @@ import pytest
 from kernelwright.contract import H200
 from kernelwright.dispatch import entry_of, ladder, ladders, proof, source_hash
 from kernelwright.support.imports import CannotFollow, Packages
+from kernelwright.support.settings import PACKAGE
 from kernelwright.workbench.binary_info.inspection import specs_of
 from support import another
 
@@ -55,7 +56,7 @@ def test_every_function_that_a_plan_runs_is_in_the_hash(lad):
 
         def note(frame, event, argument, ran=ran):
             path, name = frame.f_code.co_filename, frame.f_code.co_qualname.split(".")[0]
-            if event == "call" and path.startswith(str(proof.ROOT)) and name[0] != "<":
+            if event == "call" and path.startswith(str(PACKAGE)) and name[0] != "<":
                 ran.add((frame.f_globals["__name__"], name))
 
         entry = entry_of(lad, rung)
@@ -85,7 +86,7 @@ def test_every_source_that_a_plan_compiles_is_in_the_hash(lad):
 @each_ladder
 def test_no_plan_is_made_from_a_closed_module(lad):
     """Another operator's `__init__` is not followed: PyTorch rungs alone take something from it."""
-    open_to_all = Packages({proof.PACKAGE: proof.ROOT})
+    open_to_all = Packages({proof.PACKAGE: PACKAGE})
     for rung in (r for r in lad.rungs if r.is_gpu):
         assert set(open_to_all.reached(proof._roots(lad, rung))) <= reached(lad, rung)
 
@@ -139,7 +140,7 @@ def files_of_rungs():
         for module, name in reached(lad, rung):
             files.setdefault(packages.file(module), set()).add(name)
         for path, names in files.items():
-            found.setdefault(path.relative_to(proof.ROOT), (lad, rung, names))
+            found.setdefault(path.relative_to(PACKAGE), (lad, rung, names))
     return sorted(found.items())
 
 

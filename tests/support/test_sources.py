@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from kernelwright.support import imports, includes
+from kernelwright.support.errors import CompileError
 from kernelwright.support.imports import CannotFollow, Packages
 
 FILES = {
@@ -234,7 +235,7 @@ def test_headers_are_found_where_a_compiler_finds_them(headers):
 
 def test_a_header_that_a_macro_names_is_refused(headers):
     (headers / "op" / "near.cuh").write_text("#define WHICH <kw/a.cuh>\n#include WHICH\n")
-    with pytest.raises(CannotFollow, match=r"near\.cuh: #include WHICH: write the header's name"):
+    with pytest.raises(CompileError, match=r"near\.cuh: #include WHICH: write the header's name"):
         includes.files(headers / "op" / "kernel.cu")
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import FunctionType, SimpleNamespace
 
 import mpmath
@@ -24,6 +23,7 @@ from kernelwright.contract import (
     i64,
 )
 from kernelwright.toolchain import interpreter, libdevice, numba_rt
+from support.paths import TESTS
 from support.planning import CPU, cuda_plan, no_gpu, scale_cu, scaling  # noqa: F401
 
 
@@ -285,12 +285,11 @@ def test_repairs_are_made_where_they_are_needed():
     assert of.keys() == repairs.FIXED.keys()
     right = {of[name] for name, since in repairs.FIXED.items() if since <= repairs.VERSION}
     tests = {name for name in vars(TestRepairs) if name.startswith("test_")}
-    here = Path(__file__).parent
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "KW_"))}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "unrepaired", "-p", "no:cacheprovider", "-rA",
-         "--tb=no", f"{__file__}::TestRepairs"],
-        env={**env, "PYTHONPATH": os.pathsep.join([str(here), *sys.path])},
+        [sys.executable, "-m", "pytest", "-p", "support.unrepaired", "-p", "no:cacheprovider",
+         "-rA", "--tb=no", f"{__file__}::TestRepairs"],
+        env={**env, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
         capture_output=True, text=True,
     )  # fmt: skip
     found = re.findall(r"^(PASSED|FAILED|ERROR) \S+::(test_\w+)", done.stdout, re.M)

@@ -22,6 +22,7 @@ from kernelwright.toolchain import (
     nvrtc,
     redzones,
 )
+from support.paths import TESTS
 from support.planning import CPU, cuda_plan, no_gpu, own_cache, scale_cu, scaling  # noqa: F401
 
 HERE = Path(__file__).parent
@@ -39,7 +40,12 @@ class Config(ctypes.Structure):
 def fake_library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("driver")
     out = folder / "libcuda.so.1"
-    command = [*(c_extensions.compiler() or ()), "-shared", "-fPIC", str(HERE / "fake_driver.c")]
+    command = [
+        *(c_extensions.compiler() or ()),
+        "-shared",
+        "-fPIC",
+        str(TESTS / "support" / "fake_driver.c"),
+    ]
     subprocess.run([*command, "-o", str(out)], check=True, capture_output=True)
     return out
 

@@ -14,35 +14,37 @@ from kernelwright.workbench.verify import coverage
 TYPES = ("float", "__half", "__nv_bfloat16")
 HALF = "__nv_bfloat16"
 OVERLAPPING = {
-    "norm/cuda_parts.cu": [f"norm_bwd_parts<{w}, {v}, {16 // v}>" for w in TYPES for v in (1, 4)],
-    "dropout/cuda_vec16.cu": [f"dropout_bwd_parts<{w}>" for w in TYPES],
-    "layer_norm_residual_dropout_gelu/cuda_block.cu": [f"chain_bwd_parts<{w}>" for w in TYPES],
-    "embedding/cuda_atomics.cu": [
+    "norm/layer_norm/cuda_parts.cu": [
+        f"norm_bwd_parts<{w}, {v}, {16 // v}>" for w in TYPES for v in (1, 4)
+    ],
+    "random/dropout/cuda_vec16.cu": [f"dropout_bwd_parts<{w}>" for w in TYPES],
+    "norm/layer_norm_residual_dropout_gelu/cuda_block.cu": [f"chain_bwd_parts<{w}>" for w in TYPES],
+    "embedding/lookup/cuda_atomics.cu": [
         *(
             f"embedding_bwd_atomics<{w}, long long, {v}, 64, 256>"
             for w, v in (("float", 4), (HALF, 8))
         ),
         f"embedding_narrow<{HALF}, 256>",
     ],
-    "embedding/cuda_order.cu": [
+    "embedding/lookup/cuda_order.cu": [
         *(f"embedding_{k}<long long, 8, 8, 256>" for k in ("count", "place")),
         "embedding_scan<256>",
         "embedding_starts<256>",
     ],
-    "embedding/cuda_runs.cu": [
+    "embedding/lookup/cuda_runs.cu": [
         "embedding_count<long long, 15, 64, 4, 256>",
         "embedding_place<long long, 256>",
         "embedding_order<256>",
     ],
-    "embedding/cuda_scatter.cu": [
+    "embedding/lookup/cuda_scatter.cu": [
         f"embedding_fwd_scatter_pieces<{HALF}, long long, 8, 256>",
         f"embedding_fwd_scatter_rows<{HALF}, 8, 256>",
     ],
-    "embedding/cuda_slots.cu": [
+    "embedding/lookup/cuda_slots.cu": [
         f"embedding_bwd_slots_pieces<{HALF}, 8, 128>",
         f"embedding_bwd_slots_rows<{HALF}, 8, 128, 1, 1280, 128>",
     ],
-    "embedding/cuda_sorted.cu": [
+    "embedding/lookup/cuda_sorted.cu": [
         f"embedding_bwd_pieces<{HALF}, 8, 64, 8, 256>",
         f"embedding_bwd_rows<{HALF}, 8, 64, 4, 256>",
     ],

@@ -11,7 +11,7 @@ import torch
 from kernelwright import dispatch, toolchain
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorSpec, f32, i32
 from kernelwright.emulator import build as emulated
-from kernelwright.support import progress, settings
+from kernelwright.support import includes, progress, settings
 from kernelwright.toolchain import availability, binary, build, compiled, nvrtc, tools
 from kernelwright.workbench.binary_info.inspection import inspect
 from support.planning import CUDA_SOURCE, cuda_plan, no_gpu, own_cache, scale_cu, scaling  # noqa: F401
@@ -45,7 +45,7 @@ def test_a_header_of_a_header_changes_the_keys_of_both_compilers(cached, cuda_so
     kernel, keys = CudaKernel(cuda_source, "scale<float>"), []
     for number in (1, 2):
         (folder / "far.cuh").write_text(f"#define FACTOR {number}\n")
-        keys.append((nvrtc.sources(cuda_source), emulated._note_key(kernel, "fast")))
+        keys.append((includes.texts(cuda_source), emulated._note_key(kernel, "fast")))
     assert all(one != other for one, other in zip(*keys, strict=True))
 
 

@@ -123,7 +123,7 @@ def test_what_is_timed_is_not_timed_again(tmp_path, shipped):
     assert job.words[:6] == ("bench", "softmax", "--case", cases[0].id, "--case", cases[2].id)
     (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     assert renew.missing("time", [SOFTMAX], H200) == []
-    serves, _ = renew.served(SOFTMAX, renew.H200, renew.inspect.specs_of(SOFTMAX, cases[1]))
+    serves, _ = renew.served(SOFTMAX, renew.H200, renew.inspection.specs_of(SOFTMAX, cases[1]))
     at = next(x for x in lines if (x["rung"], x["case"]) == (serves.name, cases[1].id))
     at["config"] = next(dict(c) for c in serves.configs if dict(c) != at["config"])
     (shipped / H200 / "softmax.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
@@ -140,7 +140,9 @@ def test_what_is_tuned_is_not_tuned_again(tmp_path, monkeypatch):
 
     again = [("tune", "softmax", "--quick")]
     assert [j.words for j in renew.missing("tune", [SOFTMAX], H200)] == again
-    calls = (renew.inspect.specs_of(SOFTMAX, c) for c in SOFTMAX.operator.cases if c.use == "bench")
+    calls = (
+        renew.inspection.specs_of(SOFTMAX, c) for c in SOFTMAX.operator.cases if c.use == "bench"
+    )
     buckets = {SOFTMAX.bucket(**call): {} for call in calls}
     today = tune.sources(SOFTMAX)
     assert wanted(today, buckets) == []

@@ -86,6 +86,7 @@ def _imported(name: str) -> None:
     has its name."""
     if not dispatch.known(name):
         importlib.import_module(PUBLIC.get(name.partition(".")[0], "kernelwright.ops.every"))
+    dispatch.ladder(name)
 
 
 def use(rungs: dict[str, str] | None = None, /, **named: str) -> AbstractContextManager[None]:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +12,8 @@ from kernelwright.contract import Unsupported
 from kernelwright.contract.compare import FACTOR, ULPS, measure
 from kernelwright.integrations.transformers import forwards
 from support.patched_models import FAMILIES, VOCABULARY, InFloat64, batch, make, patched, step
+from support.paths import TESTS
 
-HERE = Path(__file__).parent
 GPU_RUNGS = {
     "triton": {
         "rms_norm": "triton_row", "add_rms_norm": "triton_row", "swiglu": "triton_rows",
@@ -355,10 +354,10 @@ def test_trainer_reports_the_same_losses(tmp_path):
 @pytest.mark.long
 def test_fsdp2_on_two_ranks():
     """Each rank has half of each parameter; loss and gradients are those of one process."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     done = subprocess.run(
-        [sys.executable, str(HERE / "patched_fsdp.py")], env=env, capture_output=True, text=True,
-        timeout=300,
+        [sys.executable, str(TESTS / "support" / "patched_fsdp.py")],
+        env=env, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("LlamaForCausalLM:") == 3  # printed by rank 0 alone, each time

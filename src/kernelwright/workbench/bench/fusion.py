@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import kernelwright as kw
-from kernelwright.kw.elementwise.gelu import torch_rungs
-from kernelwright.kw.elementwise.glu.torch_rungs import native_swiglu, native_swiglu_backward
 from kernelwright.machine import clock, here, slug
+from kernelwright.ops.elementwise.gelu import torch_rungs
+from kernelwright.ops.elementwise.glu.torch_rungs import native_swiglu, native_swiglu_backward
 from kernelwright.toolchain import inductor
 from kernelwright.workbench.records.records import Record, save
 

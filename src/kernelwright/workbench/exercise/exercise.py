@@ -1,7 +1,7 @@
 """`kernelwright exercise`: rungs with their bodies taken out, to be written and judged.
 
 A subject's exercises are data (`ops/<subject>/exercises.py`); the files are cut from the rungs
-(exercise_files.py) and judged in a process of their own (exercise_check.py), which an endless
+(files.py) and judged in a process of their own (check.py), which an endless
 loop or a crash ends without taking the command with it. The learner's code is otherwise run as
 it is, with the rights of whoever runs the command.
 
@@ -134,7 +134,7 @@ def check(
     on_case: Callable[[str], None] = lambda case: None,
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Judge a learner's file in a process of its own; the fields of `exercise_check.Outcome`, and
+    """Judge a learner's file in a process of its own; the fields of `check.Outcome`, and
     on a GPU `timed`, rows of `compare`.
 
     Where a barrier is missing a GPU may give the right result all the same. What is right there is
@@ -183,7 +183,7 @@ def _judged(
 ) -> dict[str, Any]:
     request = json.dumps({"rung": exercise.rung, "path": str(path.resolve())})
     process = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.exercise_check"],
+        [sys.executable, "-m", f"{__package__}.check"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

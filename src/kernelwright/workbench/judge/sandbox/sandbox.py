@@ -188,7 +188,7 @@ class Process:
         self._write, self._read = request[1], answer[0]
         inherited = (request[0], answer[1], *([arena.fd] if arena.fd >= 0 else ()))
         self._said = (self.folder / "output").open("wb")
-        module = f"{__package__}.sandbox_child"
+        module = f"{__package__}.worker"
         self._popen = subprocess.Popen(
             [sys.executable, "-u", "-m", module, str(request[0]), str(answer[1])],
             env=self._environment(interpret),
