@@ -78,8 +78,9 @@ def test_every_rung_goes_through_every_check_once(ladder):
 
 def test_no_wrong_kernel_is_left_out():
     """Of what pytest collects, with no option."""
-    files = ("wrong/test_wrong.py", "test_judge_wrong.py", "test_checks.py", "test_exercise.py",
-             "test_training.py")  # fmt: skip
+    files = ("workbench/verify/test_wrong.py", "workbench/judge/test_wrong_kernels.py",
+             "workbench/verify/test_checks.py", "workbench/exercise/test_exercise.py",
+             "tools/test_training.py")  # fmt: skip
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, *(str(TESTS / f) for f in files)], capture_output=True, text=True, check=True

@@ -18,11 +18,12 @@ CASE = "67108864-bf16-list=one"
 #: Records what `tune` and `verify` record on a GPU.
 OWN = """
 import json
-import kernelwright.ops
+import kernelwright.ops.every
 from kernelwright.contract import H200
 from kernelwright.dispatch import ladder, source_hash
 from kernelwright.dispatch.selection import tables_of
-from kernelwright.workbench import ledger, records, tune
+from kernelwright.workbench.bench import tune
+from kernelwright.workbench.records import ledger, records
 
 softmax = ladder("softmax")
 rung = softmax.rung("triton_row")
@@ -38,7 +39,7 @@ print(records.save(passed, {"run": "run", "machine": "my-gpu"}))
 ledger.write_proven()
 """
 READ = """
-import kernelwright.ops
+import kernelwright.ops.every
 from kernelwright.contract import H200
 from kernelwright.dispatch import ladder, proven_on
 from kernelwright.dispatch.selection import tuned_table

@@ -223,9 +223,9 @@ def cube(tmp_path):
 
 @pytest.mark.long
 def test_a_wrong_rung_fails(cube):
-    path, choose = cube / "triton_block.py", cube / "heuristics.py"
+    path, heuristics = cube / "triton_block.py", cube / "heuristics.py"
     path.write_text(path.read_text().replace("y = x * x", "y = x * x + 0.01"))
-    choose.write_text(choose.read_text() + "\n\nCONFIGS = CONFIGS[:1]\n")
+    heuristics.write_text(heuristics.read_text() + "\n\nCONFIGS = CONFIGS[:1]\n")
     code, out, _ = run("verify", f"{cube}", "--json")
     assert code == 1
     rows = {(r["operator"], r["rung"]): r["outcome"] for r in json.loads(out)["rows"]}

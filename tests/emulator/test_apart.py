@@ -9,8 +9,9 @@ import sys
 import pytest
 import torch
 
+import kernelwright.ops.every  # noqa: F401
 from docs.test_contributing import blocks
-from kernelwright import dispatch, emulator, ops, toolchain  # noqa: F401
+from kernelwright import dispatch, emulator, toolchain
 from kernelwright.contract import CudaKernel, Launch, Operator, Plan, Pointers, TensorSpec, i32
 from kernelwright.emulator import EmulationError, apart
 from kernelwright.toolchain import cpu_executor, redzones

@@ -175,7 +175,8 @@ def test_nvrtcs_kernels_are_built_again(cached, cuda_source, damage):
 def test_tritons_kernels_are_built_again(cached, damage):
     pytest.importorskip("triton")
     code = (
-        "from kernelwright import dispatch, ops, toolchain; toolchain.compile_only();"
+        "import kernelwright.ops.every; from kernelwright import dispatch, toolchain;"
+        "toolchain.compile_only();"
         "from kernelwright.workbench.binary_info.inspection import inspect;"
         "(i,) = inspect(dispatch.ladder('softmax'), 'triton_row', arch='sm_90a');"
         "print(i.ptx, i.ttgir)"
@@ -246,7 +247,7 @@ def test_one_builds_and_the_others_wait(cached):
 
 BUILDS_FOR_EVER = """
 import sys, time
-from kernelwright.toolchain import cache
+from kernelwright.support import cache
 
 def build(work):
     (work / "half").write_text("half")

@@ -31,13 +31,15 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from kernelwright.dispatch import ladder
-from kernelwright.workbench import inspect, kernels, scaffold, verify
-cases = kernels.thorough_cases
-kernels.thorough_cases = lambda ladder: cases(ladder)[:1]  # each takes a process of its own
+from kernelwright.workbench.binary_info import inspection
+from kernelwright.workbench.scaffold import scaffold
+from kernelwright.workbench.verify import coverage, verify
+cases = coverage.thorough_cases
+coverage.thorough_cases = lambda ladder: cases(ladder)[:1]  # each takes a process of its own
 kernels.GPUS = kernels.GPUS[:2]
 scaffold.load(Path(sys.argv[1]))
 rows = verify.verify(["fourth.triton_block"]).rows
-found = inspect.inspect(ladder("fourth"), "triton_block", arch="sm_90a")[0]
+found = inspection.inspect(ladder("fourth"), "triton_block", arch="sm_90a")[0]
 print(json.dumps([[r.outcome, r.why] for r in rows] + [found.as_json()]))
 print(found.sass.count("STG"))
 """
@@ -53,8 +55,8 @@ def told(tmp_path_factory):
     second = text.index("@triton.jit\ndef fourth_bwd_block")
     rest = text[second + len("@triton.jit\ndef fourth_bwd_block") :]
     module.write_text(text[:first] + KERNEL.lstrip() + rest)
-    choose = folder / "heuristics.py"
-    choose.write_text(choose.read_text() + "\n\nCONFIGS = CONFIGS[:1]\n")
+    heuristics = folder / "heuristics.py"
+    heuristics.write_text(heuristics.read_text() + "\n\nCONFIGS = CONFIGS[:1]\n")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder)], capture_output=True, text=True
     )

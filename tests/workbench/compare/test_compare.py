@@ -245,20 +245,20 @@ sys.path.append(sys.argv[1])
 from test_compare import SMALL, counted
 from kernelwright.machine import clock
 clock.measure = counted
-from kernelwright.workbench import compare, sides
+from kernelwright.workbench.compare import compare, operands
 from kernelwright.dispatch import ladder
-pairs = sides.pairs("@HEAD~1", "@HEAD", None, ())
+pairs = operands.pairs("@HEAD~1", "@HEAD", None, ())
 print([a.operator for a, _ in pairs])
-pairs = sides.pairs("softmax.native@HEAD~1", "softmax.native@HEAD", None, ())
+pairs = operands.pairs("softmax.native@HEAD~1", "softmax.native@HEAD", None, ())
 found = compare.compare(pairs, names=("A", "B"), cases=[SMALL], quick=True)
-back = sides.pairs("softmax.native@HEAD", "softmax.native@HEAD~1", None, ())
+back = operands.pairs("softmax.native@HEAD", "softmax.native@HEAD~1", None, ())
 again = compare.compare(back, names=("A", "B"), cases=[SMALL], quick=True)
 print(json.dumps([found.as_json(), again.as_json()]))
 print(sorted(m for m in sys.modules if m.startswith("kernelwright_at_") and "." not in m))
 import importlib
 from kernelwright.dispatch import ladders, proven_on
-from kernelwright.workbench import commit
-then = importlib.import_module(commit.package(commit.resolve("HEAD~1")) + ".dispatch")
+from kernelwright.workbench.compare import git_version
+then = importlib.import_module(git_version.package(git_version.resolve("HEAD~1")) + ".dispatch")
 def proven(ladders, proven_on):
     return [f"{x.name}.{r.name}" for x in ladders() for r in x.rungs if proven_on(x, r)]
 now, before = proven(ladders, proven_on), proven(then.ladders, then.proven_on)

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
-from tools.experiments.matmul_hopper.configs import Config
-
 from kernelwright.contract import CudaKernel
 from kernelwright.toolchain import binary, nvrtc
 from kernelwright.toolchain.compiled import Compiled
+
+from .configs import Config
 
 ARCH = "sm_90a"
 

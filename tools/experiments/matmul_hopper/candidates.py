@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.experiments.matmul_hopper.configs import Config, Persistent, Pingpong, Split, StreamK
+from .configs import Config, Persistent, Pingpong, Split, StreamK
 
 ONE, TALL, FOUR = (1, 1), (2, 1), (2, 2)  # blocks of a cluster
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 import torch
-from tools.experiments.matmul_hopper.candidates import CANDIDATES
-from tools.experiments.matmul_hopper.configs import Config, Persistent, Pingpong, Split, StreamK
-from tools.experiments.matmul_hopper.epilogues import Epilogue
-from tools.experiments.matmul_hopper.launch import Launch
+
+from .candidates import CANDIDATES
+from .configs import Config, Persistent, Pingpong, Split, StreamK
+from .epilogues import Epilogue
+from .launch import Launch
 
 #: m, n, k: odd tiles, several waves, one slab, fewer rows than a tile, one slab that is not full.
 SHAPES = ((264, 520, 1032), (1000, 776, 904), (2312, 3080, 712), (5000, 4000, 64), (129, 1000, 8))

@@ -13,11 +13,11 @@ import random
 from collections import defaultdict
 from dataclasses import asdict, replace
 
-from tools.experiments.matmul_hopper import figures, model
-from tools.experiments.matmul_hopper.candidates import CANDIDATES
-from tools.experiments.matmul_hopper.configs import Config, StreamK
-from tools.experiments.matmul_hopper.model import Constants
-from tools.experiments.matmul_hopper.shapes import Product
+from . import figures, model
+from .candidates import CANDIDATES
+from .configs import Config, StreamK
+from .model import Constants
+from .shapes import Product
 
 NAMES = {str(config): config for config in CANDIDATES}
 FAR = 1.5  # configs that take longer than this many times the best say nothing of the choice

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from cuda.bindings import driver as cu
-from tools.experiments.matmul_hopper.build import compiled, kernel
-from tools.experiments.matmul_hopper.configs import CLUSTERS, Config, K, Split, StreamK, cdiv
-from tools.experiments.matmul_hopper.epilogues import CPP, Epilogue
 
 from kernelwright.toolchain import driver
+
+from .build import compiled, kernel
+from .configs import CLUSTERS, Config, K, Split, StreamK, cdiv
+from .epilogues import CPP, Epilogue
 
 CLUSTER = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 OVERLAP = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION

@@ -5,16 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tools.experiments.matmul_hopper.candidates import allowed
-from tools.experiments.matmul_hopper.configs import (
-    CLUSTERS,
-    Config,
-    K,
-    Pingpong,
-    Split,
-    StreamK,
-    cdiv,
-)
+from .candidates import allowed
+from .configs import CLUSTERS, Config, K, Pingpong, Split, StreamK, cdiv
 
 SHARP = 6  # how sharply the slower of feeding and multiplying wins
 L2 = 30e6  # bytes of operands that stay in L2

@@ -10,11 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from tools.experiments.matmul_hopper import build, check, figures, model, shapes, timing
-from tools.experiments.matmul_hopper.epilogues import CPP, cpp
-
 from kernelwright.contract import CudaKernel
 from kernelwright.machine import facts, here
+
+from . import build, check, figures, model, shapes, timing
+from .epilogues import CPP, cpp
 
 
 def main() -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tools.experiments.matmul_hopper.configs import Config
-from tools.experiments.matmul_hopper.epilogues import Epilogue
-from tools.experiments.matmul_hopper.launch import Launch
 
 from kernelwright.machine import nvml
 from kernelwright.machine.facts import uuid
+
+from .configs import Config
+from .epilogues import Epilogue
+from .launch import Launch
 
 FOOTPRINT = 180_000_000  # bytes of operands that replays rotate over: three times L2
 SETS = 64
