@@ -33,10 +33,10 @@ from pathlib import Path
 from kernelwright.dispatch import ladder
 from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.scaffold import scaffold
-from kernelwright.workbench.verify import coverage, verify
-cases = coverage.thorough_cases
-coverage.thorough_cases = lambda ladder: cases(ladder)[:1]  # each takes a process of its own
-kernels.GPUS = kernels.GPUS[:2]
+from kernelwright.workbench.verify import cuda_kernels, verify
+cases = cuda_kernels.thorough_cases
+cuda_kernels.thorough_cases = lambda ladder: cases(ladder)[:1]  # each takes a process of its own
+cuda_kernels.GPUS = cuda_kernels.GPUS[:2]
 scaffold.load(Path(sys.argv[1]))
 rows = verify.verify(["fourth.triton_block"]).rows
 found = inspection.inspect(ladder("fourth"), "triton_block", arch="sm_90a")[0]
