@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from wrong.kernels import WRONG
 
-from fixtures.wrong.kernels import WRONG
 from kernelwright import toolchain
 from kernelwright.dispatch import ladders
 from kernelwright.workbench.verify.checks import CHECKS

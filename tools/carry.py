@@ -9,7 +9,7 @@ every case with every config. Where launches and code are the same, what was sai
 for the other: records and counters come over with the present hash, and name in `carried` the one
 under which they were made. Code is PTX; where that differs, in the numbers of registers say, the
 machine code that ptxas makes of it. A rung that compiles nothing here, PyTorch's say, is the same
-where its parts are (`dispatch.proof.computed_hash`): then only how they are hashed has changed.
+where the definitions are that it is made of, in whatever files they stand.
 """
 
 from __future__ import annotations
@@ -191,8 +191,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
         cases: ids of those to look at; by default all.
     """
     if mine.rung.backend not in ("cuda", "triton"):
-        one, other = (proof.computed_hash(v.ladder, v.rung, v.package) for v in (mine, theirs))
-        return "" if one == other else "other sources"
+        return "" if _definitions(mine) == _definitions(theirs) else "other sources"
     if mine.rung.configs != theirs.rung.configs:
         return "other configs"
     if mine.rung.deterministic != theirs.rung.deterministic:
@@ -213,6 +212,14 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
                 if not known[key]:
                     return f"other machine code on {case}: {key[:100]}"
     return "" if known else "no case launches it"
+
+
+def _definitions(of: Version) -> list[tuple[str, str]]:
+    """Names and code of what a rung is made of, wherever it stands and is imported from."""
+    packages = proof._packages(of.package, of.ladder.package)
+    reached = packages.reached(proof._roots(of.ladder, of.rung))
+    found = ((name, code) for (_, name), code in reached.items() if not code.startswith("Import"))
+    return sorted((name, code.replace(of.package, "_")) for name, code in found)
 
 
 def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from wrong.cheats import CHEATS
+from wrong.kernels import NATIVE, WRONG
 
-from fixtures.wrong.cheats import CHEATS
-from fixtures.wrong.kernels import NATIVE, WRONG
 from kernelwright.machine import here
 from kernelwright.workbench.judge.judge import judge
 from kernelwright.workbench.judge.sandbox.sandbox import Box, Limits

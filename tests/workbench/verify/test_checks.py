@@ -6,8 +6,8 @@ import re
 
 import pytest
 import torch
+from wrong.planted import PLANTED
 
-from fixtures.wrong.planted import PLANTED
 from kernelwright import cli, emulator
 from kernelwright.cli.render import findings
 from kernelwright.contract import CudaKernel

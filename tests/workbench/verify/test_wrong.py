@@ -4,9 +4,9 @@ import time
 
 import pytest
 import torch
+from wrong.kernels import NATIVE, WRONG
+from wrong.operators import SOFTMAX
 
-from fixtures.wrong.kernels import NATIVE, WRONG
-from fixtures.wrong.operators import SOFTMAX
 from kernelwright.workbench.verify import integrity
 from kernelwright.workbench.verify.candidate import Candidate, Trial
 from kernelwright.workbench.verify.checks import CHECKS, rejection
