@@ -50,7 +50,7 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts
 from kernelwright.workbench.report.shown import headline, shown
 from kernelwright.workbench.scaffold.stub import stub
-from tools import dissect_tables
+from tools import dissect_tables, summaries
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path(kernelwright.ops.__file__).parent
@@ -76,6 +76,7 @@ def texts() -> dict[Path, str]:
         out[ROOT / "docs" / "training.svg"] = _curves(trained)
     hashes = {f"{x.name}.{r.name}": computed_hash(x, r) for x in ladders() for r in x.rungs}
     out[PACKAGE / "__init__.pyi"] = stub()
+    out.update(summaries.texts())
     out[HASHES] = json.dumps(hashes, indent=1, sort_keys=True) + "\n"
     return out
 
@@ -301,14 +302,19 @@ def _markdown(rows: list[list[str]], align: str) -> str:
 
 def main() -> None:
     check = sys.argv[1:] == ["--check"]
-    stale = 0
-    for path, text in texts().items():
+    stale, found = 0, texts()
+    for path in sorted(p for p in summaries.FOLDER.rglob("*") if p.is_file() and p not in found):
+        stale += 1
+        print(f"{path.relative_to(ROOT)}: {'of no record' if check else 'removed'}")
+        if not check:
+            path.unlink()
+    for path, text in found.items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1
         print(f"{path.relative_to(ROOT)}: {'not current' if check else 'written'}")
         if not check:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if check and stale:
         sys.exit("make tables brings them up to date")

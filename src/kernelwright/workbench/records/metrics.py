@@ -52,7 +52,12 @@ class Row:
     @cached_property
     def interval(self) -> tuple[float, float] | None:
         """95% interval of `cold`."""
-        return interval(self.record.cold) if self.record and self.record.cold else None
+        if self.record is None or not self.record.cold:
+            return None
+        if self.record.interval:
+            low, high = self.record.interval
+            return low, high
+        return interval(self.record.cold)
 
     @property
     def gbps(self) -> float | None:

@@ -51,6 +51,9 @@ class Record:
         error, budget: {"norm", "p999", "worst"} as in `contract.compare`, or None.
         cold, warm, host: up to 64 samples, microseconds a call: GPU time with operands in DRAM,
             GPU time with operands in L2 where they fit, host time of the call.
+            In the summaries that ship (tools/summaries.py) of each the least, the quartiles and
+            the greatest.
+        interval: of a summary the 95% interval of the median cold time; else empty.
         bytes, flops: the operator's cost for this case.
         bound: "launch", "latency", "bandwidth", "compute" or "".
         workspace: bytes of GPU memory that a call holds at most, beyond arguments and results.
@@ -70,6 +73,7 @@ class Record:
     cold: tuple[float, ...] = ()
     warm: tuple[float, ...] = ()
     host: tuple[float, ...] = ()
+    interval: tuple[float, ...] = ()
     bytes: int = 0
     flops: int = 0
     bound: str = ""
