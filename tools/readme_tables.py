@@ -7,6 +7,7 @@ hashes of rungs that an installed package goes by.
 A marker names its table:
 
     <!-- table:operators -->            every operator, in means over its cases
+    <!-- table:featured -->             the same of a few
     <!-- table:fusion -->               what one kernel saves over several
     <!-- table:fusion swiglu -->        the same for the examples that begin so
     <!-- table:patched -->              a Llama's training step with `kw.patch` and without
@@ -32,6 +33,7 @@ from pathlib import Path
 from tools.experiments import patched, training
 
 import kernelwright.ops.every
+from kernelwright.contract import PYTORCHS, Ladder
 from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.proof import HASHES, computed_hash
 from kernelwright.support.settings import PACKAGE
@@ -50,12 +52,22 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts
 from kernelwright.workbench.report.shown import headline, shown
 from kernelwright.workbench.scaffold.stub import stub
-from tools import dissect_tables, summaries
+from tools import dissect_tables, summaries, training_picture
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path(kernelwright.ops.__file__).parent
 MARKED = re.compile(r"(<!-- table:([^>]+?) -->\n)(.*?)(<!-- /table -->)", re.S)
-README = "sum"  # the ladder of README's picture
+#: The operators that README shows.
+FEATURED = (
+    "softmax",
+    "layer_norm",
+    "rms_norm.backward",
+    "cross_entropy",
+    "linear_cross_entropy",
+    "swiglu",
+    "rope",
+    "adamw",
+)
 PICTURES = ROOT / "docs" / "ladders"
 
 
@@ -71,7 +83,8 @@ def texts() -> dict[Path, str]:
             for operator in re.findall(r"<!-- table:picture (\S+) -->", text):
                 if headline(ladder(operator), found):
                     out[PICTURES / f"{operator}.svg"] = picture(found, operator)
-    out[ROOT / "docs" / "ladder.svg"] = picture(found, README)
+    if made := patched.load(REFERENCE_MACHINE):
+        out[ROOT / "docs" / "training_step.svg"] = training_picture.picture(made)
     if trained := training.load(REFERENCE_MACHINE):
         out[ROOT / "docs" / "training.svg"] = _curves(trained)
     hashes = {f"{x.name}.{r.name}": computed_hash(x, r) for x in ladders() for r in x.rungs}
@@ -90,6 +103,8 @@ def render(name: str, found: list[Record]) -> str:
     kind, *rest = name.split()
     if kind == "operators" and not rest:
         return operators(found)
+    if kind == "featured" and not rest:
+        return featured(found)
     if kind == "fusion":
         return _fusion(found, " ".join(rest))
     if kind == "patched" and not rest:
@@ -111,8 +126,8 @@ def render(name: str, found: list[Record]) -> str:
     if kind == "counters" and len(rest) == 1:
         return _counters(rest[0])
     raise ValueError(
-        f"table:{name}: there are table:operators, fusion [EXAMPLE], host, patched, training, "
-        "ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
+        f"table:{name}: there are table:operators, featured, fusion [EXAMPLE], host, patched, "
+        "training, ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
     )
 
 
@@ -132,12 +147,35 @@ def operators(found: list[Record]) -> str:
                 str(len(lad.rungs)),
                 f"{proven} of {len(gpu)}",
                 str(len(best)) if best else "no record",
-                percent(_mean([row.of_roof for row, _ in best])),
-                times(_mean([_over_native(row, t) for row, t in best])),
-                times(_mean([row.over_best for row, _ in best])),
+                *_means(lad, found),
             ]
         )
     return _markdown(rows, "lrrrrrr")
+
+
+def featured(found: list[Record]) -> str:
+    """README's few operators, in the columns that matter first."""
+    rows = [["operator", "of roof", "over PyTorch", "over the best peer"]]
+    for name in FEATURED:
+        lad = ladder(name)
+        folder = lad.folder.relative_to(ROOT).as_posix()
+        rows.append([f"[{lad.name}]({folder})", *_means(lad, found)])
+    return _markdown(rows, "lrrr")
+
+
+def _means(lad: Ladder, found: list[Record]) -> list[str]:
+    """Geometric means over the timed cases of the best rung written here: its share of the roof,
+    its factor over PyTorch (n/a where PyTorch only emulates the operator) and over the best
+    peer."""
+    best = [(t.ours, t) for t in shown(lad, found) if t.ours]
+    over_torch = "n/a" if lad.emulated else times(_mean([_over_native(row, t) for row, t in best]))
+    peers = [row.over_best for row, _ in best if not (lad.emulated and _is_pytorchs(row.best))]
+    of_roof = percent(_mean([row.of_roof for row, _ in best]))
+    return [of_roof, over_torch, times(_mean(peers)) or "n/a"]
+
+
+def _is_pytorchs(best: Record | None) -> bool:
+    return best is not None and best.rung in PYTORCHS
 
 
 def _mean(ratios: list[float | None]) -> float | None:

@@ -223,6 +223,8 @@ class Ladder:
         public: where the public function's arguments are not the operator's: `public(**args)` gives
             what to call it with, by position and by name. torch.nn.functional's function of the
             ladder's name, where there is one, takes the same.
+        emulated: PyTorch has no operator that does the same work, and its rungs emulate one in
+            many steps (random bits in integer arithmetic): factors over them are no speedups.
     """
 
     operator: Operator
@@ -232,6 +234,7 @@ class Ladder:
     bucket: Callable[..., str]
     peers: str | None = None
     public: Callable[..., tuple[tuple, dict[str, Any]]] | None = None
+    emulated: bool = False
 
     def __post_init__(self):
         names = [r.name for r in self.rungs]

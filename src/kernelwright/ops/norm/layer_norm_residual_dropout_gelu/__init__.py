@@ -55,12 +55,9 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
     )
 
 
-LADDER = Ladder(
-    spec.FORWARD, _rungs(), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
-)
-LADDER_BACKWARD = Ladder(
-    spec.BACKWARD, _rungs("_backward"), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
-)
+_ORDER = heuristics.order, heuristics.bucket, "peers:PEERS"
+LADDER = Ladder(spec.FORWARD, _rungs(), __name__, *_ORDER, emulated=True)
+LADDER_BACKWARD = Ladder(spec.BACKWARD, _rungs("_backward"), __name__, *_ORDER, emulated=True)
 # a batch in front would move every element to another place of the mask
 _chain = bind(LADDER, LADDER_BACKWARD, vmap="loop")
 

@@ -87,19 +87,16 @@ def _fused(forward: Operator, backward: Operator, name: str, kept: str):
     rest = __name__, heuristics.order_octets, heuristics.bucket, "peers:PEERS"
     # a batch in front would move every element to another place of the mask
     return bind(
-        Ladder(forward, _fused_rungs(name, kept, ""), *rest),
-        Ladder(backward, _fused_rungs(name, "", "_backward"), *rest),
+        Ladder(forward, _fused_rungs(name, kept, ""), *rest, emulated=True),
+        Ladder(backward, _fused_rungs(name, "", "_backward"), *rest, emulated=True),
         vmap="loop",
         same_gradient={} if name == "with_mask" else {"residual": "y"},
     )
 
 
-LADDER = Ladder(
-    spec.FORWARD, _rungs(), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
-)
-LADDER_BACKWARD = Ladder(
-    spec.BACKWARD, _rungs("_backward"), __name__, heuristics.order, heuristics.bucket, "peers:PEERS"
-)
+_ORDER = heuristics.order, heuristics.bucket, "peers:PEERS"
+LADDER = Ladder(spec.FORWARD, _rungs(), __name__, *_ORDER, emulated=True)
+LADDER_BACKWARD = Ladder(spec.BACKWARD, _rungs("_backward"), __name__, *_ORDER, emulated=True)
 # a batch in front would move every element to another place of the mask
 _dropout = bind(LADDER, LADDER_BACKWARD, vmap="loop")
 _with_mask = _fused(

@@ -1,0 +1,63 @@
+"""README's picture: what `kw.patch` brings to a training step, beside transformers and Liger."""
+
+from __future__ import annotations
+
+import statistics
+from html import escape
+
+from tools.experiments.patched import LIGER, OURS, UNPATCHED, Patched
+
+WIDTH, HEIGHT = 640, 330
+LEFT, FULL = 150, 360  # where bars begin, and the longest one
+STYLE = """
+:root { --ink: #1b1c1e; --soft: #5f6268; --theirs: #8b9098; --peer: #c2417c; --ours: #17995c }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #eceef1; --soft: #a0a5ad; --theirs: #8e949d; --peer: #ea77a8; --ours: #35bd7d }
+}
+text { fill: var(--ink); font: 20px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif }
+.head { font-weight: 650 } .soft { fill: var(--soft); font-size: 16px }
+.theirs { fill: var(--theirs) }
+.peer { fill: none; stroke: var(--peer); stroke-width: 3 }
+.ours { fill: var(--ours) }
+"""
+KINDS = {UNPATCHED: "theirs", LIGER: "peer", OURS: "ours"}
+
+
+def picture(found: Patched) -> str:
+    """Tokens a second and peak memory of each variant, as an SVG that stands alone."""
+    s = found.shape
+    tokens = s["batch"] * s["tokens"]
+    ran = {name: v for name in KINDS if (v := found.variants.get(name)) and v.step_ms}
+    rates = {name: tokens / statistics.median(v.step_ms) for name, v in ran.items()}
+    memory = {name: v.peak_bytes / 2**30 for name, v in ran.items()}
+    parts = [
+        *_panel(28, "Training, thousand tokens/s (more is better)", rates, "{:.1f}"),
+        *_panel(172, "Peak memory, GiB (less is better)", memory, "{:.1f}"),
+        _text(0, 318, f"{s['layers']} layers of Llama 3 8B, bf16, one H200", "soft"),
+    ]
+    label = "kw.patch beside transformers and Liger: " + ", ".join(
+        f"{name} {rates[name]:.1f} thousand tokens/s and {memory[name]:.1f} GiB" for name in ran
+    )
+    return (
+        f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'width="{WIDTH}" xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style>'
+        f"{''.join(parts)}</svg>\n"
+    )
+
+
+def _panel(top: int, head: str, values: dict[str, float], form: str) -> list[str]:
+    parts = [_text(0, top, head, "head")]
+    most = max(values.values())
+    for i, (name, value) in enumerate(values.items()):
+        y, length = top + 16 + i * 34, FULL * value / most
+        parts.append(_text(0, y + 19, name, ""))
+        parts.append(
+            f'<rect class="{KINDS[name]}" x="{LEFT}" y="{y + 2}" width="{length:.0f}" height="22"/>'
+        )
+        parts.append(_text(LEFT + length + 12, y + 19, form.format(value), ""))
+    return parts
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text{named} x="{x:.0f}" y="{y}">{escape(text)}</text>'
