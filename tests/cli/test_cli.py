@@ -13,6 +13,7 @@ import torch
 
 import kernelwright
 from kernelwright import cli
+from kernelwright.cli import names
 from kernelwright.dispatch import ladders
 from kernelwright.support.settings import settings
 from kernelwright.workbench import listing
@@ -90,6 +91,45 @@ def test_help_loads_what_draws_it():
         *(f"kernelwright.cli.{group}" for group in ("learning", "looking", "options", "proving")),
         "kernelwright.cli.timing",
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("bench", "softmx"), "softmx: there is no operator softmx; did you mean softmax?"),
+     (("verify", "layer_nrm.backward.triton_row"), "did you mean layer_norm.backward?"),
+     (("inspect", "zzz.cuda"), "there is no operator zzz (kernelwright list)")],
+)  # fmt: skip
+def test_a_name_mistyped_is_answered_without_torch(words, said):
+    code = (
+        f"import sys; sys.modules['torch'] = None\nfrom kernelwright.cli import main; main({words})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_a_rung_mistyped(capfd):
+    code, _, err = call(capfd, "inspect", "softmax.cuda_wrap")
+    assert code == 2 and "did you mean cuda_warp?" in err
+
+
+def test_the_version(capfd):
+    assert call(capfd, "--version")[:2] == (0, f"kernelwright {kernelwright.__version__}\n")
+
+
+def test_one_operator_is_listed(capfd):
+    code, out, _ = call(capfd, "list", "softmax", "--json")
+    found = [o["name"] for o in json.loads(out)["operators"]]
+    assert code == 0 and found == ["softmax", "softmax.backward"]
+
+
+def test_of_an_operator_alone_the_dispatched_rung_is_inspected(capfd):
+    code, out, _ = call(capfd, "inspect", "gelu", "--json")
+    assert code == 0 and json.loads(out)[0]["rung"] in ladder("gelu").names
+
+
+def test_names_are_completed():
+    assert "softmax.backward.triton_row" in names.complete("softmax.backward.tr")
+    assert all(n.startswith("gelu") for n in names.complete("gelu"))
 
 
 def test_importing_loads_the_table_of_operators_alone():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+import kernelwright
 from kernelwright.support.errors import GOOD, USAGE, UserError
 
 from . import learning, looking, proving, timing
@@ -17,7 +19,7 @@ app = typer.Typer(
     help="GPU operators for PyTorch, every one a ladder: verify it, time it, see why it is fast.",
     epilog="Start with: kernelwright list. Exit codes: 0 good, 1 a check failed, 2 wrong usage, "
     "3 nothing could run.",
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,6 +41,22 @@ for command in (
     learning.new,
 ):
     app.command(command.__name__.rstrip("_"))(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"kernelwright {kernelwright.__version__}")
+        raise typer.Exit(GOOD)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
 
 
 def main(arguments: list[str] | None = None) -> None:

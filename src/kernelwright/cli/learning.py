@@ -9,6 +9,7 @@ import typer
 
 from kernelwright.support.errors import GOOD, UsageError
 
+from .names import complete, known
 from .options import Json, printing, recorded, waiting
 
 
@@ -77,7 +78,15 @@ def exercise(
 
 
 def dissect(
-    rungs: Annotated[list[str], typer.Argument(metavar="OP.RUNG ...")],
+    rungs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OP.RUNG ...",
+            help="A rung, as in sum.cuda_strided.",
+            callback=known,
+            autocompletion=complete,
+        ),
+    ],
     case: Annotated[
         list[str] | None,
         typer.Option(help="A case's id; default: a small one of several blocks. Repeatable."),
@@ -139,7 +148,15 @@ def dissect(
 
 
 def debug(
-    rung: Annotated[str, typer.Argument(metavar="OP.RUNG")],
+    rung: Annotated[
+        str,
+        typer.Argument(
+            metavar="OP.RUNG",
+            help="A rung, as in sum.cuda_strided.",
+            callback=known,
+            autocompletion=complete,
+        ),
+    ],
     case: Annotated[
         str | None, typer.Option(help="A case's id; default: a small one that it takes.")
     ] = None,

@@ -10,15 +10,29 @@ import typer
 
 from kernelwright.support.errors import GOOD, UsageError
 
+from .names import complete, known
 from .options import Json, Record, printing, recorded, waiting
 
 
-def list_(as_json: Json = False) -> int:
-    """Operators, their rungs in order, what works here and which rung serves.
+def list_(
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[OP ...]",
+            help="Operators; none: all.",
+            show_default=False,
+            callback=known,
+            autocompletion=complete,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Operators, their rungs in order, what works here and which rung is dispatched.
 
     \b
     Examples:
       kernelwright list
+      kernelwright list softmax
       kernelwright list --json | jq '.operators[].name'
     """
     with printing(as_json) as out:
@@ -27,7 +41,7 @@ def list_(as_json: Json = False) -> int:
 
             from .render import results
 
-            found = listing.listing()
+            found = listing.listing(ops or ())
         if as_json:
             out.emit(found)
         else:
@@ -68,7 +82,15 @@ def env(
 
 
 def inspect(
-    rung: Annotated[str, typer.Argument(metavar="OP.RUNG")],
+    rung: Annotated[
+        str,
+        typer.Argument(
+            metavar="OP[.RUNG]",
+            help="A rung; of an operator alone the one that an H200 dispatches.",
+            callback=known,
+            autocompletion=complete,
+        ),
+    ],
     arch: Annotated[str, typer.Option(help="sm_80, sm_90a, sm_100a, ...")] = "sm_90a",
     case: Annotated[str | None, typer.Option(help="A case's id; default: the first.")] = None,
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,

@@ -10,13 +10,20 @@ import typer
 
 from kernelwright.support.errors import GOOD
 
+from .names import complete, known
 from .options import Json, Record, printing, recorded, waiting
 
 
 def verify(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[OP | OP.RUNG ...]", help="None: everything.", show_default=False),
+        typer.Argument(
+            metavar="[OP | OP.RUNG ...]",
+            help="Operators and rungs; none: everything.",
+            show_default=False,
+            callback=known,
+            autocompletion=complete,
+        ),
     ] = None,
     check: Annotated[
         list[str] | None,

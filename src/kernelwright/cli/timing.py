@@ -9,11 +9,20 @@ import typer
 
 from kernelwright.support.errors import GOOD
 
+from .names import complete, known
 from .options import Cases, Json, Quick, Record, printing, recorded, waiting
 
 
 def bench(
-    ops: Annotated[list[str], typer.Argument(metavar="OP ...")],
+    ops: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OP ...",
+            help="Operators; softmax is the forward and the backward.",
+            callback=known,
+            autocompletion=complete,
+        ),
+    ],
     case: Cases = None,
     quick: Quick = False,
     peers: Annotated[bool, typer.Option("--peers", help="Other libraries too.")] = False,
@@ -61,7 +70,15 @@ def bench(
 
 
 def tune(
-    ops: Annotated[list[str], typer.Argument(metavar="OP ...")],
+    ops: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OP ...",
+            help="Operators; softmax is the forward and the backward.",
+            callback=known,
+            autocompletion=complete,
+        ),
+    ],
     quick: Quick = False,
     as_json: Json = False,
 ) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -253,8 +254,10 @@ class Ladder:
         for r in self.rungs:
             if r.name == name:
                 return r
+        close = difflib.get_close_matches(name, self.names, n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
         raise UnknownRung(
-            f"rung {name!r}: {self.name} has no such rung; it has {', '.join(self.names)}"
+            f"rung {name!r}: {self.name} has no such rung; {meant}it has {', '.join(self.names)}"
         )
 
     @cached_property

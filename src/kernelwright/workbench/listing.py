@@ -67,12 +67,14 @@ class Listing:
     operators: tuple[OperatorEntry, ...]
 
 
-def listing() -> Listing:
+def listing(names: Iterable[str] = ()) -> Listing:
+    """What there is of some operators, or of all."""
     device = here()
+    chosen = named(names) if names else ladders()
     gpu = gpu_of(device)
     kept = _kept(gpu or H200)
     entries = tuple(_operator(x, kept.get(x.name) or _facts(x, gpu or H200), device)
-                    for x in ladders())  # fmt: skip
+                    for x in chosen)  # fmt: skip
     return Listing((gpu or H200).name, gpu is not None, entries)
 
 
@@ -90,11 +92,16 @@ def named(names: Iterable[str]) -> list[Ladder]:
 
 
 def rung_named(name: str) -> tuple[Ladder, Rung]:
-    """The rung of "softmax.backward.triton_row".
+    """The rung of "softmax.backward.triton_row"; of "softmax" the one that an H200 dispatches on
+    its first bench case.
 
     Raises:
         UnknownOperator, UnknownRung: naming what there is.
     """
+    alone = next((x for x in ladders() if x.name == name), None)
+    if alone:
+        case = next(c for c in alone.operator.cases if c.use == "bench")
+        return alone, served(alone, H200, specs_of(alone, case))[0]
     operator, _, rung = name.rpartition(".")
     chosen = ladder(operator or name)
     return chosen, chosen.rung(rung)

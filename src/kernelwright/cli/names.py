@@ -1,0 +1,64 @@
+"""Names of operators and rungs on the command line, answered without importing torch."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from typing import TypeVar
+
+from kernelwright.ops import PUBLIC
+from kernelwright.support.errors import UsageError
+from kernelwright.support.settings import CHECKOUT, DATA
+
+Names = TypeVar("Names", str, list[str], None)
+
+
+def known(names: Names) -> Names:
+    """The names as given.
+
+    Raises:
+        UsageError: one of them is no operator or rung; with those that it may have meant.
+    """
+    for name in [names] if isinstance(names, str) else names or []:
+        if "/" not in name:  # a folder is looked at when it is imported
+            _check(name)
+    return names
+
+
+def complete(incomplete: str) -> list[str]:
+    """Operators and rungs that begin as what has been typed."""
+    every = rungs()
+    names = [*every, *(f"{op}.{rung}" for op, found in every.items() for rung in found)]
+    return [n for n in names if n.startswith(incomplete)]
+
+
+def rungs() -> dict[str, list[str]]:
+    """Names of the rungs of each operator, from the hashes that ship."""
+    found: dict[str, list[str]] = {name: [] for name in PUBLIC}
+    for name in json.loads((DATA / "hashes.json").read_text(encoding="utf-8")):
+        operator, _, rung = name.rpartition(".")
+        found.setdefault(operator, []).append(rung)
+    return found
+
+
+def suggestion(name: str, among: Iterable[str]) -> str:
+    """ "; did you mean softmax?", or nothing where no name is close."""
+    close = difflib.get_close_matches(name, list(among), n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _check(name: str) -> None:
+    every = rungs()
+    parts = name.split(".")
+    backward = parts[1:2] == ["backward"]
+    operator, rung = ".".join(parts[: 1 + backward]), ".".join(parts[1 + backward :])
+    if operator not in every:
+        meant = suggestion(operator, every)
+        raise UsageError(
+            f"{name}: there is no operator {operator}{meant or ' (kernelwright list)'}"
+        )
+    # a checkout may have rungs that `make tables` has not entered yet: their ladder decides
+    if rung and not CHECKOUT and rung not in every[operator]:
+        meant = suggestion(rung, every[operator])
+        raise UsageError(f"{name}: {operator} has no rung {rung}{meant or ' (kernelwright list)'}")
