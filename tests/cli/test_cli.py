@@ -14,7 +14,7 @@ import torch
 import kernelwright
 from kernelwright import cli
 from kernelwright.cli import names
-from kernelwright.dispatch import ladders
+from kernelwright.dispatch import ladder, ladders
 from kernelwright.support.settings import settings
 from kernelwright.workbench import listing
 from kernelwright.workbench.scaffold import scaffold
@@ -88,15 +88,16 @@ def test_help_loads_what_draws_it():
         "kernelwright.ops",
         "kernelwright.support",
         "kernelwright.support.errors",
-        *(f"kernelwright.cli.{group}" for group in ("learning", "looking", "options", "proving")),
-        "kernelwright.cli.timing",
+        *(f"kernelwright.cli.{group}" for group in ("learning", "looking", "names", "options")),
+        *(f"kernelwright.cli.{group}" for group in ("proving", "timing")),
+        "kernelwright.support.settings",
     }
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [(("bench", "softmx"), "softmx: there is no operator softmx; did you mean softmax?"),
-     (("verify", "layer_nrm.backward.triton_row"), "did you mean layer_norm.backward?"),
+     (("verify", "layer_nrm.backward.triton_row"), "did you mean layer_norm.backward or"),
      (("inspect", "zzz.cuda"), "there is no operator zzz (kernelwright list)")],
 )  # fmt: skip
 def test_a_name_mistyped_is_answered_without_torch(words, said):

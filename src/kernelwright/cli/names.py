@@ -54,11 +54,9 @@ def _check(name: str) -> None:
     backward = parts[1:2] == ["backward"]
     operator, rung = ".".join(parts[: 1 + backward]), ".".join(parts[1 + backward :])
     if operator not in every:
-        meant = suggestion(operator, every)
-        raise UsageError(
-            f"{name}: there is no operator {operator}{meant or ' (kernelwright list)'}"
-        )
+        meant = suggestion(operator, every) or " (kernelwright list)"
+        raise UsageError(f"{name}: there is no operator {operator}{meant}")
     # a checkout may have rungs that `make tables` has not entered yet: their ladder decides
     if rung and not CHECKOUT and rung not in every[operator]:
-        meant = suggestion(rung, every[operator])
-        raise UsageError(f"{name}: {operator} has no rung {rung}{meant or ' (kernelwright list)'}")
+        meant = suggestion(rung, every[operator]) or " (kernelwright list)"
+        raise UsageError(f"{name}: {operator} has no rung {rung}{meant}")
