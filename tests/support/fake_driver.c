@@ -92,6 +92,31 @@ int cuStreamGetCaptureInfo_v2(void *s, int *status, uint64_t *id, void *g, void 
   *id = capture;
   return 0;
 }
+int maps_encoded;
+uint64_t map_words[32];  // what the last map was made of
+int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address,
+                           const uint64_t *shape, const uint64_t *strides, const unsigned *box,
+                           const unsigned *steps, int interleave, int swizzle, int promotion,
+                           int fill) {
+  if (failure) {
+    int e = failure;
+    failure = 0;
+    return e;
+  }
+  if ((uintptr_t)map % 64) return 1;
+  const uint64_t plain[] = {type, rank, interleave, swizzle, fill};
+  memcpy(map_words, plain, sizeof plain);
+  for (unsigned i = 0; i < rank; i++) {
+    map_words[5 + 4 * i] = shape[i];
+    map_words[6 + 4 * i] = i ? strides[i - 1] : 0;
+    map_words[7 + 4 * i] = box[i];
+    map_words[8 + 4 * i] = steps[i];
+  }
+  memset(map, 0, 128);
+  memcpy(map, &address, 8);
+  maps_encoded++;
+  return 0;
+}
 int cuLaunchKernelEx(const Config *c, void *f, void **p, void **extra) {
   if (quiet) return 0;
   if (failure) {

@@ -113,7 +113,7 @@ class Public:
     """A public function of tensors, and PyTorch's.
 
     Attributes:
-        more: shapes of further tensors.
+        more: shapes of further tensors, in which "columns" is the first one's last dimension.
         rest: other arguments.
         composed: PyTorch has no function of this name. Under autocast its parts may each choose a
             dtype; ours keeps that of its input.
@@ -136,7 +136,8 @@ class Public:
         return self.call(self.torch, *tensors)
 
     def tensors(self, shape=(4, 6, 33), dtype=torch.float32, grad=False):
-        shapes = (shape, *((shape[-1],) if m == "columns" else m for m in self.more))
+        more = (("columns",) if m == "columns" else m for m in self.more)
+        shapes = (shape, *(tuple(shape[-1] if n == "columns" else n for n in m) for m in more))
         made = [randn(*s, dtype=dtype, seed=i) for i, s in enumerate(shapes)]
         return [t.requires_grad_() for t in made] if grad else made
 
@@ -199,6 +200,14 @@ PUBLIC = {
     "linear_cross_entropy": Public(
         lambda x: predicted(x, kw.linear_cross_entropy),
         lambda x: predicted(x, torch_linear_cross_entropy),
+    ),
+    "matmul": Public(kw.matmul, torch.matmul, more=(("columns", 7),)),
+    "matmul by a vector": Public(kw.matmul, torch.matmul, more=("columns",)),
+    "linear": Public(kw.linear, F.linear, more=((7, "columns"), (7,))),
+    "linear gated": Public(
+        lambda x, w, b: kw.linear(x, w, b, activation="silu", gate=kw.linear(x, w)),
+        lambda x, w, b: F.silu(F.linear(x, w, b)) * F.linear(x, w),
+        more=((7, "columns"), (7,)),
     ),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
     "dropout_with_mask": Public(

@@ -50,8 +50,8 @@ def fake_library(tmp_path_factory):
     return out
 
 
-@pytest.fixture
-def fake(fake_library, monkeypatch):
+@pytest.fixture(name="fake")
+def fake_driver(fake_library, monkeypatch):
     """The fake driver in the real one's place."""
     if modes.has_gpu():
         pytest.skip("the real driver is here; the GPU's own tests run")
@@ -237,8 +237,8 @@ def test_missing_driver_newer_compiler_and_old_triton(monkeypatch, fake):
 # --- the runner --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def gpu(fake, cached, monkeypatch):
+@pytest.fixture(name="gpu")
+def fake_gpu(fake, cached, monkeypatch):
     """Everything that `runner.bind` takes from torch.cuda, on the CPU; streams are numbers."""
     guards = torch._C._dynamo.guards
     state = {"stream": 0x55, "device": 0, "devices": 1}

@@ -31,6 +31,7 @@ from .plan import (
     i64,
 )
 from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
+from .tensor_map import TensorMap
 
 __all__ = [
     "H200",
@@ -51,6 +52,7 @@ __all__ = [
     "Rung",
     "Scalar",
     "Scratch",
+    "TensorMap",
     "TensorSpec",
     "TritonKernel",
     "UnknownRung",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,11 +26,15 @@ class Cost:
     Attributes:
         reads, writes: bytes of each stream that must cross DRAM, read and written.
         flops: arithmetic operations.
+        products: of these the operations of matrix products, by what a case's id calls the dtype
+            of their operands ("bf16"), or "tf32" for float32 operands rounded to it. Each is held
+            against the rate of cuBLAS's products of that kind.
     """
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     flops: int = 0
+    products: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:

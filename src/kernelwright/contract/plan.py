@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .signature import TensorSpec
+from .tensor_map import TensorMap
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,14 @@ class Pointers:
 @dataclass(frozen=True)
 class CudaKernel:
     """A `__global__` function. `name` is a C++ name expression ("softmax_fwd_warp<float, 4>");
-    `cluster` is the size of the thread-block cluster along x, 1 for none."""
+    `cluster` is the size of the thread-block cluster along x, 1 for none. `emulated`: False where
+    it has instructions that the emulator does not know (wgmma, TMA), so that without a GPU it is
+    compiled and not run."""
 
     source: Path
     name: str
     cluster: int = 1
+    emulated: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,22 +92,29 @@ class NumbaKernel:
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch. `args` are names of tensors (the operator's inputs, its outputs, the
-    plan's scratch and constants; "params[3]" for an element of a list), Pointers and Scalars, in
-    the kernel's order. `block` is ignored for Triton, `shared` is dynamic shared memory in
-    bytes. `overlaps`: it may start while the plan's launch before it ends (from compute capability
-    9.0 on); the kernel waits for that itself, by launch.cuh's `wait_for_launch_before`."""
+    plan's scratch and constants; "params[3]" for an element of a list), Pointers, Scalars and
+    TensorMaps, in the kernel's order. `block` is ignored for Triton, `shared` is dynamic shared
+    memory in bytes. `overlaps`: it may start while the plan's launch before it ends (from compute
+    capability 9.0 on); the kernel waits for that itself, by launch.cuh's
+    `wait_for_launch_before`."""
 
     kernel: CudaKernel | TritonKernel | NumbaKernel
     grid: tuple[int, int, int]
-    args: tuple[str | Scalar | Pointers, ...]
+    args: tuple[str | Scalar | Pointers | TensorMap, ...]
     block: tuple[int, int, int] = (1, 1, 1)
     shared: int = 0
     overlaps: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What each argument is: "pointer", "i32", "i64", "f32" or "f64"."""
-        return tuple(a.ctype if isinstance(a, Scalar) else "pointer" for a in self.args)
+        """What each argument is: "pointer", "i32", "i64", "f32", "f64" or "tensor_map"."""
+        return tuple(map(_kind, self.args))
+
+
+def _kind(argument: str | Scalar | Pointers | TensorMap) -> str:
+    if isinstance(argument, TensorMap):
+        return "tensor_map"
+    return argument.ctype if isinstance(argument, Scalar) else "pointer"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "embedding.rope": ("rope",),
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
+    "matmul.gemm": ("linear", "matmul"),
 }
 
 #: The module of each public function.

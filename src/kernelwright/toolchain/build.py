@@ -15,6 +15,7 @@ from kernelwright.contract import (
     Plan,
     Pointers,
     Scalar,
+    TensorMap,
     TensorSpec,
     TritonKernel,
 )
@@ -33,7 +34,9 @@ class Tensors:
         self.scratch = {n: s.spec for n, s in plan.scratch.items()}
         self.constants = {n: TensorSpec.of(t) for n, t in plan.constants.items()}
 
-    def __getitem__(self, name: str | Pointers) -> TensorSpec:
+    def __getitem__(self, name: str | Pointers | TensorMap) -> TensorSpec:
+        if isinstance(name, TensorMap):
+            return self._mapped(name)
         if isinstance(name, Pointers):
             return TensorSpec.contiguous((self._length(name), len(name.lists)), torch.int64)
         element = re.fullmatch(r"(\w+)\[(\d+)\]", name)
@@ -46,6 +49,20 @@ class Tensors:
         if not isinstance(found, TensorSpec):
             raise ToolchainError(f"a plan names {name!r}, which is no tensor of the call")
         return found
+
+    def _mapped(self, map: TensorMap) -> TensorSpec:
+        """The tensor that a map describes."""
+        spec = self[map.tensor]
+        last = sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
+        nbytes = (last + 1) * spec.itemsize
+        if spec.dtype != map.dtype or map.nbytes > nbytes:
+            raise ToolchainError(
+                f"a tensor map describes {map.nbytes} bytes of {map.dtype}, but {map.tensor} has "
+                f"{nbytes} of {spec.dtype}"
+            )
+        if spec.align < 16:
+            raise ToolchainError(f"a tensor map of {map.tensor}, which starts off 16 bytes")
+        return spec
 
     def _length(self, pointers: Pointers) -> int:
         """The one length of the lists."""

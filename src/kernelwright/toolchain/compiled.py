@@ -12,7 +12,7 @@ from kernelwright.support.errors import ToolchainError
 _PTX_KINDS = {
     "u64": "pointer", "b64": "pointer", "s64": "pointer",
     "u32": "i32", "b32": "i32", "s32": "i32",
-    "f32": "f32", "f64": "f64",
+    "f32": "f32", "f64": "f64", "b8[128]": "tensor_map",
 }  # fmt: skip
 _SAME = {"i64": "pointer"}  # 64 bits that are no pointer look the same in PTX
 
@@ -63,14 +63,19 @@ def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
     """How many pointers the compiler added behind the kernel's own parameters.
 
     Args:
-        kinds: of the arguments that the plan passes: "pointer", "i32", "i64", "f32", "f64".
+        kinds: of the arguments that the plan passes, as `build.kinds` has them.
 
     Raises:
         ToolchainError: the plan's arguments are not what the kernel takes. A launch would read
             garbage.
     """
     entry = re.search(rf"\.entry\s+{re.escape(compiled.name)}\s*\(([^)]*)\)", compiled.ptx)
-    types = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)", entry[1]) if entry else []
+    parameters = (
+        re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)[^,[]*(\[\d+\])?", entry[1])
+        if entry
+        else []
+    )
+    types = ["".join(p) for p in parameters]
     found = [_PTX_KINDS.get(t, t) for t in types]
     planned = [_SAME.get(k, k) for k in kinds]
     rest = found[len(planned) :]

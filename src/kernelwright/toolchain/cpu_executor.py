@@ -11,6 +11,7 @@ import torch
 
 from kernelwright import emulator
 from kernelwright.contract import (
+    CudaKernel,
     Launch,
     NumbaKernel,
     Operator,
@@ -24,6 +25,8 @@ from kernelwright.emulator import apart
 from kernelwright.support.errors import ToolchainError
 
 from . import interpreter, redzones
+
+NOT_EMULATED = "wgmma and TMA are not emulated: on a GPU"
 
 
 def bind(
@@ -102,9 +105,13 @@ def _out_of_bounds(plan: Plan, everything: dict[str, Any], fresh: Iterable[str])
 
 def unable(plan: Plan) -> str | None:
     """Why a plan cannot be run on a CPU, or None."""
-    kernels = [step.kernel for step in plan.launches]
-    reasons = (interpreter.unable(k) for k in kernels if isinstance(k, TritonKernel))
-    return next(filter(None, reasons), None)
+    return next(filter(None, (_unable(step.kernel) for step in plan.launches)), None)
+
+
+def _unable(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str | None:
+    if isinstance(kernel, CudaKernel) and not kernel.emulated:
+        return NOT_EMULATED
+    return interpreter.unable(kernel) if isinstance(kernel, TritonKernel) else None
 
 
 def _plain(name: str, spec: TensorSpec, device: str, *, result=True, zero=False):
@@ -124,6 +131,8 @@ def _launcher(step: Launch) -> Callable:
         from . import numba_rt
 
         return numba_rt.simulate
+    if not step.kernel.emulated:
+        raise ToolchainError(f"{step.kernel.name}: {NOT_EMULATED}")
     return emulator.bind(step)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_int, c_void_p
+from ctypes import byref, c_char_p, c_int, c_uint, c_void_p
 from functools import cache
 from types import ModuleType
 
@@ -33,6 +33,10 @@ _SIGNATURES = {
     "cuGetErrorString": (c_int, c_void_p),
     "cuStreamGetCaptureInfo_v2": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
+    "cuTensorMapEncodeTiled": (
+        *(c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+        *(c_int, c_int, c_int, c_int),
+    ),
 }
 # What launcher.c calls itself, in the order of its set_driver.
 _FOR_LAUNCHER = (

@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from kernelwright.contract import NumbaKernel, Operator, Plan, Pointers, Scalar
+from kernelwright.contract import NumbaKernel, Operator, Plan, Pointers, Scalar, TensorMap
 from kernelwright.machine import gpu_of
 from kernelwright.support.errors import ToolchainError, refuse_capture
 
-from . import build, driver, pointer_arrays, redzones
+from . import build, driver, pointer_arrays, redzones, tensor_maps
 from .build import Tensors
 from .compiled import hidden_parameters
 from .workspace import ZeroScratch, places
 
-_KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d"}
+_KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d", "tensor_map": "b"}
 
 
 def bind(
@@ -56,6 +56,8 @@ def bind(
         scope["zeroed"] = ZeroScratch(zero, device)
     for i, argument in enumerate(_pointers(plan)):
         scope[f"locate{i}"] = pointer_arrays.Addresses(tensors[argument].numel(), device)
+    for i, argument in enumerate(_maps(plan)):
+        scope[f"map{i}"] = tensor_maps.Encoded(argument, tensors, device)
     constants = {n: t.to(device) for n, t in plan.constants.items()}
     scope |= {f"constant_{n}": t.data_ptr() for n, t in constants.items()}
     scope["kept"] = constants
@@ -87,7 +89,9 @@ def source_of(
     """
     listed = ", ".join(a.name for a in operator.args)
     zero = [n for n, s in plan.scratch.items() if s.zero]
-    names = {p: f"pointers{i}" for i, p in enumerate(_pointers(plan))}
+    names: dict[str | Pointers | TensorMap, str] = {
+        p: f"pointers{i}" for i, p in enumerate(_pointers(plan))
+    }
     body = [f"given_{n}, {n} = {n}, {n}.contiguous()" for n in copies]
     if guarded:
         for n in (*tensors.outputs, *tensors.scratch):
@@ -108,6 +112,8 @@ def source_of(
     for i, p in enumerate(_pointers(plan)):
         body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
     names |= {n: f"constant_{n}" for n in plan.constants}
+    for i, m in enumerate(_maps(plan)):
+        names[m] = f"map{i}[{_expression(m.tensor, names)}]"
     for i, step in enumerate(plan.launches):
         values = [_expression(a, names) for a in step.args]
         body.append(f"launch{i}({', '.join(['stream', *(v for v in values if v)])})")
@@ -121,9 +127,11 @@ def source_of(
     return "\n    ".join([f"def run({listed}):", *elsewhere, *body]) + "\n"
 
 
-def _expression(argument: str | Scalar | Pointers, names: dict) -> str | None:
+def _expression(
+    argument: str | Scalar | Pointers | TensorMap, names: dict[str | Pointers | TensorMap, str]
+) -> str | None:
     """What a call passes for a kernel's argument; None where the launcher holds it. `names` has
-    the arguments whose addresses are there already."""
+    the arguments whose values are there already."""
     if isinstance(argument, Scalar):
         return argument.value if isinstance(argument.value, str) else None
     return names.get(argument) or f"{argument}.data_ptr()"
@@ -132,6 +140,12 @@ def _expression(argument: str | Scalar | Pointers, names: dict) -> str | None:
 def _pointers(plan: Plan) -> tuple[Pointers, ...]:
     """The plan's Pointers arguments, each once."""
     found = (a for step in plan.launches for a in step.args if isinstance(a, Pointers))
+    return tuple(dict.fromkeys(found))
+
+
+def _maps(plan: Plan) -> tuple[TensorMap, ...]:
+    """The plan's TensorMap arguments, each once."""
+    found = (a for step in plan.launches for a in step.args if isinstance(a, TensorMap))
     return tuple(dict.fromkeys(found))
 
 
@@ -152,9 +166,7 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
     compiled = build.compile(step, tensors, gpu.arch)
     kinds = step.kinds
     hidden = hidden_parameters(compiled, kinds)
-    values = [a.value if isinstance(a, Scalar) and not isinstance(a.value, str) else None
-              for a in step.args]  # fmt: skip
-    parameters = [(_KINDS[k], v) for k, v in zip(kinds, values, strict=True)]
+    parameters = [(_KINDS[k], _fixed(a)) for k, a in zip(kinds, step.args, strict=True)]
     shared = compiled.shared or step.shared
     block = (compiled.threads, 1, 1) if compiled.threads else step.block
     assert device.index is not None
@@ -170,3 +182,12 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
         step.overlaps and gpu.capability >= (9, 0) and driver.version() >= (12, 3),
         (*parameters, *[("p", 0)] * hidden),
     )
+
+
+def _fixed(argument: str | Scalar | Pointers | TensorMap) -> int | float | None:
+    """What the launcher holds of an argument: its value, a tensor map's size, or nothing."""
+    if isinstance(argument, TensorMap):
+        return tensor_maps.SIZE
+    if isinstance(argument, Scalar) and not isinstance(argument.value, str):
+        return argument.value
+    return None

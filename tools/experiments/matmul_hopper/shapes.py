@@ -55,5 +55,25 @@ def multiples(seed: int, count: int) -> list[Product]:
     return made
 
 
+def few(seed: int, count: int) -> list[Product]:
+    """Forward at 1 to 127 tokens."""
+    generator = random.Random(seed)
+    made: list[Product] = []
+    for _ in range(count):
+        n, k = generator.choice(LAYERS)
+        made.append((_between(generator, 1, 127), n, k, "NT"))
+    return made
+
+
+def sampled(seed: int, count: int) -> list[tuple[str, Product]]:
+    """Every set, by its name."""
+    return [
+        *(("listed", p) for p in LISTED),
+        *(("layers", p) for p in layers(seed, count)),
+        *(("multiples of 8", p) for p in multiples(seed + 1, count * 3 // 4)),
+        *(("few rows", p) for p in few(seed + 2, count // 2)),
+    ]
+
+
 def _between(generator: random.Random, low: int, high: int) -> int:
     return int(math.exp(generator.uniform(math.log(low), math.log(high))))

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelwright.contract import Case, Ladder
+from kernelwright.machine import datasheet
 from kernelwright.workbench.listing import Listing
 from kernelwright.workbench.records import metrics, records
 
@@ -149,10 +150,20 @@ def ladder(
     if table.roof:
         rate = metrics.rate(table.roof.gbps)
         notes.append(f"roof: {rate}, a stream of the same bytes in the same run")
+    notes += [_product_note(r) for r in table.products if r.cold]
     if noise is not None:
         notes.append(f"A/A control: equal things differ by {100 * noise:.1f}%")
     absent = [f"{n.removeprefix('peer:')}: {w}" for n, w in skipped.items() if n[:5] == "peer:"]
     return Group(out, *(Text(f"  {note}", "dim") for note in notes + absent))
+
+
+def _product_note(roof: records.Record) -> str:
+    """A roof of products, beside what the datasheet of the machine at hand states."""
+    kind, n = roof.rung.removeprefix("roof:"), roof.config["size"]
+    rate = f"{roof.flops / records.median(roof.cold) / 1e6:.3g} TFLOP/s"
+    note = f"roof of {kind} products: {rate}, the library's of {n} cubed in the same run"
+    stated = datasheet.products(roof.machine, kind)
+    return f"{note}; the datasheet states {stated:.4g}" if stated else note
 
 
 def _any(table: metrics.Table, column: str) -> bool:

@@ -54,7 +54,7 @@ from kernelwright.machine import (
     timers,
 )
 from kernelwright.machine.timers import Track
-from kernelwright.workbench.records import records
+from kernelwright.workbench.records import metrics, records
 from kernelwright.workbench.records.records import Record
 from kernelwright.workbench.verify.candidate import (
     Expected,
@@ -271,6 +271,7 @@ class _Bench:
             if any(sum(side) for side in (self.cost.reads, self.cost.writes)):
                 roofs_of = roofs.nearest(self.cost.mix, self.device)
                 candidates += roofs.roof_candidates(roofs_of, self.cost.bytes, self.device)
+            candidates += roofs.product_candidates(self.cost.products, self.device)
             self.say("timing")
             measured = clock.measure(candidates, self.device, self.limits)
             del sets, candidates, calls
@@ -411,7 +412,7 @@ class _Bench:
 
     def _finished(self, made, times, mix: str) -> Iterator[Record]:
         """The records with their times; of the roof's candidates the fastest."""
-        roof = {n: t for n, t in times.items() if n.startswith("roof:") and t.cold}
+        roof = {n: t for n, t in times.items() if n.startswith(f"roof:{mix} ") and t.cold}
         best = min(roof, key=lambda n: stats.median(roof[n].cold), default=None)
         roof_us = None
         if best:
@@ -419,6 +420,9 @@ class _Bench:
             config = {"kernel": best.split(" ", 1)[1]}
             record = self._record(f"roof:{mix}", "pass", config=config)
             yield replace(record, cold=roof[best].cold, flops=0)
+        products = list(self._product_roofs(times))
+        yield from products
+        products_us = metrics.least_of_products(products)
         for name, record in made.items():
             t = times.get(name)
             if t is None or record.outcome != "pass":
@@ -426,8 +430,24 @@ class _Bench:
             elif t.error:
                 yield replace(record, outcome="error", why=t.error)
             else:
-                limit = bound(stats.median(t.cold), roof_us, self.launch_us, self.cost, self.device)
+                limit = bound(
+                    stats.median(t.cold),
+                    roof_us,
+                    self.launch_us,
+                    self.cost,
+                    self.device,
+                    products_us,
+                )
                 yield replace(record, cold=t.cold, warm=t.warm, host=t.host, bound=limit)
+
+    def _product_roofs(self, times: dict[str, clock.Times]) -> Iterator[Record]:
+        """What products of each kind in the cost are held against."""
+        n = roofs.product_size(self.device)
+        for kind, operations in self.cost.products.items():
+            t = times[f"roof:{kind} {n}x{n}x{n}"]
+            record = self._record(f"roof:{kind}", "error" if t.error else "pass", t.error)
+            config = {"size": n, "operations": operations}
+            yield replace(record, config=config, cold=t.cold, bytes=0, flops=2 * n**3)
 
 
 def _form(t: torch.Tensor) -> tuple:

@@ -13,18 +13,26 @@ from . import roofs
 
 
 def bound(
-    cold_us: float, roof_us: float | None, launch_us: float, cost: Cost, device: torch.device
+    cold_us: float,
+    roof_us: float | None,
+    launch_us: float,
+    cost: Cost,
+    device: torch.device,
+    products_us: float | None = None,
 ) -> str:
     """What limits a launch, from its time alone.
 
     "launch": twice what an empty launch costs, or less. "bandwidth": three quarters of the roof
-    or more. "compute": half of the arithmetic peak or more. "latency": none of them, so too
+    or more. "compute": three quarters of the roof of matrix products, whose share takes
+    `products_us`, or half of the arithmetic peak, or more. "latency": none of them, so too
     little is in flight, or more is done than must be. "" where the machine gives no limit.
     """
     if cold_us <= 2 * launch_us:
         return "launch"
     if roof_us and roof_us >= 0.75 * cold_us:
         return "bandwidth"
+    if products_us is not None:
+        return "compute" if products_us >= 0.75 * cold_us else "latency"
     gpu = gpu_of(device)
     mhz = gpu_facts(torch.cuda.current_device()).sm_mhz if gpu else None
     if gpu is None or not mhz:

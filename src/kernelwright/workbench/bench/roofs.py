@@ -7,7 +7,7 @@ in-place operators on a CPU. Several configurations try; the fastest is the roof
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -289,22 +289,32 @@ def _bind_on_chip(made: Plan, x: torch.Tensor, device: torch.device) -> Callable
 
 
 def _matmuls(device: torch.device):
-    """(case, candidate, flops) of square products on random data: zeros would draw less power."""
+    """(case, candidate, flops) of the machine's own table."""
     gpu = gpu_of(device)
-    kinds = [("f32", torch.float32, 1024, torch.matmul)]
+    kinds = [("f32", 1024)]
     if gpu is not None:
-        kinds = [
-            ("bf16", torch.bfloat16, 8192, torch.matmul),
-            ("f16", torch.float16, 8192, torch.matmul),
-            ("tf32", torch.float32, 4096, _tf32_matmul),
-            ("f32", torch.float32, 4096, torch.matmul),
-        ]
+        kinds = [("bf16", 8192), ("f16", 8192), ("tf32", 4096), ("f32", 4096)]
         if gpu.capability >= (8, 9):
-            kinds.append(("fp8_e4m3", torch.float8_e4m3fn, 8192, _fp8_matmul))
-    for name, dtype, n, product in kinds:
-        a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
-        candidate = clock.Candidate(f"matmul {name}", [partial(product, a, b)])
-        yield f"{n}x{n}x{n}-{name}", candidate, 2 * n**3
+            kinds.append(("fp8_e4m3", 8192))
+    for kind, n in kinds:
+        yield f"{n}x{n}x{n}-{kind}", _product(kind, n, device), 2 * n**3
+
+
+def product_candidates(kinds: Iterable[str], device: torch.device) -> list[clock.Candidate]:
+    """The roofs of matrix products, one for each kind of `Cost.products`: the library's own
+    product, of a size at which it is fastest."""
+    return [_product(kind, product_size(device), device) for kind in kinds]
+
+
+def product_size(device: torch.device) -> int:
+    return 8192 if device.type == "cuda" else 1024
+
+
+def _product(kind: str, n: int, device: torch.device) -> clock.Candidate:
+    """Square, of random data: zeros would draw less power."""
+    dtype, product = _PRODUCTS[kind]
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    return clock.Candidate(f"roof:{kind} {n}x{n}x{n}", [partial(product, a, b)])
 
 
 def _tf32_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -326,6 +336,16 @@ def _fp8_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 @cache
 def _one(device: torch.device) -> torch.Tensor:
     return torch.ones((), device=device)
+
+
+_PRODUCTS: dict[str, tuple[torch.dtype, Callable[..., Any]]] = {
+    "f64": (torch.float64, torch.matmul),
+    "f32": (torch.float32, torch.matmul),
+    "tf32": (torch.float32, _tf32_matmul),
+    "bf16": (torch.bfloat16, torch.matmul),
+    "f16": (torch.float16, torch.matmul),
+    "fp8_e4m3": (torch.float8_e4m3fn, _fp8_matmul),
+}
 
 
 def _fastest(times: dict[str, clock.Times]) -> tuple[str, clock.Times]:

@@ -22,12 +22,14 @@ from kernelwright.dispatch import (
     device_of,
     ladders,
     launcher,
+    plan_of,
     source_hash,
     specs_of,
     unsupported,
 )
 from kernelwright.emulator import dissect as emulated
 from kernelwright.emulator.dissect import Access, Branch, Dissected, Memory, Place
+from kernelwright.toolchain import cpu_executor
 from kernelwright.workbench.records import records
 from kernelwright.workbench.sanitize.tool_runner import apart, watched_cases
 from kernelwright.workbench.verify.candidate import map_tensors
@@ -191,7 +193,8 @@ def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
 
 def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:
     specs, _ = normalise(ladder.operator.layout, specs_of(args))
-    return unsupported(rung, specs, device_of(args))
+    reason = unsupported(rung, specs, device_of(args))
+    return reason or cpu_executor.unable(plan_of(ladder, rung, specs))
 
 
 def lines(found: Dissection) -> list[Line]:

@@ -27,6 +27,7 @@ class Row:
     below: Record | None  # the nearest timed rung below it
     best: Record | None  # the fastest of native, compiled and the peers, itself left out
     verified: Record | None = None  # the record over all cases that `verify` writes
+    products: tuple[Record, ...] = ()  # the record's run's roofs of matrix products
 
     @property
     def backend(self) -> str:
@@ -78,12 +79,18 @@ class Row:
 
     @property
     def of_roof(self) -> float | None:
-        """Share of the measured memory roof of the same run, 1.0 is the roof; None for matrix
-        products, which it does not bind."""
-        if not (self.record and self.roof) or _is_products(self.record):
+        """Share of what the machine was measured to do at best in the same run, 1.0 is the roof: of
+        its memory for the case's bytes, or of matrix products for the case's operations, whichever
+        takes longer. None where products bind and none were measured."""
+        if not (self.record and self.record.cold):
             return None
+        least = least_of_products(self.products)
+        by_products = least / median(self.record.cold) if least else None
+        if self.roof is None or (by_products is None and _is_products(self.record)):
+            return by_products
         mine, roof = self.record.gbps, self.roof.gbps
-        return mine / roof if mine and roof else None
+        by_memory = mine / roof if mine and roof else None
+        return max((s for s in (by_memory, by_products) if s), default=None)
 
     @property
     def over_below(self) -> float | None:
@@ -103,6 +110,12 @@ class Row:
         return f"{self.record.outcome}: {self.record.why}".rstrip(": ")
 
 
+def least_of_products(roofs: Iterable[Record]) -> float | None:
+    """Microseconds of a case's matrix products at the rates of their roofs; None without roofs."""
+    times = [r.config["operations"] * median(r.cold) / r.flops for r in roofs if r.cold]
+    return sum(times) if times else None
+
+
 def _is_products(r: Record) -> bool:
     """Whether a GPU's matrix units bind it: an H200 does 190 operations while a byte comes."""
     return r.flops > 190 * r.bytes > 0
@@ -117,6 +130,7 @@ class Table:
     case: str
     rows: tuple[Row, ...]
     roof: Record | None
+    products: tuple[Record, ...] = ()  # roofs of matrix products, of the newest run
 
     @property
     def label(self) -> str:
@@ -167,6 +181,11 @@ def _as_json(table: Table) -> dict[str, Any]:
         "machine": table.machine,
         "case": table.case,
         "roof_gbps": table.roof.gbps if table.roof else None,
+        "roof_tflops": {
+            r.rung.removeprefix("roof:"): r.flops / median(r.cold) / 1e6
+            for r in table.products
+            if r.cold
+        },
         "rows": [
             {
                 "name": r.name,
@@ -200,7 +219,12 @@ def table(ladder: Ladder, machine: str, case: str, records: Iterable[Record]) ->
     for r in mine:
         if r.rung not in best or _rank(r) > _rank(best[r.rung]):
             best[r.rung] = r
-    roofs = {r.run: r for r in mine if r.rung.startswith("roof:")}
+    every = [r for r in mine if r.rung.startswith("roof:")]
+    roofs = {r.run: r for r in every if r.bytes}
+    products: dict[str, tuple[Record, ...]] = {}
+    for r in every:
+        if not r.bytes:
+            products[r.run] = (*products.get(r.run, ()), r)
     peers = sorted(name for name in best if name.startswith("peer:"))
     others = [best[n] for n in (*THEIRS, *peers) if n in best and best[n].cold]
     rows: list[Row] = []
@@ -212,11 +236,13 @@ def table(ladder: Ladder, machine: str, case: str, records: Iterable[Record]) ->
         fastest = min(theirs, key=lambda o: median(o.cold), default=None)
         lower = below if rung else None
         roof = roofs.get(record.run) if record else None
-        rows.append(Row(name, rung, record, roof, lower, fastest, _verified(mine, name)))
+        of_run = products.get(record.run, ()) if record else ()
+        rows.append(Row(name, rung, record, roof, lower, fastest, _verified(mine, name), of_run))
         if record and record.cold and rung:
             below = record
     newest = roofs[max(roofs)] if roofs else None
-    return Table(ladder, machine, case, tuple(rows), newest)
+    last = products[max(products)] if products else ()
+    return Table(ladder, machine, case, tuple(rows), newest, last)
 
 
 def _rank(r: Record) -> tuple[bool, bool, str, float]:

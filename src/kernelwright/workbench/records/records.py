@@ -37,8 +37,9 @@ class Record:
     Attributes:
         operator: "softmax.backward".
         rung: a rung's name; "peer:liger" for another library; "roof:r1w1" for the stream kernel
-            of the same bytes and mix in the same run; "control" for the native rung timed a
-            second time (A/A).
+            of the same bytes and mix in the same run; "roof:bf16" for the library's products of
+            that kind, whose config has their size and the case's operations; "control" for the
+            native rung timed a second time (A/A).
         config: the rung's launch parameters.
         case: the case's id.
         machine: a slug, "nvidia-h200" or "cpu-x86_64-2"; the folder's name.

@@ -28,7 +28,7 @@ from kernelwright.dispatch import (
     unsupported,
 )
 from kernelwright.emulator.checks import CHECKS, Finding, Watch
-from kernelwright.toolchain import redzones
+from kernelwright.toolchain import cpu_executor, redzones
 from kernelwright.workbench.records.records import Record
 from kernelwright.workbench.verify import cuda_kernels
 from kernelwright.workbench.verify.candidate import all_results, map_tensors, same_bits
@@ -142,7 +142,7 @@ def watch_rung(
     start = time.perf_counter()
     rows = {c: Watched(ladder.name, rung.name, c, source_hash(ladder, rung), UNDER) for c in checks}
     left_out: Counter[str] = Counter()
-    missing = emulator.missing("watched") if rung.backend == "cuda" else f"{rung.backend}: on a GPU"
+    missing = _missing(ladder, rung)
     if missing:
         left_out[missing] += 1
     elif refused := _refused(ladder, rung):
@@ -166,6 +166,15 @@ def watch_rung(
         row.left_out = dict(+left_out)
         row.seconds = time.perf_counter() - start
     return list(rows.values())
+
+
+def _missing(ladder: Ladder, rung: Rung) -> str | None:
+    """Why the emulator cannot watch a rung, or None."""
+    if rung.backend != "cuda":
+        return f"{rung.backend}: on a GPU"
+    if all(k.emulated for k in kernels_of(ladder, rung)):
+        return emulator.missing("watched")
+    return cpu_executor.NOT_EMULATED
 
 
 def _refused(ladder: Ladder, rung: Rung) -> str | None:

@@ -69,7 +69,7 @@ def refusal(
     or None. `among`: the configs and cases that will run."""
     wanted: set[CudaKernel] = set()
     for config, case in among(ladder, rung):
-        wanted |= set(kernels_of(ladder, rung, config, [case]))
+        wanted |= {k for k in kernels_of(ladder, rung, config, [case]) if k.emulated}
     try:
         emulator.ensure(wanted)
     except ToolchainError as e:

@@ -1,0 +1,171 @@
+"""matmul and linear: the ladder from the triple loop to tensor cores.
+
+Two operators: `matmul`, the product of two matrices or of a batch of pairs by their strides, which
+also computes gradients (derivatives.py); and `linear`, the product with a weight followed by an
+epilogue. Their rungs stand in ladder.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from kernelwright.contract import arguments
+
+from .derivatives import linear as _linear
+from .derivatives import product as _product
+from .ladder import LADDER, LADDER_LINEAR
+from .spec import ACTIVATIONS
+
+__all__ = ["LADDER", "LADDER_LINEAR", "linear", "matmul"]
+
+
+def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The matrix product, as torch.matmul.
+
+    Args:
+        input: shape (K,), (M, K) or (*, M, K).
+        other: shape (K,), (K, N) or (*, K, N), of the input's dtype. Dimensions before the last two
+            broadcast. float32, float16 and bfloat16 have GPU rungs; float64 is served by PyTorch.
+
+    Returns:
+        Shape (*, M, N), without the dimension of an operand that has one only. Under autocast the
+        product runs in its dtype; float32 is rounded to tf32 where PyTorch's setting allows it.
+
+    Raises:
+        TypeError: an argument is not floating point, or their dtypes differ.
+        ValueError: an argument has no dimensions, or their shapes do not fit.
+    """
+    arguments.floating("input", input)
+    arguments.floating("other", other)
+    input, other = _cast(input, input, other)
+    _same_dtype(input, other=other)
+    for name, t in (("input", input), ("other", other)):
+        if t.ndim == 0:
+            raise ValueError(f"{name}: must have one dimension or more, has none")
+    k = input.shape[-1]
+    if other.shape[-2 if other.ndim > 1 else 0] != k:
+        raise ValueError(
+            f"other: has shape {tuple(other.shape)}, which does not fit the input's "
+            f"{tuple(input.shape)}"
+        )
+    a = input if input.ndim > 1 else input.unsqueeze(0)
+    b = other if other.ndim > 1 else other.unsqueeze(1)
+    c = _broadcast(a, b)
+    if other.ndim == 1:
+        c = c.squeeze(-1)
+    return c if input.ndim > 1 else c.squeeze(-1 if other.ndim == 1 else -2)
+
+
+def _broadcast(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a b for two or more dimensions each."""
+    if a.ndim == b.ndim == 2:
+        return _product(a, b)
+    if b.ndim == 2 and _rows_of(a):
+        rows = math.prod(a.shape[:-1])
+        return _product(a.reshape(rows, a.shape[-1]), b).view(*a.shape[:-1], b.shape[-1])
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        raise ValueError(
+            f"other: has shape {tuple(b.shape)}, which does not broadcast with the input's "
+            f"{tuple(a.shape)}"
+        ) from None
+    count = math.prod(batch)
+    a, b = (t.expand(*batch, *t.shape[-2:]).reshape(count, *t.shape[-2:]) for t in (a, b))
+    return _product(a, b).view(*batch, a.shape[-2], b.shape[-1])
+
+
+def _rows_of(t: torch.Tensor) -> bool:
+    """Whether all dimensions but the last are one, so that a batch times one matrix is one product.
+    Of three dimensions that are not, the matrix is taken once for each instead of a copy."""
+    return t.ndim > 3 or t.shape[0] == 1 or t.stride(0) == t.shape[1] * t.stride(1)
+
+
+def linear(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str | None = None,
+    gate: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """activation(input weight^T + bias) * gate + residual in one pass over the result.
+
+    As torch.nn.functional.linear where nothing but `bias` is given. A gated layer is two calls:
+    `linear(x, w_gate, activation="silu", gate=linear(x, w_up))`.
+
+    Args:
+        input: shape (*, K).
+        weight: shape (N, K), or (K,) for one output without a dimension; of the input's dtype.
+        bias: shape (N,), or () with a weight of one dimension.
+        activation: "relu", "gelu", "gelu_tanh", "silu", or None.
+        gate: what the activation is multiplied by, of the result's shape.
+        residual: what is added at the end, of the result's shape.
+
+    Returns:
+        Shape (*, N). What stands between the product and the result is computed in float32 and
+        rounded once. Under autocast all is cast to its dtype.
+
+    Raises:
+        TypeError: an argument is not floating point, or of another dtype than the input.
+        ValueError: a shape does not fit, or there is no such activation.
+    """
+    arguments.floating("input", input)
+    arguments.floating("weight", weight)
+    for name, t in (("bias", bias), ("gate", gate), ("residual", residual)):
+        if t is not None:
+            arguments.floating(name, t)
+    input, weight, bias, gate, residual = _cast(input, input, weight, bias, gate, residual)
+    _same_dtype(input, weight=weight, bias=bias, gate=gate, residual=residual)
+    if activation is not None and activation not in ACTIVATIONS[1:]:
+        known = ", ".join(ACTIVATIONS[1:])
+        raise ValueError(f"activation: {activation!r} is none of {known}")
+    _fits(input, weight, bias, gate, residual)
+    if weight.ndim == 1:
+        weight = weight.unsqueeze(0)
+        bias, gate, residual = (
+            None if t is None else t.unsqueeze(-1) for t in (bias, gate, residual)
+        )
+        return linear(
+            input, weight, bias, activation=activation, gate=gate, residual=residual
+        ).squeeze(-1)
+    if bias is None and activation is None and gate is None and residual is None:
+        return matmul(input, weight.t())
+    shape = (*input.shape[:-1], weight.shape[0])
+    rows = math.prod(shape[:-1])
+    x, gate, residual = (
+        None if t is None else t.reshape(rows, t.shape[-1]) for t in (input, gate, residual)
+    )
+    return _linear(x, weight, bias, gate, residual, activation or "none").view(shape)
+
+
+def _fits(input, weight, bias, gate, residual) -> None:
+    if input.ndim == 0 or weight.ndim not in (1, 2) or weight.shape[-1] != input.shape[-1]:
+        wanted = f"(N, {input.shape[-1]})" if input.ndim else "(N, K) beside an input (*, K)"
+        raise ValueError(f"weight: has shape {tuple(weight.shape)}, should be {wanted}")
+    result = (*input.shape[:-1], *weight.shape[:-1])
+    for name, t, shape in (
+        ("bias", bias, weight.shape[:-1]),
+        ("gate", gate, result),
+        ("residual", residual, result),
+    ):
+        if t is not None and tuple(t.shape) != tuple(shape):
+            raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be {tuple(shape)}")
+
+
+def _cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """Under autocast, what is not float64 in its dtype."""
+    device = of.device.type
+    if not torch.is_autocast_enabled(device):
+        return list(tensors)
+    to = torch.get_autocast_dtype(device)
+    return [t if t is None or t.dtype == torch.float64 else t.to(to) for t in tensors]
+
+
+def _same_dtype(input: torch.Tensor, **others: torch.Tensor | None) -> None:
+    for name, t in others.items():
+        if t is not None and t.dtype != input.dtype:
+            raise TypeError(f"{name}: is {t.dtype}, should be {input.dtype} as the input")

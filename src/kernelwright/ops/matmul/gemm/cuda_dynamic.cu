@@ -1,0 +1,29 @@
+// The tile's width chosen at launch.
+//
+// Idea: as `cuda_shared`, with the tile as wide as the block that is launched, in dynamic shared
+// memory whose size is an argument of the launch. One binary serves every width.
+// Traffic: as `cuda_shared` for tiles of 32; a tile of 16 reads global memory twice as often.
+// Against `cuda_shared`: a lesson in what a constant is worth. The compiler can no longer unroll
+// the inner loop whole nor put its offsets into the instructions: more instructions for each
+// multiply-add, in exchange for a choice at run time.
+// Limit: instructions, and the two loads for each multiply-add.
+
+__global__ void matmul_dynamic(const float *__restrict__ a, const float *__restrict__ b,
+                               float *__restrict__ c, int m, int n, int k, long long lda,
+                               long long ldb) {
+  extern __shared__ float tiles[];
+  const int tile = blockDim.x;
+  float *a_tile = tiles, *b_tile = tiles + tile * tile;
+  const int x = threadIdx.x, y = threadIdx.y;
+  const int row = blockIdx.y * tile + y, col = blockIdx.x * tile + x;
+
+  float sum = 0.0f;
+  for (int first = 0; first < k; first += tile) {
+    a_tile[y * tile + x] = row < m && first + x < k ? a[row * lda + first + x] : 0.0f;
+    b_tile[y * tile + x] = col < n && first + y < k ? b[(first + y) * ldb + col] : 0.0f;
+    __syncthreads();
+    for (int i = 0; i < tile; i++) sum += a_tile[y * tile + i] * b_tile[i * tile + x];
+    __syncthreads();  // the next tiles overwrite these
+  }
+  if (row < m && col < n) c[static_cast<long long>(row) * n + col] = sum;
+}

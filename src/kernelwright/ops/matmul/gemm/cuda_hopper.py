@@ -1,0 +1,277 @@
+"""Launches of the rungs for Hopper's tensor cores. What the kernels do stands in their files, which
+products they take in hopper_shape.py."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+
+from kernelwright.contract import (
+    NULL,
+    CudaKernel,
+    Launch,
+    Plan,
+    TensorMap,
+    TensorSpec,
+    i32,
+    i64,
+)
+from kernelwright.contract.arithmetic import cdiv
+
+from .hopper_tiling import Matrix, clusters_at_once, matrix, rows_stride, transposed
+
+CTYPE = {torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
+ACTIVATIONS = {"none": "NONE", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU_TANH",
+               "silu": "SILU"}  # fmt: skip
+SLICE, ROW = 64, 128  # of k, in elements; its bytes
+BOX = 64 * ROW  # bytes of the 64 x 64 results that leave together
+STATIC = 512  # bytes of static shared memory at most: barriers
+PLAIN_TILE, PLAIN_THREADS = 128, 256  # cuda_wgmma.cu's kTile and kThreads
+
+
+def plain(gpu, config, a, b, tf32=False):
+    of_a, of_b = _operands(a, b)
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    strides = (i64(of_a.stride), i64(of_b.stride), i64(of_a.batch_stride), i64(of_b.batch_stride))
+    kernel = _kernel("wgmma", "matmul_wgmma", CTYPE[a.dtype], of_a.k_major, of_b.k_major)
+    grid = (cdiv(n, PLAIN_TILE), cdiv(m, PLAIN_TILE), _batch(a))
+    args = ("a", "b", "c", i32(m), i32(n), i32(k), *strides)
+    return Plan((Launch(kernel, grid, args, (PLAIN_THREADS, 1, 1)),))
+
+
+def tma(gpu, config, a, b, tf32=False):
+    of_a, of_b = _operands(a, b)
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    bn, stages = config["bn"], config["stages"]
+    map_a, bytes_a = _operand_map("a", of_a, 128)
+    map_b, bytes_b = _operand_map("b", of_b, bn)
+    kernel = _kernel("wgmma_tma", "matmul_wgmma_tma", CTYPE[a.dtype], bn, stages, of_a.k_major,
+                     of_b.k_major)  # fmt: skip
+    numbers = (m, n, cdiv(k, SLICE), bytes_a + bytes_b, int(of_a.batched), int(of_b.batched))
+    shared = stages * (_stage_bytes(of_a, 128) + _stage_bytes(of_b, bn)) + 1024
+    grid = (cdiv(n, bn), cdiv(m, 128), _batch(a))
+    args = (map_a, map_b, "c", *map(i32, numbers))
+    return Plan((Launch(kernel, grid, args, (256, 1, 1), shared),))
+
+
+def persistent(gpu, config, a, b, tf32=False):
+    return _product("persistent", gpu, config, a, b)
+
+
+def pingpong(gpu, config, a, b, tf32=False):
+    return _product("pingpong", gpu, config, a, b)
+
+
+def split(gpu, config, a, b, tf32=False):
+    (m, _), n = a.shape, b.shape[1]
+    numbers, shared, of_a, of_b, maps = _split_parts(config, a, b, ("a", "b"))
+    kernel = _split_kernel("matmul_split", config, a, of_a, of_b)
+    args = (*maps, "c", *map(i32, numbers))
+    return Plan((_split_launch(kernel, config, m, n, args, shared),))
+
+
+def persistent_linear(gpu, config, **args):
+    return _linear("persistent", gpu, config, **args)
+
+
+def pingpong_linear(gpu, config, **args):
+    return _linear("pingpong", gpu, config, **args)
+
+
+def split_linear(gpu, config, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    (m, _), n = x.shape, weight.shape[0]
+    numbers, shared, of_a, of_b, maps = _split_parts(config, x, transposed(weight), ("x", "weight"))
+    epilogue = _epilogue(bias, gate, residual, activation, keep)
+    kernel = _split_kernel("linear_split", config, x, of_a, of_b, *epilogue)
+    pointers = [name if given else NULL for name, given in (
+        ("gate", gate is not None), ("residual", residual is not None), ("z", keep),
+        ("bias", bias is not None))]  # fmt: skip
+    strides = [0 if t is None else rows_stride(t) for t in (gate, residual)]
+    args = (*maps, "y", *pointers, *map(i32, numbers), *map(i64, strides))
+    return Plan((_split_launch(kernel, config, m, n, args, shared),))
+
+
+def _product(kind, gpu, config, a, b):
+    of_a, of_b = _operands(a, b)
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    tiles = _Tiles(gpu, config, _batch(a), m, n)
+    maps, bytes_ = _maps(config, of_a, of_b, ("a", "b"))
+    kernel = _kernel(
+        f"wgmma_{kind}", f"matmul_{kind}", CTYPE[a.dtype], *_shape(kind, config), of_a.k_major,
+        of_b.k_major, cluster=tiles.cluster,
+    )  # fmt: skip
+    numbers = (m, n, *tiles.order, tiles.count, cdiv(k, SLICE), bytes_)
+    batched = (int(of_a.batched), int(of_b.batched))
+    out = TensorSpec.contiguous((_batch(a), m, n), a.dtype)
+    args = (*maps, _result_map("c", out), *map(i32, (*numbers, *batched)))
+    return Plan((_launch(kernel, config, tiles, args, of_a, of_b),))
+
+
+def _linear(kind, gpu, config, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    of_a, of_b = _operands(x, transposed(weight))
+    (m, k), n = x.shape, weight.shape[0]
+    config = _with_boxes(gpu, config, of_a, of_b, (gate is not None) + (residual is not None), keep)
+    tiles = _Tiles(gpu, config, 1, m, n)
+    maps, bytes_ = _maps(config, of_a, of_b, ("x", "weight"))
+    kernel = _kernel(
+        f"wgmma_{kind}", f"linear_{kind}", CTYPE[x.dtype], *_shape(kind, config), of_a.k_major,
+        of_b.k_major, *_epilogue(bias, gate, residual, activation, keep), cluster=tiles.cluster,
+    )  # fmt: skip
+    out = _result_map("y", TensorSpec.contiguous((1, m, n), x.dtype))
+    given = {"gate": gate, "residual": residual}
+    read = [out if t is None else _rows_map(name, t) for name, t in given.items()]
+    kept = _result_map("z", TensorSpec.contiguous((1, m, n), x.dtype)) if keep else out
+    numbers = (m, n, *tiles.order, tiles.count, cdiv(k, SLICE), bytes_)
+    args = (*maps, out, *read, kept, NULL if bias is None else "bias", *map(i32, numbers))
+    return Plan((_launch(kernel, config, tiles, args, of_a, of_b),))
+
+
+class _Tiles:
+    """C in tiles of a config: how a launch goes through them.
+
+    Attributes:
+        order: rows and columns of clusters of tiles of one matrix, rows of a strip.
+        count: of them in all. blocks: of the launch. cluster: blocks of a cluster.
+    """
+
+    def __init__(self, gpu, config, batch: int, m: int, n: int):
+        high, wide = config.get("rows", 1), config.get("cols", 1)
+        self.cluster = high * wide
+        rows, cols = cdiv(cdiv(m, config["bm"]), high), cdiv(cdiv(n, config["bn"]), wide)
+        self.order = rows, cols, _strip(gpu, config, m)
+        self.count = batch * rows * cols
+        self.blocks = min(self.count, clusters_at_once(gpu, self.cluster)) * self.cluster
+
+
+def _strip(gpu, config, m: int) -> int:
+    """Rows of clusters of a strip: tiles in flight together cover about a square of C."""
+    tiles = cdiv(m, config["bm"])
+    height = max(1, round(math.sqrt(gpu.sms * config["bn"] / config["bm"])))
+    return cdiv(cdiv(tiles, cdiv(tiles, height)), config.get("rows", 1))
+
+
+def _shape(kind, config) -> tuple[int, ...]:
+    """A kernel's template arguments."""
+    groups = (_groups(config),) if kind == "persistent" else ()
+    sizes = (config["bm"], config["bn"], config["stages"], config["boxes"])
+    return (*sizes, *groups, config.get("rows", 1), config.get("cols", 1))
+
+
+def _groups(config) -> int:
+    """Warp groups that multiply, each 64 rows of the tile, or 128 of 256."""
+    return min(config["bm"] // 64, 3) if config["bm"] != 256 else 2
+
+
+def _with_boxes(gpu, config, of_a, of_b, loads: int, keep: bool):
+    """A config with boxes for what an epilogue reads and writes of two pieces at a time, or of one
+    where two leave room for fewer than three stages."""
+    for pieces in (2, 1):
+        boxes = max(config["boxes"], pieces * (max(loads, 1) + keep))
+        for stages in range(config["stages"], 2, -1):
+            enough = {**config, "boxes": boxes, "stages": stages}
+            if _shared(enough, of_a, of_b) + STATIC <= gpu.shared_per_block:
+                return enough
+    raise AssertionError(config)
+
+
+def _shared(config, of_a, of_b) -> int:
+    """Bytes of dynamic shared memory. The kernel begins the ring at a multiple of 1,024."""
+    stage = _stage_bytes(of_a, config["bm"]) + _stage_bytes(of_b, config["bn"])
+    return config["stages"] * stage + _groups(config) * config["boxes"] * BOX + 1024
+
+
+def _launch(kernel, config, tiles, args, of_a, of_b) -> Launch:
+    threads = (1 + _groups(config)) * 128
+    shared = _shared(config, of_a, of_b)
+    return Launch(kernel, (tiles.blocks, 1, 1), args, (threads, 1, 1), shared)
+
+
+def _split_parts(config, a, b, names):
+    """(numbers, dynamic shared memory, the operands and their maps) of a launch that splits k."""
+    of_a, of_b = _operands(a, b)
+    (m, k), n = a.shape, b.shape[1]
+    maps, bytes_ = _maps(config, of_a, of_b, names)
+    rows, cols = cdiv(m, config["bm"]), cdiv(n, config["bn"])
+    stage = _stage_bytes(of_a, config["bm"]) + _stage_bytes(of_b, config["bn"])
+    others = (config["split"] - 1) * cdiv(config["bn"] // 8, config["split"])
+    sums = others * _groups(config) * 128 * 16
+    numbers = (m, n, rows, cols, cdiv(k, SLICE), bytes_)
+    return numbers, config["stages"] * stage + sums + 1024, of_a, of_b, maps
+
+
+def _split_kernel(name, config, a, of_a, of_b, *epilogue) -> CudaKernel:
+    sizes = (_groups(config), config["bn"], config["stages"], config["split"])
+    return _kernel("wgmma_split", name, CTYPE[a.dtype], *sizes, of_a.k_major, of_b.k_major,
+                   *epilogue, cluster=config["split"])  # fmt: skip
+
+
+def _split_launch(kernel, config, m, n, args, shared) -> Launch:
+    tiles = cdiv(m, config["bm"]) * cdiv(n, config["bn"])
+    threads = (1 + _groups(config)) * 128
+    return Launch(kernel, (tiles * config["split"], 1, 1), args, (threads, 1, 1), shared)
+
+
+def _epilogue(bias, gate, residual, activation, keep) -> tuple:
+    given = (t is not None for t in (bias, gate, residual))
+    return (f"kw::{ACTIVATIONS[activation]}", *given, keep)
+
+
+def _kernel(file, name, *template, cluster=1) -> CudaKernel:
+    parameters = ", ".join(str(t).lower() if isinstance(t, bool) else str(t) for t in template)
+    source = Path(__file__).parent / f"cuda_{file}.cu"
+    return CudaKernel(source, f"{name}<{parameters}>", cluster, emulated=False)
+
+
+def _operands(a, b) -> tuple[Matrix, Matrix]:
+    """A as m rows and B as n rows of k, in either order of memory."""
+    of_a, of_b = matrix("a", a), matrix("b", transposed(b))
+    assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)
+    return of_a, of_b
+
+
+def _batch(a) -> int:
+    return a.shape[0] if a.ndim == 3 else 1
+
+
+def _maps(config, of_a, of_b, names) -> tuple[tuple[TensorMap, TensorMap], int]:
+    """The operands' maps, and the bytes of both that a stage receives."""
+    map_a, bytes_a = _operand_map(names[0], of_a, config["bm"], config.get("cols", 1))
+    map_b, bytes_b = _operand_map(names[1], of_b, config["bn"], config.get("rows", 1))
+    return (map_a, map_b), bytes_a + bytes_b
+
+
+def _operand_map(name, of: Matrix, width: int, share: int = 1) -> tuple[TensorMap, int]:
+    """An operand's map, whose box is what one of `share` blocks loads of `width` rows, and the
+    bytes that each of them receives. Of fewer rows than that, no box reaches outside: it would
+    load slowly."""
+    if of.k_major:
+        rows = width // share if share > 1 else min(width, of.width)
+        return _map(name, of, (of.k, of.width), (SLICE, rows)), rows * share * ROW
+    return _map(name, of, (of.width, of.k), (64, SLICE // share)), _stage_bytes(of, width)
+
+
+def _map(name, of: Matrix, shape, box) -> TensorMap:
+    batch, step = (of.batch, of.batch_stride) if of.batched else (1, of.stride)
+    itemsize = of.dtype.itemsize
+    strides = (of.stride * itemsize, step * itemsize)
+    return TensorMap(name, of.dtype, (*shape, batch), strides, (*box, 1))
+
+
+def _stage_bytes(of: Matrix, width: int) -> int:
+    """Bytes of an operand in a stage: columns of 64 at a time where the width is contiguous."""
+    return (width if of.k_major else cdiv(width, 64) * 64) * ROW
+
+
+def _result_map(name, out: TensorSpec) -> TensorMap:
+    """Of a result of (batch, m, n), by boxes of 64 x 64."""
+    batch, m, n = out.shape
+    strides = (n * out.itemsize, m * n * out.itemsize)
+    return TensorMap(name, out.dtype, (n, m, batch), strides, (64, 64, 1))
+
+
+def _rows_map(name, t: TensorSpec) -> TensorMap:
+    """Of what an epilogue reads, as `_result_map`."""
+    (m, n), step = t.shape, rows_stride(t) * t.itemsize
+    return TensorMap(name, t.dtype, (n, m, 1), (step, step), (64, 64, 1))

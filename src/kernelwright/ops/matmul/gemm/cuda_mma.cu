@@ -1,0 +1,139 @@
+// Tensor cores by their instructions.
+//
+// Idea: mma.sync, whose fragments are documented, so that ldmatrix loads four blocks of 8 x 8 at
+// once from tiles that lie as they do in global memory: turned or not, any order of operands works.
+// Units of 16 bytes change places by their row (c ^ row % 8), so that eight rows of a column lie in
+// different banks without padding. A ring of tiles is filled ahead by cp.async, which also fills in
+// zeros; the next fragments are loaded while the present ones are multiplied.
+// Traffic: as `cuda_tuned`, of 16-bit types.
+// Against `cuda_wmma`: a quarter of the loads, no bank conflicts, no pass through shared memory.
+// Limit: mma.sync itself. A Hopper multiprocessor does nearly twice as much by wgmma.
+#include "kw/async.cuh"
+#include "mma.cuh"
+#include "tile_of.cuh"
+
+constexpr int kDepth = 64;
+
+// A tile of an operand: WIDTH x kDepth, as lines of memory along k or across.
+template <typename T, bool ALONG_K, int WIDTH, int THREADS> struct Tile {
+  static constexpr int kLine = ALONG_K ? kDepth : WIDTH, kLines = ALONG_K ? WIDTH : kDepth;
+  static constexpr int kUnits = kLine / 8;  // of 16 bytes
+  static constexpr int kBytes = 2 * WIDTH * kDepth;
+
+  static __device__ __forceinline__ int place(int line, int unit) {
+    return 2 * kLine * line + 16 * (unit ^ line % 8);
+  }
+  // `from` is the tile's first element; `wide`, `deep`: what of it is inside.
+  static __device__ __forceinline__ void copy(char *shared, const T *from, long long next, int wide,
+                                              int deep) {
+    const int lines = ALONG_K ? wide : deep, along = ALONG_K ? deep : wide;
+#pragma unroll 2  // of addresses, for which few registers are left
+    for (int i = 0; i < kLines * kUnits / THREADS; i++) {
+      const int e = threadIdx.x + i * THREADS, line = e / kUnits, unit = e % kUnits;
+      const int bytes = line < lines ? 2 * max(min(along - 8 * unit, 8), 0) : 0;
+      matmul::copy_async_16(shared + place(line, unit),
+                            bytes ? from + line * next + 8 * unit : from, bytes);
+    }
+  }
+  // 16 (from `across` on) x 16 (from `i` on) elements as fragments: blocks of 8 x 8 in the order
+  // (0, 0), (8, 0), (0, 8), (8, 8) of (across, k) if ACROSS_FIRST, else (0, 0), (0, 8), ...
+  template <bool ACROSS_FIRST>
+  static __device__ __forceinline__ void load(unsigned (&x)[4], const char *shared, int across,
+                                              int i) {
+    const int lane = threadIdx.x % 32, row = lane % 8, second = lane / 8 % 2, third = lane / 16;
+    const int w = ACROSS_FIRST ? second : third, d = ACROSS_FIRST ? third : second;
+    const int line = ALONG_K ? across + 8 * w + row : i + 8 * d + row;
+    const int unit = ALONG_K ? i / 8 + d : across / 8 + w;
+    matmul::load_matrices<!ALONG_K>(x, shared + place(line, unit));
+  }
+};
+
+template <typename T, bool A_ALONG_K, bool B_ALONG_K, int ROWS, int COLS, int WARP_ROWS,
+          int WARP_COLS, int STAGES>
+__global__ void __launch_bounds__(32 * (ROWS / WARP_ROWS) * (COLS / WARP_COLS))
+    matmul_mma(const T *__restrict__ a, const T *__restrict__ b, T *__restrict__ c, int m, int n,
+               int k, long long a_line, long long b_line, long long a_next, long long b_next) {
+  constexpr int kThreads = 32 * (ROWS / WARP_ROWS) * (COLS / WARP_COLS);
+  constexpr int kOfA = WARP_ROWS / 16, kOfB = WARP_COLS / 16;
+  using A = Tile<T, A_ALONG_K, ROWS, kThreads>;
+  using B = Tile<T, B_ALONG_K, COLS, kThreads>;
+  extern __shared__ uint4 dynamic_shared[];
+  char *a_tiles = reinterpret_cast<char *>(dynamic_shared), *b_tiles = a_tiles + STAGES * A::kBytes;
+
+  const int down = (m + ROWS - 1) / ROWS, across = (n + COLS - 1) / COLS;
+  const int nth = blockIdx.x / (down * across);
+  const int2 tile = matmul::tile_of(blockIdx.x % (down * across), down, across);
+  const int top = tile.x * ROWS, left = tile.y * COLS;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int y = warp / (COLS / WARP_COLS) * WARP_ROWS, x = warp % (COLS / WARP_COLS) * WARP_COLS;
+
+  a += nth * a_next + (A_ALONG_K ? top * a_line : top);
+  b += nth * b_next + (B_ALONG_K ? left * b_line : left);
+  const auto copy = [&](int slot, int first) {
+    if (first < k) {
+      const T *from_a = a + (A_ALONG_K ? first : first * a_line);
+      const T *from_b = b + (B_ALONG_K ? first : first * b_line);
+      A::copy(a_tiles + slot * A::kBytes, from_a, a_line, m - top, k - first);
+      B::copy(b_tiles + slot * B::kBytes, from_b, b_line, n - left, k - first);
+    }
+    kw::copy_async_commit();
+  };
+#pragma unroll
+  for (int i = 0; i < STAGES - 1; i++) copy(i, i * kDepth);
+
+  unsigned of_a[2][kOfA][4], of_b[2][kOfB][4];
+  const auto load = [&](int to, int slot, int i) {
+#pragma unroll
+    for (int r = 0; r < kOfA; r++)
+      A::template load<true>(of_a[to][r], a_tiles + slot * A::kBytes, y + 16 * r, i);
+#pragma unroll
+    for (int s = 0; s < kOfB; s++)
+      B::template load<false>(of_b[to][s], b_tiles + slot * B::kBytes, x + 16 * s, i);
+  };
+  kw::copy_async_wait_all_but<STAGES - 2>();
+  __syncthreads();
+  load(0, 0, 0);
+
+  float sums[kOfA][2 * kOfB][4] = {};
+  int slot = 0, free = STAGES - 1;
+  for (int first = 0; first < k; first += kDepth) {
+#pragma unroll
+    for (int i = 0; i < kDepth / 16; i++) {
+      if (i == kDepth / 16 - 1) {
+        kw::copy_async_wait_all_but<STAGES - 2>();
+        __syncthreads();  // the next tiles are there, and the present ones' last fragments loaded
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+      }
+      load((i + 1) % 2, slot, (i + 1) % (kDepth / 16) * 16);
+      if (i == 0) {
+        copy(free, first + (STAGES - 1) * kDepth);
+        free = free + 1 == STAGES ? 0 : free + 1;
+      }
+#pragma unroll
+      for (int r = 0; r < kOfA; r++)
+#pragma unroll
+        for (int s = 0; s < 2 * kOfB; s++)
+          matmul::multiply_add<T>(sums[r][s], of_a[i % 2][r], of_b[i % 2][s / 2][s % 2 * 2],
+                                  of_b[i % 2][s / 2][s % 2 * 2 + 1]);
+    }
+  }
+
+  c += static_cast<long long>(nth) * m * n;
+#pragma unroll
+  for (int r = 0; r < 2 * kOfA; r++) {
+    const int row = top + y + 8 * r + lane / 4;
+#pragma unroll
+    for (int s = 0; s < 2 * kOfB; s++) {
+      const int col = left + x + 8 * s + lane % 4 * 2;
+      T *to = c + static_cast<long long>(row) * n + col;
+      const float v0 = sums[r / 2][s][r % 2 * 2], v1 = sums[r / 2][s][r % 2 * 2 + 1];
+      if (row < m && col + 1 < n && n % 2 == 0) {
+        const auto pair = kw::Pair<T>::from(v0, v1);
+        *reinterpret_cast<typename kw::Pair<T>::type *>(to) = pair;
+      } else if (row < m) {
+        if (col < n) to[0] = kw::from_float<T>(v0);
+        if (col + 1 < n) to[1] = kw::from_float<T>(v1);
+      }
+    }
+  }
+}

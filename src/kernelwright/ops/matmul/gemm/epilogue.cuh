@@ -1,0 +1,43 @@
+// What becomes of a sum of products on its way to c.
+#pragma once
+#include "kw/activations.cuh"
+#include "kw/gelu.cuh"
+#include "kw/types.cuh"
+
+namespace matmul {
+
+struct Nothing {
+  template <int N> __device__ __forceinline__ void operator()(float (&)[N], int, int, int) const {}
+};
+
+enum Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
+
+template <Activation ACTIVATION, typename T> __device__ __forceinline__ float activated(float z) {
+  if constexpr (ACTIVATION == kRelu) return z < 0.0f ? 0.0f : z;  // NaN stays
+  if constexpr (ACTIVATION == kGelu) return kw::gelu<T, false>(z);
+  if constexpr (ACTIVATION == kGeluTanh) return kw::gelu<T, true>(z);
+  if constexpr (ACTIVATION == kSilu) return kw::silu<T>(z);
+  return z;
+}
+
+// y = activation(z + bias) * gate + residual, of what is not null; z + bias is kept in z.
+template <Activation ACTIVATION, typename T> struct Linear {
+  const T *bias, *gate, *residual;
+  T *z;
+
+  // N neighbours of row `row`, from column `col` on, of n.
+  template <int N>
+  __device__ __forceinline__ void operator()(float (&v)[N], int row, int col, int n) const {
+    const long long at = static_cast<long long>(row) * n + col;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      if (bias) v[i] += kw::to_float(bias[col + i]);
+      if (z) z[at + i] = kw::from_float<T>(v[i]);
+      v[i] = activated<ACTIVATION, T>(v[i]);
+      if (gate) v[i] *= kw::to_float(gate[at + i]);
+      if (residual) v[i] += kw::to_float(residual[at + i]);
+    }
+  }
+};
+
+}  // namespace matmul

@@ -1,0 +1,134 @@
+// A tile's way from registers to memory.
+#pragma once
+#include "hopper/epilogue.cuh"
+#include "hopper/tiles.cuh"
+
+namespace kw {
+
+// A warp group's PARTS x 64 rows by BN columns leave in pieces of 64 x 64 (the last one overlaps
+// the one before it where BN is no multiple of 64) through a ring of slots of shared memory, of one
+// box for each tensor that is loaded or stored. Threads write with stmatrix, swizzled as the copy
+// engine reads it; one thread issues the store. What the epilogue reads comes in by the copy engine
+// ahead of time, and the result takes its place.
+template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct TileStore {
+  static constexpr int kBox = 64 * 128, kBytes = BOXES * kBox;
+  static constexpr int kAcross = (BN + 63) / 64, kPieces = PARTS * kAcross;
+  static constexpr int kLoads = Epilogue::kLoads, kKeep = Epilogue::kKeep;
+  static constexpr int kPerSlot = (kLoads > 1 ? kLoads : 1) + kKeep, kSlots = BOXES / kPerSlot;
+  static constexpr int kResult = kLoads > 1 ? 1 : 0, kKept = kPerSlot - 1;  // boxes of a slot
+  static_assert(kSlots > 0, "a slot needs more boxes");
+
+  struct Barriers {
+    Barrier loaded[kLoads > 0 ? kSlots : 1];
+  };
+  unsigned char *boxes;
+  Barriers &barriers;
+  int named_barrier;  // of the warp group
+  const TensorMap &c;
+  const Epilogue &epilogue;
+  int slot = 0;
+  unsigned parities = 0;  // of each slot's next load
+
+  // One thread, before all threads of the block synchronize.
+  __device__ __forceinline__ void init() {
+    if constexpr (kLoads > 0)
+      for (int s = 0; s < kSlots; s++) barriers.loaded[s].init(1);
+  }
+
+  // Before the product: start loading what the first pieces of the tile need.
+  __device__ __forceinline__ void prefetch(const Place &tile) {
+    if constexpr (kLoads > 0) {
+      if (!issues()) return;
+      tma_store_wait_read<0>();
+#pragma unroll
+      for (int i = 0; i < kSlots && i < kPieces; i++) load(i, (slot + i) % kSlots, tile);
+    }
+  }
+
+  // After the product.
+  template <int N>
+  __device__ __forceinline__ void store(const float (&d)[PARTS][N], const Place &tile) {
+    const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpGroup / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; piece++) {
+      if constexpr (kLoads > 0) {
+        barriers.loaded[slot].wait(parities >> slot & 1);
+        parities ^= 1u << slot;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; j++)  // sixteen columns
+        convert(d[piece / kAcross], column(piece) / 8 + 2 * j,
+                row * 128 + ((2 * j + lane / 16) ^ (row % 8)) * 16);
+      fence_proxy_async();
+      const bool issuing = issues();
+      // the slot that comes next has been read, so that after the barrier all may write to it
+      if (issuing && kLoads == 0) tma_store_wait_read<(kSlots > 1 ? kSlots - 2 : 0)>();
+      named_barrier_sync(named_barrier, kWarpGroup);
+      if (issuing) {
+        const int to_col = tile.col + column(piece), to_row = tile.row + piece / kAcross * 64;
+        tma_store(c, box(slot, kResult), to_col, to_row, tile.batch);
+        if constexpr (kKeep) tma_store(epilogue.z, box(slot, kKept), to_col, to_row, tile.batch);
+        tma_store_commit();
+        if (kSlots == 1) tma_store_wait_read<0>();
+        if constexpr (kLoads > 0) load_ahead(piece, tile);
+      }
+      if (kSlots == 1 && kLoads == 0) named_barrier_sync(named_barrier, kWarpGroup);
+      if (++slot == kSlots) slot = 0;
+    }
+  }
+
+  // Before the block exits, its shared memory has been read.
+  __device__ __forceinline__ void finish() {
+    if (issues()) tma_store_wait_read<0>();
+  }
+
+ private:
+  static __device__ __forceinline__ bool issues() {
+    return threadIdx.x % kWarpGroup / 32 == 0 && elect_one();
+  }
+  static __device__ __forceinline__ constexpr int column(int piece) {
+    return piece % kAcross * 64 < BN - 64 ? piece % kAcross * 64 : BN - 64;
+  }
+  __device__ __forceinline__ unsigned char *box(int slot, int i) const {
+    return boxes + (slot * kPerSlot + i) * kBox;
+  }
+
+  // The issuing thread: what a piece of the tile needs.
+  __device__ __forceinline__ void load(int piece, int to, const Place &tile) {
+    const int col = tile.col + column(piece), row = tile.row + piece / kAcross * 64;
+    barriers.loaded[to].expect(kLoads * kBox);
+    if constexpr (Epilogue::kGate)
+      tma_load(box(to, 0), epilogue.gate, &barriers.loaded[to], col, row, tile.batch);
+    if constexpr (Epilogue::kResidual)
+      tma_load(box(to, kResult), epilogue.residual, &barriers.loaded[to], col, row, tile.batch);
+  }
+  // Of a piece that has been stored, or of the one before where there are slots enough to let this
+  // one be read meanwhile: its slot is loaded again.
+  __device__ __forceinline__ void load_ahead(int piece, const Place &tile) {
+    if constexpr (kSlots == 1) {
+      if (piece + 1 < kPieces) load(piece + 1, 0, tile);
+    } else {
+      if (piece == 0 || piece - 1 + kSlots >= kPieces) return;
+      tma_store_wait_read<1>();
+      load(piece - 1 + kSlots, (slot + kSlots - 1) % kSlots, tile);
+    }
+  }
+
+  // Sixteen columns of a piece, the first of them 8 `pair`, to `offset` of a box.
+  template <int N>
+  __device__ __forceinline__ void convert(const float (&d)[N], int pair, int offset) const {
+    unsigned y[4], z[4], gate[4] = {}, residual[4] = {};
+    if constexpr (Epilogue::kGate) load_matrices(gate, box(slot, 0) + offset);
+    if constexpr (Epilogue::kResidual) load_matrices(residual, box(slot, kResult) + offset);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int at = (pair + i / 2) * 4 + i % 2 * 2;
+      z[i] = packed<T>({d[at], d[at + 1]});
+      y[i] = packed<T>(epilogue({d[at], d[at + 1]}, gate[i], residual[i]));
+    }
+    store_matrices(box(slot, kResult) + offset, y);
+    if constexpr (kKeep) store_matrices(box(slot, kKept) + offset, z);
+  }
+};
+
+}  // namespace kw

@@ -1,0 +1,68 @@
+// Which tile of C a block works on: its place in a cluster, the order of tiles, where they begin.
+#pragma once
+#include "hopper/async.cuh"
+
+namespace kw {
+
+// Blocks of a cluster, ROWS below each other and COLS beside each other. Those of a row need the
+// same rows of A, those of a column the same columns of B: each loads a part for all of them.
+template <int ROWS, int COLS> struct Cluster {
+  static constexpr int kRows = ROWS, kCols = COLS, kBlocks = ROWS * COLS;
+  int row = 0, col = 0;
+  __device__ __forceinline__ Cluster() {
+    if (kBlocks == 1) return;
+    row = cluster_rank() % ROWS;
+    col = cluster_rank() / ROWS;
+  }
+  // All threads, after barriers are initialized.
+  __device__ __forceinline__ void sync() const {
+    if constexpr (kBlocks > 1)
+      cluster_sync();
+    else
+      __syncthreads();
+  }
+  // All threads, before they exit: another block may still load into this one or arrive here.
+  __device__ __forceinline__ void sync_before_exit() const {
+    if constexpr (kBlocks > 1) cluster_sync();
+  }
+  __device__ __forceinline__ unsigned short row_mask() const {
+    unsigned short mask = 0;
+    for (int c = 0; c < COLS; c++) mask |= 1 << (row + ROWS * c);
+    return mask;
+  }
+  __device__ __forceinline__ unsigned short col_mask() const {
+    return ((1 << ROWS) - 1) << (ROWS * col);
+  }
+};
+
+// A tile begins at (row, col) of matrix `batch` of C.
+struct Place {
+  int row, col, batch;
+};
+
+// C in tiles, `rows` x `cols` of them for each matrix of a batch. They are worked on in strips of
+// `strip` rows, down first, so that tiles in flight together share rows and columns in L2.
+struct TileOrder {
+  unsigned rows, cols, strip;
+  int m, n;  // elements of C
+  __device__ __forceinline__ Place index(unsigned tile) const {
+    const unsigned batch = tile / (rows * cols), in_matrix = tile - batch * rows * cols;
+    const unsigned number = in_matrix / (strip * cols),
+                   in_strip = in_matrix - number * strip * cols;
+    const unsigned height = min(strip, rows - number * strip), col = in_strip / height;
+    return {static_cast<int>(number * strip + in_strip - col * height), static_cast<int>(col),
+            static_cast<int>(batch)};
+  }
+  // Where the tile of BM x BN of a block begins. The last ones move back inside the matrix, since
+  // rows outside load several times as slowly; what two tiles share is computed alike, and stored
+  // twice.
+  template <int BM, int BN, typename Cluster>
+  __device__ __forceinline__ Place place(unsigned tile, const Cluster &cluster) const {
+    const Place at = index(tile);
+    const int row = (at.row * Cluster::kRows + cluster.row) * BM;
+    const int col = (at.col * Cluster::kCols + cluster.col) * BN;
+    return {max(0, min(row, m - BM)), max(0, min(col, n - BN)), at.batch};
+  }
+};
+
+}  // namespace kw

@@ -1,0 +1,156 @@
+"""What a product costs on an H200: microseconds of each config of the rungs for its tensor cores,
+and of cuBLAS.
+
+A launch takes a start, then waves of tiles, each as long as its slices of k and its way out; no
+less than its bytes take in DRAM. A slice takes the slowest (a 6-norm) of three: its products on the
+tensor cores, whose clock falls under the power limit; the bytes that come into the multiprocessor;
+the bytes that its own copy engine asks for. Rows of 128 bytes that straddle two cache lines are
+asked for twice, and those that begin off a 32-byte sector move a sector more: that makes odd
+leading dimensions slow. cuBLAS is taken for the best of such tiles with constants of its own.
+
+The constants are fitted to records of H200s; the choice is judged on shapes that were not in the
+fit (tools/experiments/matmul_hopper).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.operator import Config, Gpu
+
+from .hopper_tiling import Matrix, clusters_at_once
+
+SHARP = 6  # how sharply the slowest of feeding and multiplying wins
+SHORT = 17.5e9  # multiplications, about 50 us: where the power limit begins to tell
+SLICE = 64
+LINE, SECTOR = 128, 32  # bytes
+
+
+@dataclass(frozen=True)
+class Constants:
+    start: float  # us: launch, first loads, last stores
+    cluster: float  # us more where blocks wait for each other
+    fast: float  # GHz that the tensor cores keep up for a moment
+    slow: float  # and against the power limit
+    port: float  # bytes a ns that come into a multiprocessor, its own loads and others'
+    busy: float  # and for long
+    feed: float  # bytes a ns that its own loads bring
+    straddling: float  # part that a row takes longer where it lies in two lines
+    off_sector: float  # and where it begins off a sector
+    shared: float  # slices loaded for each other: blocks wait for the slowest
+    out: float  # us for 128 x 256 results to leave
+    hidden: float  # of that, what ping-pong still waits for
+    together: float  # warp groups on one tile: all idle between tiles, all wait for a slice
+    sums: float  # us to exchange 128 x 256 sums within a cluster
+    dram: float  # bytes a ns
+
+
+OURS = Constants(
+    start=3.019, cluster=0.131, fast=1.717, slow=1.459, port=159.5, busy=133.2, feed=153.4,
+    straddling=1.3, off_sector=0.378, shared=1.052, out=1.427, hidden=0.341, together=1.03,
+    sums=3.716, dram=3929.0,
+)  # fmt: skip
+CUBLAS = Constants(
+    start=3.121, cluster=0.091, fast=1.952, slow=1.581, port=math.inf, busy=145.4, feed=175.2,
+    straddling=0.61, off_sector=0.46, shared=1.148, out=1.816, hidden=0.87, together=1.0,
+    sums=51.0, dram=3897.0,
+)  # fmt: skip
+
+
+def _tiles(*shapes: tuple[int, int, int, int]) -> tuple[Config, ...]:
+    return tuple({"bm": m, "bn": n, "rows": r, "cols": c} for m, n, r, c in shapes)
+
+
+#: That cuBLAS is taken to choose among: ping-pong, one for all warp groups, shared k.
+CUBLAS_TILES = {
+    "pingpong": _tiles((128, 128, 2, 1), (128, 192, 2, 1), (128, 64, 2, 1), (128, 160, 2, 1)),
+    "persistent": _tiles(
+        *((128, 256, 2, 1), (256, 128, 1, 2), (256, 128, 2, 1), (192, 192, 2, 1)),
+        *((256, 160, 2, 1), (128, 224, 2, 1), (64, 64, 1, 1), (64, 96, 1, 1)),
+        *((64, 128, 2, 1), (64, 192, 2, 1), (64, 256, 1, 2)),
+    ),
+    "split": tuple(
+        {"bm": m, "bn": n, "split": s}
+        for m, n, s in ((128, 128, 2), (128, 128, 4), (128, 256, 2), (64, 64, 4), (64, 128, 2))
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Product:
+    """C = A B for a batch, by how the operands lie in memory."""
+
+    a: Matrix
+    b: Matrix
+
+    @property
+    def multiplications(self) -> int:
+        return self.a.width * self.b.width * self.a.k * self.a.batch
+
+    @property
+    def bytes(self) -> int:
+        m, n, k = self.a.width, self.b.width, self.a.k
+        return (m * k + n * k + m * n) * self.a.batch * self.a.dtype.itemsize
+
+
+def cublas_us(gpu: Gpu, p: Product) -> float:
+    """Microseconds of cuBLAS's product."""
+    return min(us(gpu, kind, c, p, CUBLAS) for kind, cs in CUBLAS_TILES.items() for c in cs)
+
+
+def us(gpu: Gpu, rung: str, c: Config, p: Product, of: Constants = OURS) -> float:
+    """Microseconds of a config of a rung; infinite where its blocks do not fit at once."""
+    high, wide, split = c.get("rows", 1), c.get("cols", 1), c.get("split", 1)
+    at_once = clusters_at_once(gpu, high * wide * split)
+    rows, cols = cdiv(p.a.width, c["bm"]), cdiv(p.b.width, c["bn"])
+    tiles = cdiv(rows, high) * cdiv(cols, wide) * p.a.batch
+    part = c["bm"] * c["bn"] / (128 * 256)
+    slices, out = cdiv(cdiv(p.a.k, SLICE), split), of.out * part
+    tile = slices * _slice(rung, c, p, of)
+    waves = cdiv(tiles, at_once)
+    if split > 1:
+        busy = tile + out + of.sums * part if waves == 1 else math.inf
+    elif "pingpong" in rung:
+        busy = waves * (tile + of.hidden * out) + out
+    else:
+        busy = waves * (tile + out)
+    start = of.start + (of.cluster if high * wide * split > 1 else 0.0)
+    return start + _slowest(busy, p.bytes / of.dram / 1000)
+
+
+def _slice(rung: str, c: Config, p: Product, of: Constants) -> float:
+    """Microseconds of a tile's 64 of k."""
+    bm, bn, high, wide = c["bm"], c["bn"], c.get("rows", 1), c.get("cols", 1)
+    short = 1 / (1 + (p.multiplications / SHORT) ** 2)
+    alone = high * wide == 1
+    from_a = _received(p.a, min(bm, p.a.width) if alone else bm)
+    from_b = _received(p.b, min(bn, p.b.width) if alone else bn)
+    tensor = bm * bn / 32 / (of.slow + (of.fast - of.slow) * short)
+    feed = (from_a / wide * _harder(p.a, bm, of) + from_b / high * _harder(p.b, bn, of)) / of.feed
+    port = (from_a + from_b) / (of.busy + (of.port - of.busy) * short)
+    ns = _slowest(tensor, feed, port)
+    if not alone:
+        ns *= of.shared
+    return ns / 1000 * (1.0 if "pingpong" in rung else of.together)
+
+
+def _received(of: Matrix, width: int) -> int:
+    """Bytes of a slice: 64 rows of k at a time where the width is contiguous."""
+    return (width if of.k_major else cdiv(width, 64) * 64) * LINE
+
+
+def _harder(operand: Matrix, width: int, of: Constants) -> float:
+    """How many times as long an operand's rows of 128 bytes take to load as aligned ones."""
+    step = operand.stride * operand.dtype.itemsize
+    straddling = 1 - math.gcd(step, LINE) / LINE
+    if not operand.k_major and width % 64:  # every other tile begins within a line
+        straddling = max(straddling, 0.5)
+    return 1 + of.straddling * straddling + of.off_sector * (step % SECTOR > 0)
+
+
+def _slowest(*times: float) -> float:
+    if math.inf in times:
+        return math.inf
+    return sum(t**SHARP for t in times) ** (1 / SHARP)

@@ -1,0 +1,121 @@
+"""The rungs for Hopper's tensor cores, from the bottom up, of both operators."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kernelwright.contract import Config, Rung
+
+from . import hopper_choice as choice
+from . import hopper_tiling as shape
+
+
+def _rung(
+    trick: str, entry: str, idea: str, supports, configs: tuple[Config, ...], source: str, **more
+) -> Rung:
+    return Rung(
+        f"cuda_{trick}",
+        "cuda",
+        f"cuda_hopper:{entry}",
+        idea,
+        supports=supports,
+        configs=configs,
+        sources=(f"cuda_wgmma{source}.cu",),
+        **more,
+    )
+
+
+def _product(trick: str, entry: str, idea: str, supports=shape.fits) -> Rung:
+    """A rung that is dispatched, planned by `entry`."""
+    name = f"cuda_{trick}"
+    heuristic = partial(choice.choose, name)
+    configs = shape.CONFIGS[name]
+    return _rung(trick, entry, idea, supports, configs, f"_{entry}", heuristic=heuristic)
+
+
+def _linear(trick: str, entry: str, idea: str, supports=shape.fits_linear) -> Rung:
+    name = f"cuda_{trick}"
+    heuristic = partial(choice.choose_linear, name)
+    return _rung(
+        trick,
+        f"{entry}_linear",
+        idea,
+        supports,
+        shape.CONFIGS[name],
+        f"_{entry}",
+        heuristic=heuristic,
+    )
+
+
+RUNGS = (
+    _rung(
+        "wgmma",
+        "plain",
+        "Hopper's tensor cores read both operands from shared memory",
+        shape.fits_grid,
+        ({},),
+        "",
+        serves=False,
+    ),
+    _rung(
+        "wgmma_tma",
+        "tma",
+        "the copy engine loads, several slices ahead",
+        shape.fits_grid,
+        shape.TMA_CONFIGS,
+        "_tma",
+        serves=False,
+    ),
+    _product(
+        "wgmma_persistent",
+        "persistent",
+        "a warp loads, others multiply; a block works through many tiles",
+    ),
+    _product("wgmma_multicast", "persistent", "blocks of a cluster load for each other"),
+    _product(
+        "wgmma_pingpong",
+        "pingpong",
+        "two warp groups in turns, a tile each: one stores while the other multiplies",
+    ),
+    _product(
+        "wgmma_pingpong_multicast",
+        "pingpong",
+        "the same, and blocks of a cluster load for each other",
+    ),
+    _product(
+        "wgmma_split",
+        "split",
+        "few tiles: the blocks of a cluster share a tile's k",
+        shape.fits_split,
+    ),
+)
+LINEAR_RUNGS = (
+    _linear(
+        "wgmma_persistent",
+        "persistent",
+        "the epilogue on sums in registers, before they are rounded",
+    ),
+    _linear(
+        "wgmma_multicast",
+        "persistent",
+        "blocks of a cluster load for each other",
+        shape.fits_linear_multicast,
+    ),
+    _linear(
+        "wgmma_pingpong",
+        "pingpong",
+        "the epilogue of a tile beside the products of the next",
+    ),
+    _linear(
+        "wgmma_pingpong_multicast",
+        "pingpong",
+        "the same, and blocks of a cluster load for each other",
+        shape.fits_linear_multicast,
+    ),
+    _linear(
+        "wgmma_split",
+        "split",
+        "few tiles: the blocks of a cluster share a tile's k",
+        shape.fits_linear_split,
+    ),
+)

@@ -1,0 +1,196 @@
+"""Which products the rungs for Hopper's tensor cores take, and their configs. Imports no kernel
+language.
+
+A config's numbers: `bm` x `bn` results are a tile, `stages` slices of 64 of k are in flight,
+`boxes` of 64 x 64 results for each warp group are on their way out, `rows` x `cols` blocks are a
+cluster (1 x 1 where they are left out), `split` blocks share a tile's k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from kernelwright.contract import TensorSpec
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.operator import Gpu
+
+DTYPES = (torch.bfloat16, torch.float16)
+UNIT = 16  # bytes: what begins a row must be a multiple of
+MOST = 2**31 - 1  # of a dimension: coordinates are int32
+MOST_BLOCKS_DOWN = 65_535  # of a grid, in y and in z
+
+TMA_CONFIGS = ({"bn": 128, "stages": 4}, {"bn": 256, "stages": 4})
+PERSISTENT_CONFIGS = (
+    {"bm": 128, "bn": 256, "stages": 3, "boxes": 4},
+    {"bm": 192, "bn": 192, "stages": 4, "boxes": 1},
+    {"bm": 192, "bn": 160, "stages": 4, "boxes": 1},
+    {"bm": 64, "bn": 192, "stages": 6, "boxes": 3},
+    {"bm": 64, "bn": 160, "stages": 6, "boxes": 3},
+    {"bm": 64, "bn": 128, "stages": 8, "boxes": 2},
+    {"bm": 64, "bn": 96, "stages": 8, "boxes": 2},
+    {"bm": 64, "bn": 64, "stages": 8, "boxes": 2},
+)
+MULTICAST_CONFIGS = (
+    {"bm": 128, "bn": 256, "stages": 4, "boxes": 2, "rows": 2, "cols": 1},
+    {"bm": 128, "bn": 256, "stages": 4, "boxes": 2, "rows": 2, "cols": 2},
+    {"bm": 128, "bn": 224, "stages": 4, "boxes": 2, "rows": 2, "cols": 1},
+    {"bm": 256, "bn": 192, "stages": 3, "boxes": 3, "rows": 2, "cols": 1},
+    {"bm": 256, "bn": 160, "stages": 3, "boxes": 3, "rows": 2, "cols": 1},
+    {"bm": 192, "bn": 192, "stages": 4, "boxes": 1, "rows": 2, "cols": 1},
+    {"bm": 64, "bn": 192, "stages": 6, "boxes": 3, "rows": 2, "cols": 1},
+    {"bm": 64, "bn": 128, "stages": 8, "boxes": 2, "rows": 2, "cols": 2},
+)
+PINGPONG_CONFIGS = (
+    {"bm": 128, "bn": 128, "stages": 5, "boxes": 4},
+    {"bm": 128, "bn": 160, "stages": 4, "boxes": 4},
+    {"bm": 128, "bn": 192, "stages": 4, "boxes": 4},
+)
+PINGPONG_MULTICAST_CONFIGS = (
+    {"bm": 128, "bn": 128, "stages": 5, "boxes": 4, "rows": 2, "cols": 2},
+    {"bm": 128, "bn": 192, "stages": 4, "boxes": 4, "rows": 2, "cols": 1},
+    {"bm": 128, "bn": 192, "stages": 4, "boxes": 4, "rows": 2, "cols": 2},
+)
+SPLIT_CONFIGS = (
+    {"bm": 128, "bn": 64, "stages": 7, "split": 2},
+    {"bm": 128, "bn": 128, "stages": 5, "split": 4},
+    {"bm": 128, "bn": 192, "stages": 4, "split": 3},
+    {"bm": 64, "bn": 64, "stages": 8, "split": 2},
+    {"bm": 64, "bn": 64, "stages": 8, "split": 4},
+    {"bm": 64, "bn": 64, "stages": 8, "split": 8},
+    {"bm": 64, "bn": 128, "stages": 7, "split": 4},
+)
+#: Of the rungs that are dispatched.
+CONFIGS = {
+    "cuda_wgmma_persistent": PERSISTENT_CONFIGS,
+    "cuda_wgmma_multicast": MULTICAST_CONFIGS,
+    "cuda_wgmma_pingpong": PINGPONG_CONFIGS,
+    "cuda_wgmma_pingpong_multicast": PINGPONG_MULTICAST_CONFIGS,
+    "cuda_wgmma_split": SPLIT_CONFIGS,
+}
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """An operand as `width` rows of k. k_major: k is contiguous, else the width is; `stride`:
+    elements from one to the next along the other of the two. batch: matrices of the operand;
+    batched: they are several in memory, `batch_stride` elements apart."""
+
+    k_major: bool
+    width: int
+    k: int
+    stride: int
+    batch: int
+    batch_stride: int
+    dtype: torch.dtype
+
+    @property
+    def batched(self) -> bool:
+        return self.batch_stride > 0
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the copy engine's rows of 128 bytes lie in one cache line each."""
+        return self.stride * self.dtype.itemsize % 128 == 0
+
+
+def matrix(name: str, t: TensorSpec) -> Matrix | str:
+    """An operand of (width, k), or a batch of such, or why the copy engine does not take it."""
+    for dim in (-1, -2):
+        other = -3 - dim
+        stride = t.stride(other)
+        if t.shape[other] == 1:
+            stride = cdiv(t.shape[dim] * t.itemsize, UNIT) * UNIT // t.itemsize
+        fits = stride > 0 and stride * t.itemsize % UNIT == 0
+        if fits and (t.stride(dim) == 1 or t.shape[dim] == 1):
+            break
+    else:
+        return (
+            f"{name}: strides {tuple(t.stride())} are not 1 in one dimension and a multiple of "
+            f"{UNIT} bytes in the other"
+        )
+    batch = t.shape[0] if t.ndim == 3 else 1
+    batch_stride = t.stride(0) if batch > 1 else 0
+    if batch_stride * t.itemsize % UNIT:
+        return f"{name}: matrices {batch_stride} elements apart are no multiple of {UNIT} bytes"
+    if max(t.shape) > MOST:
+        return f"{name}: a dimension of {max(t.shape)} does not fit an int32"
+    return Matrix(dim == -1, t.shape[-2], t.shape[-1], stride, batch, batch_stride, t.dtype)
+
+
+def transposed(t: TensorSpec) -> TensorSpec:
+    """The last two dimensions in the other order."""
+    shape, strides = ((*x[:-2], x[-1], x[-2]) for x in (tuple(t.shape), tuple(t.stride())))
+    return replace(t, shape=shape, strides=strides)
+
+
+def rows_stride(t: TensorSpec) -> int:
+    """Elements from one row to the next of what an epilogue reads."""
+    return t.stride(0) if t.shape[0] > 1 else t.shape[1]
+
+
+def clusters_at_once(gpu: Gpu, blocks: int) -> int:
+    """Clusters of so many blocks that run at the same time, a block on each multiprocessor. A
+    cluster lies within a group of up to 18 multiprocessors of which some are switched off: of an
+    H200's 132, clusters of 4 fill 120."""
+    return gpu.sms // blocks if blocks <= 2 else max(1, gpu.sms * 10 // 11 // blocks)
+
+
+def fits(gpu, a, b, tf32=False):
+    """Why no rung for Hopper's tensor cores takes a product, or None."""
+    if gpu.capability != (9, 0):
+        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
+    if a.dtype not in DTYPES or b.dtype != a.dtype:
+        return f"{a.dtype} by {b.dtype}: not both bfloat16 or both float16"
+    if b.shape[-1] % 8:
+        return f"rows of {b.shape[-1]} results are no multiple of 16 bytes"
+    for name, t, as_rows in (("a", a, a), ("b", b, transposed(b))):
+        if t.align < UNIT:
+            return f"{name}: its memory starts off a 16-byte boundary"
+        found = matrix(name, as_rows)
+        if isinstance(found, str):
+            return found
+    return None
+
+
+def fits_grid(gpu, a, b, tf32=False):
+    """`fits`, and a block for each tile of 128 x 128."""
+    down = max(cdiv(a.shape[-2], 128), a.shape[0] if a.ndim == 3 else 1)
+    if down > MOST_BLOCKS_DOWN:
+        return f"{down} tiles below each other are more than a grid has"
+    return fits(gpu, a, b)
+
+
+def fits_split(gpu, a, b, tf32=False):
+    if a.ndim == 3:
+        return "a batch: its matrices fill the machine"
+    least = 64 * (max(c["split"] for c in SPLIT_CONFIGS) - 1)
+    if a.shape[1] <= least:
+        return f"k = {a.shape[1]} gives a block of the widest split nothing, {least + 1} is enough"
+    return fits(gpu, a, b)
+
+
+def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    reason = fits(gpu, x, transposed(weight))
+    if reason:
+        return reason.replace("a:", "x:", 1).replace("b:", "weight:", 1)
+    if bias is not None and bias.stride(0) != 1 and bias.shape[0] > 1:
+        return "bias: its elements are not neighbors"
+    for name, t in (("gate", gate), ("residual", residual)):
+        if t is None:
+            continue
+        if t.align < UNIT or t.stride(1) != 1 or rows_stride(t) % 8 or rows_stride(t) <= 0:
+            return f"{name}: strides {t.strides} or its start are no multiples of 16 bytes"
+    return None
+
+
+def fits_linear_multicast(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    if gate is not None and residual is not None and keep:
+        return "gate, residual and keep together: a thread's registers do not hold them"
+    return fits_linear(gpu, x, weight, bias, gate, residual, activation, keep)
+
+
+def fits_linear_split(gpu, x, weight, **others):
+    reason = fits_split(gpu, x, transposed(weight))
+    return reason or fits_linear(gpu, x, weight, **others)

@@ -1,0 +1,134 @@
+"""The two ladders of matrix products, from the bottom up."""
+
+from __future__ import annotations
+
+from kernelwright.contract import Ladder, Rung, rungs
+from kernelwright.dispatch import bind
+
+from . import heuristics, hopper_choice, hopper_ladder, spec
+
+
+def _lesson(trick: str, idea: str, configs=({},), supports=heuristics.fits_rows) -> Rung:
+    """A step of contiguous rows, there to teach."""
+    return rungs.cuda(trick, "", idea, supports, configs, serves=False)
+
+
+RUNGS = (
+    Rung(
+        "manual",
+        "torch",
+        "torch_rungs:manual",
+        "every product in memory, then their sums",
+        supports=heuristics.fits_manual,
+        serves=False,
+    ),
+    Rung("native", "torch", "torch_rungs:native", "cuBLAS"),
+    Rung(
+        "compiled",
+        "inductor",
+        "torch_rungs:compiled",
+        "torch.matmul under torch.compile",
+        supports=heuristics.fits_compiled,
+    ),
+    rungs.numba(
+        "tile", "", "square tiles in shared memory, in Python", heuristics.fits_rows, ({},)
+    ),
+    _lesson("naive", "a thread for each element"),
+    _lesson("coalesced", "neighbouring threads take neighbouring columns"),
+    _lesson("shared", "square tiles in shared memory"),
+    _lesson("dynamic", "the tile's width chosen at launch", heuristics.DYNAMIC_CONFIGS),
+    _lesson("column", "eight elements of a column for each thread"),
+    _lesson("square", "8 x 8 elements for each thread"),
+    _lesson("vec16", "16 bytes in each load and store", supports=heuristics.fits_vectors),
+    _lesson("banks", "no bank conflicts", supports=heuristics.fits_vectors),
+    _lesson(
+        "double",
+        "the next tile is copied while this one is multiplied",
+        supports=heuristics.fits_copied,
+    ),
+    _lesson("warp", "warps take tiles too", supports=heuristics.fits_copied),
+    _lesson("staged", "c leaves through shared memory", supports=heuristics.fits_copied),
+    rungs.cuda(
+        "tuned",
+        "",
+        "every size a parameter, every layout of the operands",
+        heuristics.fits_tuned,
+        heuristics.TUNED_CONFIGS,
+        heuristic=heuristics.choose_tuned,
+    ),
+    _lesson("wmma", "tensor cores, through C++", supports=heuristics.fits_wmma),
+    rungs.cuda(
+        "mma",
+        "",
+        "tensor cores by their instructions, any order of 16-bit operands",
+        heuristics.fits_mma,
+        heuristics.MMA_CONFIGS,
+        heuristic=heuristics.choose_mma,
+    ),
+    rungs.triton(
+        "block",
+        "",
+        "a tile of c for each program",
+        heuristics.fits_triton,
+        heuristics.TRITON_CONFIGS,
+        heuristic=heuristics.choose_triton,
+    ),
+    rungs.triton(
+        "persistent",
+        "",
+        "as many programs as multiprocessors, each with many tiles",
+        heuristics.fits_triton,
+        heuristics.TRITON_CONFIGS,
+        heuristic=heuristics.choose_triton,
+    ),
+    *hopper_ladder.RUNGS,
+)
+LINEAR_RUNGS = (
+    Rung(
+        "manual",
+        "torch",
+        "torch_rungs:manual_linear",
+        "every product in memory, then their sums",
+        supports=heuristics.fits_manual_linear,
+        serves=False,
+    ),
+    Rung("native", "torch", "torch_rungs:native_linear", "cuBLAS, then PyTorch's operators"),
+    Rung(
+        "compiled",
+        "inductor",
+        "torch_rungs:compiled_linear",
+        "F.linear and what follows under torch.compile",
+        supports=heuristics.fits_compiled,
+    ),
+    rungs.cuda(
+        "tuned",
+        "_linear",
+        "the epilogue on the way out of registers",
+        heuristics.fits_tuned_linear,
+        heuristics.TUNED_CONFIGS,
+        heuristic=heuristics.choose_tuned_linear,
+    ),
+    rungs.triton(
+        "block",
+        "_linear",
+        "a tile of y for each program, the epilogue in registers",
+        heuristics.fits_triton_linear,
+        heuristics.TRITON_CONFIGS,
+        heuristic=heuristics.choose_triton_linear,
+    ),
+    rungs.triton(
+        "persistent",
+        "_linear",
+        "as many programs as multiprocessors, each with many tiles",
+        heuristics.fits_triton_linear,
+        heuristics.TRITON_CONFIGS,
+        heuristic=heuristics.choose_triton_linear,
+    ),
+    *hopper_ladder.LINEAR_RUNGS,
+)
+LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, hopper_choice.order, heuristics.bucket)
+LADDER_LINEAR = Ladder(
+    spec.LINEAR, LINEAR_RUNGS, __package__, hopper_choice.order_linear, heuristics.bucket_linear
+)
+matmul = bind(LADDER, vmap="loop")
+linear = bind(LADDER_LINEAR, vmap="loop")

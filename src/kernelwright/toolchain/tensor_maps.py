@@ -1,0 +1,78 @@
+"""Tensor maps as a launch passes them: 128 bytes that the driver makes of a `TensorMap` and an
+address."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from kernelwright.contract import TensorMap
+
+from . import driver
+from .build import Tensors
+
+SIZE = 128  # bytes of a CUtensorMap
+MOST = 1024  # of one argument that are kept
+
+# CUtensorMapDataType: what is zero outside a tensor is zero in each, so that an 8-bit float goes
+# by the unsigned integer of its size
+_DTYPES = {
+    torch.uint8: 0,
+    torch.int8: 0,
+    torch.float8_e4m3fn: 0,
+    torch.float8_e5m2: 0,
+    torch.int32: 3,
+    torch.int64: 5,
+    torch.float16: 6,
+    torch.float32: 7,
+    torch.float64: 8,
+    torch.bfloat16: 9,
+}
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
+_NO_INTERLEAVE, _PROMOTE_TO_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
+
+
+class Encoded(dict[int, bytes]):
+    """The encodings of one TensorMap by the tensor's address. A call whose address is known pays
+    for a look-up; PyTorch's allocator hands out the same addresses again and again.
+
+    Raises:
+        ToolchainError: when looked up, where the driver refuses the map or the address.
+    """
+
+    def __init__(self, map: TensorMap, tensors: Tensors, device: torch.device):
+        super().__init__()
+        assert tensors[map].align >= 16 and device.index is not None  # what looking it up checks
+        self.map, self.index = map, device.index
+        dimensions = len(map.shape)
+        wide, narrow = ctypes.c_uint64 * dimensions, ctypes.c_uint32 * dimensions
+        self.layout = (
+            wide(*map.shape),
+            wide(*map.strides, 0),  # of which the driver reads all but the last
+            narrow(*map.box),
+            narrow(*[1] * dimensions),
+        )
+
+    def __missing__(self, address: int) -> bytes:
+        m = self.map
+        # the driver wants a place at a multiple of 64 bytes
+        room = ctypes.create_string_buffer(SIZE + 64)
+        place = -(-ctypes.addressof(room) // 64) * 64
+        with driver.current(self.index):
+            code = driver.library().cuTensorMapEncodeTiled(
+                place,
+                _DTYPES[m.dtype],
+                len(m.shape),
+                address,
+                *self.layout,
+                _NO_INTERLEAVE,
+                _SWIZZLES[m.swizzle],
+                _PROMOTE_TO_256_BYTES,
+                _ZEROS_OUTSIDE,
+            )
+        driver.check(code, f"encoding a tensor map of {m.tensor} at {address:#x}")
+        if len(self) >= MOST:
+            self.clear()
+        self[address] = made = ctypes.string_at(place, SIZE)
+        return made

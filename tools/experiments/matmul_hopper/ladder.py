@@ -1,0 +1,51 @@
+"""The ladder's rungs for Hopper: configs for a product, ranked by the cost model, and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kernelwright.contract import H200, Config, CudaKernel, Rung, TensorSpec
+from kernelwright.dispatch import launcher, specs_of
+from kernelwright.ops.matmul import cuda_hopper, hopper_cost, hopper_ladder
+from kernelwright.ops.matmul.ladder import LADDER, LADDER_LINEAR
+
+Choice = tuple[Rung, Config]
+
+SERVING = tuple((r, c) for r in hopper_ladder.RUNGS if r.serves for c in r.configs)
+LINEAR = tuple((r, c) for r in hopper_ladder.LINEAR_RUNGS for c in r.configs)
+
+
+def named(choice: Choice) -> str:
+    rung, config = choice
+    numbers = " ".join(f"{k}{v}" for k, v in config.items() if k not in ("bm", "bn"))
+    tile = f"{config['bm']}x{config['bn']}" if "bm" in config else ""
+    return f"{rung.name.removeprefix('cuda_wgmma_')} {tile} {numbers}"
+
+
+def product(a: TensorSpec, b: TensorSpec) -> hopper_cost.Product:
+    return hopper_cost.Product(*cuda_hopper._operands(a, b))
+
+
+def ranked(specs: dict[str, Any]) -> list[Choice]:
+    """The configs that take a product, the fastest by the model first."""
+    p = product(specs["a"], specs["b"])
+    fit = [c for c in SERVING if c[0].supports(H200, **specs) is None]
+    return sorted(fit, key=lambda c: hopper_cost.us(H200, c[0].name, c[1], p))
+
+
+def call(choice: Choice, args: dict[str, Any]) -> Callable[[], Any]:
+    rung, config = choice
+    ladder = LADDER if "a" in args else LADDER_LINEAR
+    given = {a.name: args.get(a.name, a.default) for a in ladder.operator.args}
+    run = launcher(ladder, given, rung.name, config)
+    return lambda: run(*given.values())
+
+
+def kernels(choices: Iterable[Choice], args: dict[str, Any]) -> list[CudaKernel]:
+    specs, found = specs_of(args), []
+    for rung, config in choices:
+        if rung.supports(H200, **specs) is None:
+            entry = getattr(cuda_hopper, rung.entry.split(":")[1])
+            found += [step.kernel for step in entry(H200, config, **specs).launches]
+    return found
