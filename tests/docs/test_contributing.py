@@ -1,6 +1,5 @@
 """What CONTRIBUTING.md tells a contributor is so, and its example works as it stands there."""
 
-import ast
 import json
 import os
 import re
@@ -14,16 +13,11 @@ import pytest
 
 import kernelwright
 from kernelwright.ops import LADDERS
+from support import contributing
+from support.contributing import ROOT, TEXT
 
 PACKAGE = Path(kernelwright.__file__).parent
-ROOT = PACKAGE.parents[1]
-TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 RUNGS = {"manual", "native", "cuda_thread", "triton_block"}
-
-
-def blocks():
-    """(file, code) of each block of code, by the file that its first line names."""
-    return re.findall(r"^```\w+\n((?://|#) (\S+?):?(?: [^\n]*)?\n.*?)^```$", TEXT, re.M | re.S)
 
 
 def commands(section):
@@ -31,45 +25,6 @@ def commands(section):
     text = TEXT.split(f"\n### {section}. ")[1].split("\n### ")[0]
     lines = (line.split("   ")[0] for line in re.findall(r"^    (kernelwright .*)$", text, re.M))
     return [s.split()[1:] for s in lines if re.fullmatch(r"kernelwright (new|verify) \S+", s)]
-
-
-def name_of(node):
-    """What a statement defines: a name, or a module that it imports from."""
-    if isinstance(node, ast.Assign):
-        return node.targets[0].id
-    if isinstance(node, ast.Import):
-        return f"import {node.names[0].name}"
-    if isinstance(node, ast.ImportFrom):
-        return f"import {node.module}"
-    return getattr(node, "name", None)
-
-
-def places(text):
-    """(first line, line after the last) of each top-level definition by its name."""
-    found = {}
-    for node in ast.parse(text).body:
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
-        found[name_of(node)] = (first - 1, node.end_lineno)
-    return found
-
-
-def without(text, name):
-    lines = text.splitlines(keepends=True)
-    first, last = places(text)[name]
-    return "".join(lines[:first] + lines[last:])
-
-
-def edited(text, block):
-    """A file in which the definitions of a block stand."""
-    new = block.splitlines(keepends=True)
-    for name, (first, last) in places(block).items():
-        lines, there = text.splitlines(keepends=True), places(text)
-        imports = [
-            end for other, (_, end) in there.items() if other and other.startswith("import ")
-        ]
-        start, end = there.get(name, (max(imports),) * 2)
-        text = "".join([*lines[:start], *new[first:last], *lines[end:]])
-    return text
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +66,7 @@ def test_the_example_is_right_step_by_step(checkout):
     scaffolded = {(s, r) for s in sides for r in RUNGS - {"cuda_thread"}}
     assert verified(checkout, operator) == scaffolded
 
-    for code, name in blocks():
-        path = folder / name
-        path.write_text(edited(path.read_text(), code) if path.exists() else code)
-    assert "`scale_fwd_block` and\n`scale_bwd_block` of the scaffold are removed" in TEXT
-    kernels = folder / "triton_block.py"
-    for kernel in ("scale_fwd_block", "scale_bwd_block"):
-        kernels.write_text(without(kernels.read_text(), kernel))
+    contributing.follow(folder)
     assert ["verify", operator] in commands(6)
     assert verified(checkout, operator) == {(s, r) for s in sides for r in RUNGS}
 
