@@ -56,6 +56,24 @@ def test_sampling_stops_when_the_interval_is_narrow():
     assert len(noisy["a"]) == clock.StoppingRule().most
 
 
+def test_sampling_stops_by_the_interval_that_is_printed():
+    rule = clock.StoppingRule(least=8, candidate_s=1e9, seconds=1e9)
+
+    def narrow(samples):
+        low, high = stats.interval(samples)
+        return high - low <= rule.width * stats.median(samples)
+
+    stopped = set()
+    for seed in range(20):
+        machine = FakeMachine(noise=0.012)
+        machine.rng = random.Random(seed)
+        samples = machine.interleave(rule, a=100)["a"]
+        checked = range(rule.least, rule.most, 4)
+        assert len(samples) == next((n for n in checked if narrow(samples[:n])), rule.most)
+        stopped.add(len(samples))
+    assert len(stopped) > 5
+
+
 def test_rounds_until_the_machine_has_settled_are_thrown_away():
     machine = FakeMachine()
     rule = clock.StoppingRule(least=4, most=4)

@@ -225,7 +225,7 @@ def _done(samples: list[float], launches: int, rule: StoppingRule) -> bool:
         return True
     if n < rule.least or n % 4:
         return False
-    low, high = interval(samples, draws=200)
+    low, high = interval(samples)
     return high - low <= rule.width * median(samples)
 
 
