@@ -28,6 +28,7 @@ from kernelwright.dispatch import (
     unsupported,
 )
 from kernelwright.emulator.checks import CHECKS, Finding, Watch
+from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import redzones
 from kernelwright.workbench.records.records import Record
 from kernelwright.workbench.verify import cuda_kernels
@@ -173,7 +174,7 @@ def _refused(ladder: Ladder, rung: Rung) -> str | None:
     try:
         with emulator.mode("watched"):
             emulator.ensure(kernels_of(ladder, rung))
-    except toolchain.ToolchainError as e:
+    except ToolchainError as e:
         return f"{type(e).__name__}: {e}"
     return None
 

@@ -32,7 +32,7 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
-from kernelwright.toolchain import redzones
+from kernelwright.toolchain import availability, redzones
 from kernelwright.toolchain.interpreter import GLUON
 from kernelwright.workbench.records.records import Record
 
@@ -158,7 +158,7 @@ def verify(
 def prepare(pairs: Iterable[tuple[Ladder, Rung]]) -> None:
     """Put the kernel languages into their modes before torch imports triton in another."""
     for backend in {rung.backend for _, rung in pairs}:
-        if toolchain.missing(backend, torch.device(here())) is None:
+        if availability.missing(backend, here()) is None:
             toolchain.prepare(backend)
 
 
