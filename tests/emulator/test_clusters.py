@@ -9,7 +9,7 @@ from kernelwright.contract import CudaKernel, Launch, i32
 from kernelwright.dispatch import ladders
 from kernelwright.emulator import EmulationError, Schedule, launch
 from kernelwright.emulator.checks import CHECKS, Watch
-from kernelwright.toolchain import ToolchainError
+from kernelwright.support.errors import ToolchainError
 from kernelwright.workbench.sanitize import report
 from kernelwright.workbench.verify.verify import here
 from support.paths import FIXTURES
@@ -115,7 +115,7 @@ def test_what_the_barrier_of_a_cluster_orders(name, found):
     step = step_of(name, values, grid=(4,), block=64, cluster=2)
     watch = Watch(tuple(CHECKS), 1)
     with watch.mode():
-        bound = emulator.bind(step)
+        bound = emulator.launcher(step)
     assert len(watch.call(lambda: bound(None, step, values), {}, ())[2]) == found
 
 

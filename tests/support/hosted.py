@@ -18,6 +18,7 @@ import kernelwright as kw
 from kernelwright import dispatch, toolchain
 from kernelwright.contract import H200
 from kernelwright.toolchain import (
+    availability,
     build,
     c_extensions,
     compiled,
@@ -88,8 +89,8 @@ def hosted(folder: Path):
             (gpu_executor, "gpu_of", of_gpu),
             (dispatch.selection, "gpu_of", of_gpu),
             (dispatch.launcher, "gpu_of", of_gpu),
-            (toolchain, "missing", lambda *_: None),
-            (toolchain, "bind", _bind),
+            (availability, "missing", lambda *_: None),
+            (toolchain, "executor", _executor),
             (tensors, "in_c", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
             # builtins, as what they stand in for
@@ -103,8 +104,8 @@ def hosted(folder: Path):
         f.cache_clear()
 
 
-def _bind(plan, operator, specs, copies, device):
-    return gpu_executor.bind(plan, operator, specs, copies, _HERE)
+def _executor(plan, operator, specs, copies, device):
+    return gpu_executor.executor(plan, operator, specs, copies, _HERE)
 
 
 def _compiled(step, tensors, arch):

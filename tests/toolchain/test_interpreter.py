@@ -22,7 +22,8 @@ from kernelwright.contract import (
     f32,
     i64,
 )
-from kernelwright.toolchain import interpreter, libdevice, numba_rt
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import interpreter, libdevice, modes, numba_rt
 from support.paths import TESTS
 from support.planning import CPU, cuda_plan, no_gpu, scale_cu, scaling  # noqa: F401
 
@@ -253,7 +254,7 @@ class TestInterpreter:
         plan = Plan((step,), {"work": Scratch(TensorSpec.contiguous((1,), torch.int32), zero=True)})
         m = torch.arange(16.0)[::2]
         specs = {"m": TensorSpec.contiguous((8,), torch.float32), "a": 0.0}
-        run = toolchain.bind(plan, op, specs, ("m",), CPU)
+        run = toolchain.executor(plan, op, specs, ("m",), CPU)
         for a in (2.0, 3.0):
             m.copy_(torch.arange(8.0))
             assert torch.equal(run(m, a), a * torch.arange(8.0))
@@ -261,13 +262,13 @@ class TestInterpreter:
 
     def test_cuda_is_emulated_and_reads_floats_at_each_call(self, cuda_source):
         specs = {"x": TensorSpec.contiguous((8,), torch.float32), "a": 0.0}
-        run = toolchain.bind(cuda_plan(cuda_source, 8), scaling(), specs, (), CPU)
+        run = toolchain.executor(cuda_plan(cuda_source, 8), scaling(), specs, (), CPU)
         for a in (2.0, 3.0):
             assert torch.equal(run(torch.arange(8.0), a), a * torch.arange(8.0))
 
     def test_compiling_here_says_how(self):
-        with pytest.raises(toolchain.ToolchainError, match="interprets"):
-            toolchain.compile_only()
+        with pytest.raises(ToolchainError, match="interprets"):
+            modes.compile_only()
 
 
 @no_gpu
@@ -303,7 +304,8 @@ def test_repairs_are_made_where_they_are_needed():
 def test_a_language_imported_too_early_says_how(language, variable):
     code = (
         f"import {language}, torch; from kernelwright import toolchain;"
-        f"print(toolchain.missing('{language}', torch.device('cpu')));"
+        "from kernelwright.toolchain import availability;"
+        f"print(availability.missing('{language}', 'cpu'));"
         f"toolchain.prepare('{language}')"
     )
     env = {k: v for k, v in os.environ.items() if k != variable}
@@ -346,10 +348,10 @@ def test_numba_plan_runs_in_the_simulator():
     for dtype in (torch.float32, torch.float16):
         x = torch.randn(50).to(dtype)
         specs = {"x": TensorSpec.of(x), "a": 1.0}
-        run = toolchain.bind(Plan((step,)), scaling(), specs, (), CPU)
+        run = toolchain.executor(Plan((step,)), scaling(), specs, (), CPU)
         assert torch.equal(run(x, 2.0), 2 * x.flip(0))
 
 
 def test_numba_has_no_bfloat16():
-    with pytest.raises(toolchain.ToolchainError, match=r"numba has no torch\.bfloat16"):
+    with pytest.raises(ToolchainError, match=r"numba has no torch\.bfloat16"):
         numba_rt._code(torch.bfloat16)

@@ -19,6 +19,7 @@ from torch.autograd.graph import increment_version
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator
 from kernelwright.contract.layout import normalise
+from kernelwright.toolchain import tensors, versions
 
 from . import autograd
 from .generated import WATCHERS, compiled, listed, spec_of, special
@@ -29,8 +30,7 @@ from .registry import register
 
 _library = torch.library.Library("kernelwright", "DEF")
 toolchain.claim()
-toolchain.warn_of_untested()
-_describer = cache(toolchain.describer)
+versions.warn_of_untested()
 _CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
 
 
@@ -72,11 +72,11 @@ def _bound(
     vmap: str,
     same: dict[str, str],
     alone: dict[str, tuple[str, str]],
-) -> tuple[Callable, Run]:
+) -> tuple[Callable, LaunchCache]:
     """The operator's function, and what runs it where nobody watches."""
     op = forward.operator
     register(forward)
-    run = Run(forward)
+    run = LaunchCache(forward)
     overload = _define(forward, run)
     if backward is not None:
         call, back = _bound(backward, None, None, None, vmap, {}, {})
@@ -94,7 +94,7 @@ def _bound(
     return _entry(op, run, overload, function, eager, tuple(alone), formula), run
 
 
-def _define(ladder: Ladder, run: Run) -> Any:
+def _define(ladder: Ladder, run: LaunchCache) -> Any:
     """torch.ops.kernelwright.<name>, its implementation and its fake."""
     op = ladder.operator
     inputs, results = op.schema.rsplit("->", 1)
@@ -138,7 +138,7 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
     return named
 
 
-class Run:
+class LaunchCache:
     """`run(*args, rung)` of an operator: finds the bound launcher of calls like this one, and
     launches. In Python; in C from the first call on where a GPU makes the host's time count.
 
@@ -197,7 +197,7 @@ def {{}}({given}):
 
     def _quicken(self) -> None:
         kinds = "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
-        faster = toolchain.finder(kinds, self._bound, self.now)
+        faster = tensors.finder(kinds, self._bound, self.now)
         if faster is not None:
             self.now = faster
             for names in self._users:
@@ -230,8 +230,15 @@ def _list_key(tensors) -> Hashable:
     return _describer()(tensors)
 
 
+@cache
+def _describer() -> Callable[[list[torch.Tensor]], Hashable]:
+    from kernelwright.toolchain import pointer_arrays
+
+    return pointer_arrays.describer()
+
+
 def _entry(
-    op: Operator, run: Run, overload, function, eager: dict[str, Callable], alone, formula
+    op: Operator, run: LaunchCache, overload, function, eager: dict[str, Callable], alone, formula
 ) -> Callable:
     """The function that public code calls; `rung` is for a backward, whose forward decided it."""
     given = listed(op)

@@ -7,43 +7,17 @@ Importing this package loads no kernel language.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.support.errors import CompiledDuringCapture, CompileError, NoSpace, ToolchainError
-
-from . import inductor
-from .modes import compile_only, compiling
-from .versions import warn_of_untested
+from .modes import compiling
 
 if TYPE_CHECKING:
     import torch
 
     from kernelwright.contract import Operator, Plan
 
-__all__ = [
-    "CompileError",
-    "CompiledDuringCapture",
-    "NoSpace",
-    "ToolchainError",
-    "bind",
-    "claim",
-    "compile_only",
-    "compiling",
-    "describer",
-    "finder",
-    "inductor",
-    "missing",
-    "prepare",
-    "warn_of_untested",
-]
-
-
-def missing(backend: str, device: torch.device) -> str | None:
-    """Why `backend` cannot run on tensors of `device` here, in a line, or None."""
-    from . import availability
-
-    return availability.missing(backend, device.type)
+__all__ = ["claim", "executor", "prepare"]
 
 
 def claim() -> None:
@@ -68,24 +42,7 @@ def prepare(backend: str) -> None:
         interpreter.activate()
 
 
-def describer() -> Callable[[list[torch.Tensor]], Hashable]:
-    """A function of a list of tensors whose values are equal where every rung sees the same."""
-    from . import pointer_arrays
-
-    return pointer_arrays.describer()
-
-
-def finder(
-    kinds: str, bound: Callable[..., Callable], run: Callable[..., Any]
-) -> Callable[..., Any] | None:
-    """`run(*arguments, rung)` in C, which finds again what `bound` found for a call like it; None
-    where nothing is launched on a GPU. `kinds`: see `tensors.finder`."""
-    from . import tensors
-
-    return tensors.finder(kinds, bound, run)
-
-
-def bind(
+def executor(
     plan: Plan,
     operator: Operator,
     specs: dict[str, Any],
@@ -104,7 +61,7 @@ def bind(
     if device.type == "cuda":
         from . import gpu_executor
 
-        return gpu_executor.bind(plan, operator, specs, copies, device)
+        return gpu_executor.executor(plan, operator, specs, copies, device)
     from . import cpu_executor
 
-    return cpu_executor.bind(plan, operator, specs, copies)
+    return cpu_executor.executor(plan, operator, specs, copies)

@@ -29,7 +29,7 @@ from . import interpreter, redzones
 NOT_EMULATED = "wgmma and TMA are not emulated: on a GPU"
 
 
-def bind(
+def executor(
     plan: Plan, operator: Operator, specs: dict[str, Any], copies: tuple[str, ...]
 ) -> Callable:
     """The function that runs `plan` on CPU tensors; it takes the operator's arguments in order."""
@@ -133,7 +133,7 @@ def _launcher(step: Launch) -> Callable:
         return numba_rt.simulate
     if not step.kernel.emulated:
         raise ToolchainError(f"{step.kernel.name}: {NOT_EMULATED}")
-    return emulator.bind(step)
+    return emulator.launcher(step)
 
 
 def _table(pointers: Pointers, values: dict[str, Any]) -> torch.Tensor:

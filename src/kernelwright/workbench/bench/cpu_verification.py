@@ -9,7 +9,8 @@ import torch
 from kernelwright.contract import H200, Case, CudaKernel, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, plan_of, specs_of, unsupported
-from kernelwright.toolchain import ToolchainError, missing, nvrtc
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import availability, nvrtc
 from kernelwright.workbench.verify.candidate import all_results, copy_of, expected, map_tensors
 from kernelwright.workbench.verify.cuda_kernels import beyond_a_cpu
 from kernelwright.workbench.verify.large_tensors import right
@@ -55,7 +56,8 @@ def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
 
 def _beyond(ladder: Ladder, rung: Rung, case: Case, device: torch.device) -> str | None:
     """Why CUDA C++ cannot be emulated here: no compiler, or what the kernel needs; or None."""
-    return missing("cuda", device) or beyond_a_cpu(ladder, rung, rung.configs[0], case)
+    missing = availability.missing("cuda", device.type)
+    return missing or beyond_a_cpu(ladder, rung, rung.configs[0], case)
 
 
 def _compiled(ladder: Ladder, rung: Rung, specs: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernelwright import emulator, toolchain
+from kernelwright import emulator
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
@@ -29,6 +29,7 @@ from kernelwright.dispatch import (
 )
 from kernelwright.emulator import dissect as emulated
 from kernelwright.emulator.dissect import Access, Branch, Dissected, Memory, Place
+from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import cpu_executor
 from kernelwright.workbench.records import records
 from kernelwright.workbench.sanitize.tool_runner import apart, watched_cases
@@ -140,7 +141,7 @@ def dissect(
 
     Raises:
         ValueError: the rung is not CUDA C++, or supports the case not at all.
-        toolchain.ToolchainError: there is no compiler here; the emulator cannot run the rung.
+        ToolchainError: there is no compiler here; the emulator cannot run the rung.
     """
     if rung.backend != "cuda":
         raise ValueError(
@@ -148,7 +149,7 @@ def dissect(
         )
     missing = emulator.missing("dissected")
     if missing:
-        raise toolchain.ToolchainError(missing)
+        raise ToolchainError(missing)
     case = case or usual_case(ladder, rung)
     config = config or rung.configs[0]
     made = ladder.operator.inputs(case, "cpu")

@@ -31,9 +31,8 @@ from typing import Any
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract.exercise import Exercise
 from kernelwright.dispatch import ladders
-from kernelwright.support.errors import UsageError
+from kernelwright.support.errors import NoSpace, UsageError
 from kernelwright.support.settings import PACKAGE
-from kernelwright.toolchain import NoSpace
 
 from . import files
 

@@ -28,6 +28,7 @@ from kernelwright.dispatch import (
     unsupported,
 )
 from kernelwright.emulator.checks import CHECKS, Finding, Watch
+from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import cpu_executor, redzones
 from kernelwright.workbench.records.records import Record
 from kernelwright.workbench.verify import cuda_kernels
@@ -182,7 +183,7 @@ def _refused(ladder: Ladder, rung: Rung) -> str | None:
     try:
         with emulator.mode("watched"):
             emulator.ensure(kernels_of(ladder, rung))
-    except toolchain.ToolchainError as e:
+    except ToolchainError as e:
         return f"{type(e).__name__}: {e}"
     return None
 
@@ -269,7 +270,7 @@ class Call:
     def _run(self, watch: Watch) -> tuple[tuple[Any, ...] | None, list[Finding]]:
         op, plan = self.ladder.operator, self.plan
         with watch.mode(), redzones.guarded():
-            run = toolchain.bind(plan, op, self.specs, self.copies, torch.device("cpu"))
+            run = toolchain.executor(plan, op, self.specs, self.copies, torch.device("cpu"))
         fresh = {*op.results, *(n for n, s in plan.scratch.items() if not s.zero)}
         args = self.make()
         ended, out, found = watch.call(run, args, fresh)
