@@ -1,4 +1,4 @@
-"""Launches of the CUDA C++ rungs. The formula is a struct of include/kw/glu.cuh."""
+"""Launches of the CUDA C++ rungs. The formula is a struct of glu.cuh."""
 
 from __future__ import annotations
 

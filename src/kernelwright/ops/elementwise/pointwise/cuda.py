@@ -1,7 +1,7 @@
 """Launches of the CUDA C++ rungs, for every operator of the table.
 
 Entries are named for rung and operator, `vec16_silu`, `thread_mul_backward`; the formula is a
-struct of include/kw/formulas.cuh, `kw::SiluBackward`.
+struct of formulas.cuh, `kw::SiluBackward`.
 """
 
 from __future__ import annotations
