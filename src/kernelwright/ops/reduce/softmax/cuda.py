@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from kernelwright.contract import CudaKernel, Launch, Plan, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE
 
 from .tiling import block_shape, cluster_shape, rows_of, warp_shape, words
 
-CTYPE = {
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-}
 WARP_THREADS = 128  # cuda_warp.cu's kThreads
 ONLINE_THREADS = 512  # cuda_online.cu's kThreads
 
