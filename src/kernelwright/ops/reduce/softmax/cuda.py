@@ -14,46 +14,6 @@ WARP_THREADS = 128  # cuda_warp.cu's kThreads
 ONLINE_THREADS = 512  # cuda_online.cu's kThreads
 
 
-def naive(gpu, config, x, dim):
-    return _naive("fwd", config, "y", x=x)
-
-
-def naive_backward(gpu, config, gy, y, dim):
-    return _naive("bwd", config, "gx", gy=gy, y=y)
-
-
-def warp(gpu, config, x, dim):
-    return _warp("fwd", config, "y", x=x)
-
-
-def warp_backward(gpu, config, gy, y, dim):
-    return _warp("bwd", config, "gx", gy=gy, y=y)
-
-
-def block(gpu, config, x, dim):
-    return _block("fwd", config, "y", x=x)
-
-
-def block_backward(gpu, config, gy, y, dim):
-    return _block("bwd", config, "gx", gy=gy, y=y)
-
-
-def cluster(gpu, config, x, dim):
-    return _cluster("fwd", config, "y", x=x)
-
-
-def cluster_backward(gpu, config, gy, y, dim):
-    return _cluster("bwd", config, "gx", gy=gy, y=y)
-
-
-def online(gpu, config, x, dim):
-    return _online("fwd", config, "y", x=x)
-
-
-def online_backward(gpu, config, gy, y, dim):
-    return _online("bwd", config, "gx", gy=gy, y=y)
-
-
 def _naive(side, config, out, **ins):
     r, threads = rows_of(*ins.values()), config["threads"]
     kernel = _kernel("naive", side, ins)
@@ -111,3 +71,22 @@ def _itemsize(ins):
 def _shared(shape, r, ins):
     """Bytes of shared memory: the backward keeps gy there."""
     return 0 if len(ins) == 1 else shape.vectors * shape.threads * r.width * _itemsize(ins)
+
+
+def _entries(planned):
+    """The entries of a rung's forward and backward, which differ in names only."""
+
+    def forward(gpu, config, x, dim):
+        return planned("fwd", config, "y", x=x)
+
+    def backward(gpu, config, gy, y, dim):
+        return planned("bwd", config, "gx", gy=gy, y=y)
+
+    return forward, backward
+
+
+naive, naive_backward = _entries(_naive)
+warp, warp_backward = _entries(_warp)
+block, block_backward = _entries(_block)
+cluster, cluster_backward = _entries(_cluster)
+online, online_backward = _entries(_online)
