@@ -64,9 +64,9 @@ REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
         "sum/cuda_shuffle.cu": ONCE,
         "sum/cuda_two_pass.cu": ONCE,
         "sum/cuda_vec16.cu": ONCE,
-        "sum/cuda_last_block.cu": "arrive_last's barrier stands between its two reductions",
+        "sum/cuda_last_block.cu": "is_last_block's barrier stands between its two reductions",
     },
-    ("arrive.cuh", "return __syncthreads_or(last);", 1): {
+    ("last_block.cuh", "return __syncthreads_or(last);", 1): {
         "sum/cuda_atomics.cu": "thread 0 alone goes on, and it knows without the others",
     },
     (
@@ -78,17 +78,17 @@ REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
     },
     ("cluster.cuh", "__syncwarp();  // racecheck takes a lane's init for its whole warp's", 1): {
         "softmax/cuda_cluster.cu": SAME_THREAD,
-        "norm/cuda_cluster.cu": SAME_THREAD,
+        "layer_norm/cuda_cluster.cu": SAME_THREAD,
         "cross_entropy/cuda_cluster.cu": SAME_THREAD,
     },
     ("cluster.cuh", "__syncwarp();", 1): {
         "softmax/cuda_cluster.cu": ALIGNED,
-        "norm/cuda_cluster.cu": ALIGNED,
+        "layer_norm/cuda_cluster.cu": ALIGNED,
         "cross_entropy/cuda_cluster.cu": ALIGNED,
     },
     ("cuda_warp.cu", "if constexpr (VEC * VECS > 8) __syncwarp();", 1): {
-        "norm/cuda_warp.cu": "it is there for the compiler, which would else keep many columns in "
-        "registers from one pass to the next; a lane reads its own slots",
+        "layer_norm/cuda_warp.cu": "it is there for the compiler, which would else keep many "
+        "columns in registers from one pass to the next; a lane reads its own slots",
     },
 }
 
@@ -274,15 +274,17 @@ def mutated(source: Path, barrier: Barrier) -> Path:
     """A copy of the source without the barrier, our headers beside it. Where it is follows from its
     content, so that a mutant that is run again is built already."""
     texts: dict[str, str] = {}
+    above = source.parent.parent.parent  # a family's headers lie beside its ladders' folders
     for path in includes.files(source):
-        homes = (f for f in includes.folders(source) if path.is_relative_to(f))
-        name = str(path.relative_to(next(homes)))
+        shared = path.is_relative_to(includes.INCLUDE)
+        place = path.relative_to(includes.INCLUDE if shared else above)
+        name = str(source.parent.relative_to(above) / place if shared else place)
         texts[name] = barrier.deleted() if path == barrier.path else path.read_text()
     folder = cache.path("mutant", cache.key(t for pair in sorted(texts.items()) for t in pair))
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    return folder / source.name
+    return folder / source.relative_to(above)
 
 
 def swapped(call: Call, source: Path, copied: Path) -> Call:

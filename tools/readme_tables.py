@@ -282,7 +282,7 @@ def _picture(found: list[Record], operator: str) -> str:
     if table is None:
         return f"No record of {operator} on {REFERENCE_MACHINE} yet.\n"
     says = f"{operator}, `{table.case}`: each rung's share of the measured memory roof"
-    return f"![{says}](../../../../docs/ladders/{operator}.svg)\n"
+    return f"![{says}](../../../../../docs/ladders/{operator}.svg)\n"
 
 
 def _cases(found: list[Record], operator: str) -> str:

@@ -13,7 +13,11 @@ MODULES = {
 }
 
 #: Operators and rungs ("softmax", "softmax.cuda_warp"), source files and kernels.
-NAMES: dict[str, str] = {}
+NAMES: dict[str, str] = {
+    "column_sum.cuh": "descent.cuh",
+    "flagged_value.cuh": "flagged.cuh",
+    "last_block.cuh": "arrive.cuh",
+}
 
 
 def present(old: str) -> str:

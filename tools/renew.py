@@ -271,7 +271,7 @@ def _compile(name: str, part: int) -> None:
     prepare((lad, rung) for rung in lad.rungs)
     for case in [c for c in lad.operator.cases if c.use == "bench"][part::PARTS]:
         made = lad.operator.inputs(case, "cuda")
-        args = {a.name: made.get(a.name, a.default) for a in lad.operator.args}
+        args = lad.operator.with_defaults(made)
         for make in _makers(lad, args):
             try:
                 make()

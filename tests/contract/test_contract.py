@@ -65,7 +65,7 @@ class TestOperator:
     def test_cost_counts_every_tensor_once(self, operator):
         c = next(c for c in operator.cases if c.use == "verify" and c.numel > 32)
         args = operator.inputs(c, "cpu")
-        cost = operator.cost(**{a.name: args.get(a.name, a.default) for a in operator.args})
+        cost = operator.cost(**operator.with_defaults(args))
         assert cost.bytes > 0
         assert cost.mix.startswith("r")
 

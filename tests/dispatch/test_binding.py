@@ -185,7 +185,7 @@ def test_float64_stays_float64(ladder, rung):
     op = ladder.operator
     case = next(c for c in thorough_cases(ladder) if c.dtype == torch.float32)
     made = op.inputs(case, DEVICE)
-    args = {a.name: made.get(a.name, a.default) for a in op.args}
+    args = op.with_defaults(made)
     want = map_tensors(args, lambda t: t.double() if t.is_floating_point() else t.clone())
     got = map_tensors(want, torch.clone)
     for name in op.mutated:  # a step of adamw stays float32

@@ -148,6 +148,6 @@ LAYOUTS = [(x, layout) for x in ladders() for layout in layouts_of(x)]
 def test_opcheck(ladder, layout):
     op, case = ladder.operator, layouts_of(ladder)[layout]
     made = op.inputs(case, DEVICE)
-    args = map_tensors({a.name: made.get(a.name, a.default) for a in op.args}, copy_of)
+    args = map_tensors(op.with_defaults(made), copy_of)
     overload = getattr(torch.ops.kernelwright, op.torch_name).default
     torch.library.opcheck(overload, tuple(args.values()), {"rung": "native"})

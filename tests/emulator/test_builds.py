@@ -216,10 +216,14 @@ def test_a_kernel_runs_on_aarch64(builds_with, tmp_path, monkeypatch):
     assert done.stdout.split() == [f"{v:g}" for v in x.sum(1).tolist()] * 5, done
 
 
-@pytest.mark.parametrize("header", [p.name for p in sorted((INCLUDE / "kw").glob("*.cuh"))])
+PACKAGE = INCLUDE.parent
+HEADERS = [str(p.relative_to(PACKAGE)) for p in sorted(PACKAGE.rglob("*.cuh"))]
+
+
+@pytest.mark.parametrize("header", HEADERS)
 def test_our_headers_have_cpu_bodies(header, tmp_path):
     source = tmp_path / "rung.cu"
-    source.write_text(f"#include <kw/{header}>\n__global__ void k(float *x) {{ *x = 8; }}\n")
+    source.write_text(f'#include "{PACKAGE / header}"\n__global__ void k(float *x) {{ *x = 8; }}\n')
     x = torch.zeros(1)
     run("k", x, source=source, block=1)
     assert x.item() == 8

@@ -44,7 +44,7 @@ def test_backward_reference_is_autograd_of_the_forward(op, case):
         list(grads.values()),
     )
     known = {**args, **results, **grads}
-    call = {a.name: known.get(a.name, a.default) for a in op.args}
+    call = op.with_defaults(known)
     call = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in call.items()}
     stated = all_results(op, call, op.reference(**call))
     stated = [g for n, g in zip(wanted, stated, strict=True) if args[n] is not None]

@@ -13,12 +13,19 @@ from .operator import Gpu
 from .signature import TensorSpec
 
 
+def unsupported_dtype(dtype: torch.dtype, of: str = "") -> str | None:
+    """Why kernels for float32, float16 and bfloat16 do not take a tensor, of this name if given."""
+    if dtype in FLOATS:
+        return None
+    return f"{of}: {dtype} is not float32, float16 or bfloat16".removeprefix(": ")
+
+
 def other_dtype(args: Mapping[str, Any], of: str) -> str | None:
     """Why kernels of the dtype of the tensor named `of` do not take all tensors of a call."""
     kind = args[of].dtype
     for name, t in _tensors(args):
-        if t.dtype not in FLOATS:
-            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
+        if why := unsupported_dtype(t.dtype, name):
+            return why
         if t.dtype != kind:
             return f"{name}: {t.dtype} is not {of}'s {kind}"
     return None

@@ -128,6 +128,10 @@ class Operator:
     def mutated(self) -> tuple[str, ...]:
         return tuple(a.name for a in self.args if a.mutated)
 
+    def with_defaults(self, args: dict[str, Any]) -> dict[str, Any]:
+        """All arguments in the schema's order, with the schema's defaults for those not given."""
+        return {a.name: args.get(a.name, a.default) for a in self.args}
+
     def case(self, case_id: str) -> Case:
         for c in self.cases:
             if c.id == case_id:

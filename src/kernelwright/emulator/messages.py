@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterable
@@ -114,5 +115,6 @@ def _addr2line(path: str, addresses: Iterable[int]) -> dict[int, Frames]:
         file, _, number = next(lines).rpartition(":")
         digits = re.match(r"\d+", number)
         if digits and file != "??":
-            frames[at].append((line, file, int(digits[0])))
+            # a header included as "../name.cuh" keeps the dots in its path
+            frames[at].append((line, os.path.normpath(file), int(digits[0])))
     return {at: tuple(found) for at, found in frames.items()}

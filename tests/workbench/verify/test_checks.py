@@ -198,7 +198,7 @@ def test_the_emulator_leaves_types_of_the_same_code_to_gpus():
 
 def test_every_barrier_of_a_file_is_seen_and_comments_are_not():
     include = ROOT / "src" / "kernelwright" / "include" / "kw"
-    texts = [b.text for b in mutate.barriers(include / "arrive.cuh")]
+    texts = [b.text for b in mutate.barriers(include / "last_block.cuh")]
     assert [t.split(";")[0] for t in texts] == [
         "fence()",
         "if (last) fence()",
@@ -208,7 +208,7 @@ def test_every_barrier_of_a_file_is_seen_and_comments_are_not():
 
 
 def test_a_vote_keeps_its_predicate():
-    barrier = mutate.barriers(ROOT / "src/kernelwright/include/kw/arrive.cuh")[2]
+    barrier = mutate.barriers(ROOT / "src/kernelwright/include/kw/last_block.cuh")[2]
     assert "  return (last);\n" in barrier.deleted()
 
 

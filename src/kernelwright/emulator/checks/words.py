@@ -190,7 +190,7 @@ def place_of(where: int) -> str:
 
 def _of_the_emulator(path: str) -> bool:
     """Also of another checkout, whose libraries lie in the same cache."""
-    return "/toolchain/emulator/" in path
+    return "/kernelwright/emulator/" in path
 
 
 def _short(place: str) -> str:

@@ -1,4 +1,4 @@
-// gelu and its slope, for results stored as T. Tables: `python -m kernelwright.ops.elementwise.gelu.fit`.
+// gelu and its slope, for results stored as T; ops/elementwise/gelu/fit.py prints the tables.
 //
 // At copy speed an H200 has about 31 issue slots for each 16-bit element, and erff takes 30. But
 // gelu(x) = max(x, 0) - t Phi(-t) with t = |x|, and log2 Phi(-t) is so smooth that a polynomial

@@ -60,9 +60,9 @@ __device__ __forceinline__ void store_streaming_if(T *p, bool inside, const Vec<
   }
 }
 
-// x, but the compiler does not know: blockIdx.z is 0. It would else keep the floats that it
-// unpacked for one pass until the next, in twice the registers.
-template <typename T, int N> __device__ __forceinline__ Vec<T, N> again(Vec<T, N> x) {
+// Optimization barrier: returns x, opaque to the compiler (blockIdx.z is 0). Without it the
+// compiler keeps the floats unpacked for one pass until the next, in twice the registers.
+template <typename T, int N> __device__ __forceinline__ Vec<T, N> opaque(Vec<T, N> x) {
   if constexpr (sizeof(T) == 2 && N % 2 == 0) {
     unsigned words[N / 2];
     memcpy(words, &x, sizeof(x));

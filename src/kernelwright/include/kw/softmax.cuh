@@ -103,7 +103,7 @@ template <typename T> struct Passes {
   template <int VEC>
   static __device__ __forceinline__ Vec<T, VEC> second(Vec<T, VEC> x, MaxSum row, float scale) {
     float f[VEC];
-    to_float(again(x), f);
+    to_float(opaque(x), f);
 #pragma unroll
     for (int i = 0; i < VEC; i++) f[i] = exp_scaled<T>(f[i] - row.max) * scale;
     return from_float<T>(f);

@@ -38,7 +38,7 @@ def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
     why = "no small case"
     for case in small:
         made = operator.inputs(case, device.type)
-        args = {a.name: made.get(a.name, a.default) for a in operator.args}
+        args = operator.with_defaults(made)
         specs, _ = normalise(operator.layout, specs_of(args))
         why = rung.supports(H200, **specs) if rung.supports else None
         if why is None and rung.backend == "cuda" and _beyond(ladder, rung, case, device):

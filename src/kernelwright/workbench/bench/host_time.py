@@ -30,7 +30,7 @@ def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> 
     """
     operator = ladder.operator
     made = operator.inputs(case, device.type)
-    args = {a.name: made.get(a.name, a.default) for a in operator.args}
+    args = operator.with_defaults(made)
     functions = _functions(ladder, args)
     backward = next((x for x in ladders() if x.name == f"{operator.name}.backward"), None)
     calls: dict[str, Callable[[], Any]] = {}

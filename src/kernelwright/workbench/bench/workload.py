@@ -103,7 +103,7 @@ def sets_of(
     found = []
     for seed in range(1, count + 1):
         made = operator.inputs(replace(case, seed=seed), device.type)
-        found.append({a.name: made.get(a.name, a.default) for a in operator.args})
+        found.append(operator.with_defaults(made))
     return found
 
 

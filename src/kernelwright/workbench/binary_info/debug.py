@@ -83,7 +83,7 @@ def _plan_on(ladder: Ladder, rung: Rung, case: Case) -> Plan:
 
 def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
     made = ladder.operator.inputs(case, "cpu")
-    return {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    return ladder.operator.with_defaults(made)
 
 
 # ---- CUDA C++

@@ -153,7 +153,7 @@ def dissect(
     case = case or usual_case(ladder, rung)
     config = config or rung.configs[0]
     made = ladder.operator.inputs(case, "cpu")
-    args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    args = ladder.operator.with_defaults(made)
     args = map_tensors(args, lambda t: apart(t, "cpu"))
     why_not = _unable(ladder, rung, args)
     if why_not:
@@ -189,7 +189,7 @@ def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
 
 def _args(ladder: Ladder, case: Case) -> dict[str, Any]:
     made = ladder.operator.inputs(case, "cpu")
-    return {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    return ladder.operator.with_defaults(made)
 
 
 def _unable(ladder: Ladder, rung: Rung, args: dict[str, Any]) -> str | None:

@@ -167,7 +167,7 @@ def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row
         return Row(lad.name, case.id, a.name, b.name, "untimed", why), none
     with clock.session(device):
         made = operator.inputs(case, device.type)
-        made = {arg.name: made.get(arg.name, arg.default) for arg in operator.args}
+        made = operator.with_defaults(made)
         bound = [_bound(side, made) for side in (a, b)]
         row = partial(Row, lad.name, case.id, bound[0].rung, bound[1].rung)
         missing = [x for x in bound if x.call is None]

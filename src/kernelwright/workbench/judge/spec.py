@@ -52,7 +52,7 @@ class Subject:
 
     def of(self, args: dict[str, Any]) -> dict[str, Any]:
         """All arguments in the schema's order."""
-        return {a.name: args.get(a.name, a.default) for a in self.operator.args}
+        return self.operator.with_defaults(args)
 
 
 def subject_of(what: str | Path | Ladder) -> Subject:

@@ -283,7 +283,7 @@ def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | st
 
     def make() -> dict[str, Any]:
         made = op.inputs(case, "cpu")
-        args = {a.name: made.get(a.name, a.default) for a in op.args}
+        args = op.with_defaults(made)
         return map_tensors(args, lambda t: apart(t, "cpu", REDZONE))
 
     args = make()

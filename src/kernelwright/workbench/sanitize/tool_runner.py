@@ -75,7 +75,7 @@ def watched_cases(ladder: Ladder) -> tuple[Case, ...]:
 def run(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> None:
     """One call, announced, and waited for; nothing where the rung does not take the case."""
     made = ladder.operator.inputs(case, "cpu")
-    args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    args = ladder.operator.with_defaults(made)
     args = map_tensors(args, lambda t: apart(t, device))
     specs, _ = normalise(ladder.operator.layout, specs_of(args))
     if unsupported(rung, specs, device_of(args)):

@@ -61,7 +61,7 @@ class Expected:
 
     def __init__(self, operator: Operator, native: Callable, case: Case, device: str):
         made = operator.inputs(case, device)
-        self.args = {a.name: made.get(a.name, a.default) for a in operator.args}
+        self.args = operator.with_defaults(made)
         self.largest: dict[tuple[int, bool], float] = {}
         self.reference = _reference(operator, self.args)
         theirs = map_tensors(self.args, copy_of)

@@ -48,7 +48,7 @@ def kernels_of(
 def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
     """A case's arguments as a rung's plan is made for."""
     made = ladder.operator.inputs(case, "cpu")
-    args = {a.name: made.get(a.name, a.default) for a in ladder.operator.args}
+    args = ladder.operator.with_defaults(made)
     return normalise(ladder.operator.layout, specs_of(args))[0]
 
 

@@ -276,7 +276,7 @@ def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outco
     not fit beside it, so PyTorch's own result is the judge."""
     op = ladder.operator
     made = op.inputs(case, "cuda")
-    args = {a.name: made.get(a.name, a.default) for a in op.args}
+    args = op.with_defaults(made)
     reason = unsupported(rung, _normalised(ladder, args), device_of(args))
     if reason:
         return Outcome("skipped", case, why=reason)

@@ -8,17 +8,17 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, i32, i64
 from kernelwright.contract.arithmetic import abreast, cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
 
 from .tiling import WARP, rows_of
 
 SOURCE = Path(__file__).parent / "cuda_vec16.cu"
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 
 
 def vec16(gpu, config, x, bias, approximate):
     rows, cols, stride = rows_of(x)
     block, unroll = config["block"], config["unroll"]
-    template = f"{_formula(x, approximate)}, {block}, {unroll}, {_bool(config['stream'])}"
+    template = f"{_formula(x, approximate)}, {block}, {unroll}, {boolean(config['stream'])}"
     launch = Launch(
         CudaKernel(SOURCE, f"bias_gelu_fwd_vec16<{template}>"),
         grid=(cdiv(x.numel(), block * unroll * (16 // x.itemsize)), 1, 1),
@@ -49,8 +49,4 @@ def vec16_backward(gpu, config, gy, x, bias, approximate):
 
 
 def _formula(x, approximate) -> str:
-    return f"{CTYPE[x.dtype]}, {_bool(approximate == 'tanh')}"
-
-
-def _bool(b: bool) -> str:
-    return "true" if b else "false"
+    return f"{CTYPE[x.dtype]}, {boolean(approximate == 'tanh')}"

@@ -8,7 +8,7 @@
 // a block, about a hundredth of that. PyTorch writes and reads the sum, and reads gx again.
 // Over `triton_rows`: loads go on while formulas are computed, and gx is summed unrounded.
 // Limit: DRAM; rows of a whole number of vectors.
-#include "kw/descent.cuh"
+#include "kw/column_sum.cuh"
 #include "kw/gelu.cuh"
 #include "kw/map.cuh"
 
@@ -24,16 +24,16 @@ __global__ void __launch_bounds__(BLOCK)
 template <typename T, bool TANH, int DOWN, int STAGES>
 __global__ void __launch_bounds__(32 * DOWN)
     bias_gelu_bwd_vec16(const T *gy, const T *x, const T *bias, T *gx, T *gbias,
-                        kw::Flagged *handed, int rows, int cols, long long gy_stride,
+                        kw::FlaggedValue *handed, int rows, int cols, long long gy_stride,
                         long long x_stride) {
   constexpr int N = kw::kVecWidth<T>;
   const int col = (blockIdx.x * 32 + threadIdx.x) * N;
   const bool inside = col < cols;
-  kw::Descent<T, 2, DOWN, STAGES> descent({gy + col, x + col}, {gy_stride, x_stride},
-                                          inside ? rows : 0);
+  kw::ColumnReader<T, 2, DOWN, STAGES> reader({gy + col, x + col}, {gy_stride, x_stride},
+                                              inside ? rows : 0);
   float b[N] = {}, sum[N] = {};
   if (inside) kw::to_float(kw::load<T, N>(bias + col), b);
-  descent.go([&](unsigned row, const float (&in)[2][N], unsigned) {
+  reader.for_each_row([&](unsigned row, const float (&in)[2][N], unsigned) {
     float g[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -42,5 +42,5 @@ __global__ void __launch_bounds__(32 * DOWN)
     }
     kw::store(gx + row * (long long)cols + col, kw::from_float<T>(g));
   });
-  kw::add_strip<DOWN>(sum, handed, gbias, col, inside);
+  kw::column_sum<DOWN>(sum, handed, gbias, col, inside);
 }

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from kernelwright.contract import CudaKernel, Launch, Plan, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
 
 FOLDER = Path(__file__).parent
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 
 
 def thread(gpu, config, x, approximate):
@@ -30,15 +28,15 @@ def vec16_backward(gpu, config, gy, x, approximate):
 
 
 def _thread(kernel, tensors, config, x, approximate):
-    name = f"{kernel}<{CTYPE[x.dtype]}, {_bool(approximate == 'tanh')}>"
+    name = f"{kernel}<{CTYPE[x.dtype]}, {boolean(approximate == 'tanh')}>"
     return _plan("cuda_thread.cu", name, tensors, x.numel(), config["block"], config["block"])
 
 
 def _vec16(kernel, tensors, config, x, approximate):
     block, unroll = config["block"], config["unroll"]
     name = (
-        f"{kernel}<{CTYPE[x.dtype]}, {_bool(approximate == 'tanh')}, {block}, {unroll}, "
-        f"{_bool(config['stream'])}>"
+        f"{kernel}<{CTYPE[x.dtype]}, {boolean(approximate == 'tanh')}, {block}, {unroll}, "
+        f"{boolean(config['stream'])}>"
     )
     tile = block * unroll * (16 // x.itemsize)
     return _plan("cuda_vec16.cu", name, tensors, x.numel(), block, tile)
@@ -52,7 +50,3 @@ def _plan(source, name, tensors, n, block, tile):
         args=(*tensors, i64(n)),
     )
     return Plan((launch,))
-
-
-def _bool(b: bool) -> str:
-    return "true" if b else "false"

@@ -1,18 +1,16 @@
-"""Launches of the CUDA C++ rungs. The formula is a struct of include/kw/glu.cuh."""
+"""Launches of the CUDA C++ rungs. The formula is a struct of glu.cuh."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from kernelwright.contract import CudaKernel, Launch, Plan, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
 
 from .tiling import rows_of
 
 FOLDER = Path(__file__).parent
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 #: By `approximate`, which swiglu does not have: the name of a formula and of its backward.
 FORMULA = {
     None: ("Swiglu", "SwigluBackward"),
@@ -55,7 +53,7 @@ def _rows16(kernel, formula, inputs, results, config):
 
 def _plan(source, kernel, formula, gate, args, config):
     block, unroll = config["block"], config["unroll"]
-    stream = "true" if config["stream"] else "false"
+    stream = boolean(config["stream"])
     template = f"kw::{formula}, {CTYPE[gate.dtype]}, {block}, {unroll}, {stream}"
     tile = block * unroll * (16 // gate.itemsize)
     launch = Launch(

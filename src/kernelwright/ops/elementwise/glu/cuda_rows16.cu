@@ -6,7 +6,7 @@
 // written. A contiguous copy of both halves would read and write them once more.
 // Over `cuda_vec16`: any row stride that 16 bytes divide.
 // Limit: DRAM; rows of a whole number of vectors.
-#include "kw/glu.cuh"
+#include "glu.cuh"
 
 template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM>
 __global__ void __launch_bounds__(BLOCK)

@@ -6,7 +6,7 @@
 // written. The activation stays in registers, and the backward computes it again.
 // Over `triton_rows`: full vectors at any size, and loads in flight that nobody reorders.
 // Limit: DRAM; and gate and up that are halves of one tensor do not lie alike.
-#include "kw/glu.cuh"
+#include "glu.cuh"
 
 template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM>
 __global__ void __launch_bounds__(BLOCK) glu_fwd_vec16(T *gate, T *up, T *y, long long n) {

@@ -1,7 +1,7 @@
 """Launches of the CUDA C++ rungs, for every operator of the table.
 
 Entries are named for rung and operator, `vec16_silu`, `thread_mul_backward`; the formula is a
-struct of include/kw/formulas.cuh, `kw::SiluBackward`.
+struct of formulas.cuh, `kw::SiluBackward`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from kernelwright.contract import CudaKernel, Launch, Plan, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
 
 from .spec import TABLE
 
 FOLDER = Path(__file__).parent
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 MAX_GRID_Y = 65535
 
 
@@ -31,7 +29,7 @@ def grid2d(formula, results, gpu, config, **tensors):
     cols = first.shape[-1] if first.ndim else 1
     rows = first.numel() // cols
     grid = cdiv(cols, config["x"]), min(cdiv(rows, config["y"]), MAX_GRID_Y)
-    row = _bool(last.shape != first.shape)
+    row = boolean(last.shape != first.shape)
     block = config["x"], config["y"]
     return _plan("grid2d", formula, f"{row}, ", (rows, cols), grid, block, results, tensors)
 
@@ -39,7 +37,7 @@ def grid2d(formula, results, gpu, config, **tensors):
 def vec16(formula, results, gpu, config, **tensors):
     first, block, unroll = _first(tensors), config["block"], config["unroll"]
     tile = block * unroll * (16 // first.itemsize)
-    template = f"{block}, {unroll}, {_bool(config['stream'])}, "
+    template = f"{block}, {unroll}, {boolean(config['stream'])}, "
     grid = cdiv(first.numel(), tile), 1
     return _plan("vec16", formula, template, (first.numel(),), grid, (block, 1), results, tensors)
 
@@ -60,10 +58,6 @@ def _plan(trick, formula, template, sizes, grid, block, results, tensors):
 
 def _first(tensors):
     return next(iter(tensors.values()))
-
-
-def _bool(b: bool) -> str:
-    return "true" if b else "false"
 
 
 RUNGS = {"thread": thread, "grid2d": grid2d, "vec16": vec16}

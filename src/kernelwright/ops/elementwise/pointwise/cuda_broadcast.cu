@@ -9,7 +9,7 @@
 // backward writes and reads the products before it sums them. Over `cuda_grid2d`: vectors for rows
 // of any length, several in flight; columns and single elements. Limit: DRAM; a row's end inside
 // vectors costs a read out of L1 an element.
-#include "kw/formulas.cuh"
+#include "formulas.cuh"
 #include "kw/parts.cuh"
 
 enum class Along { kFlat, kRow, kElement };  // tiling.py

@@ -13,8 +13,8 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
 
-from .cuda import CTYPE
 from .spec import TABLE
 from .tiling import Broadcast, broadcast
 
@@ -30,8 +30,8 @@ def forward(formula, gpu, config, x, other):
     template = ", ".join(
         (
             along,
-            _bool(_whole(found, (x, other), width)),
-            f"{block}, {unroll}, {_bool(config['stream'])}",
+            boolean(_whole(found, (x, other), width)),
+            f"{block}, {unroll}, {boolean(config['stream'])}",
         )
     )
     sizes = i64(found.rows), i32(found.cols), *(i64(a.stride) for a in found.operands)
@@ -55,7 +55,7 @@ def backward(formula, gpu, config, gy, x, other):
     strips = cdiv(cols, WARP * width)
     share = cdiv(rows, max(1, config["blocks_per_sm"] * gpu.sms // strips))
     parts = cdiv(rows, share)
-    stream = _bool(config["stream"] and width * itemsize == 16)
+    stream = boolean(config["stream"] and width * itemsize == 16)
     template = f"kw::{formula}, {CTYPE[x.dtype]}, {width}, {down}, {unroll}, {stream}"
     walk = Launch(
         _kernel("elementwise_broadcast_backward", template),
@@ -81,10 +81,6 @@ def _whole(found, tensors, width: int) -> bool:
 
 def _kernel(name, template):
     return CudaKernel(SOURCE, f"{name}<{template}>")
-
-
-def _bool(b: bool) -> str:
-    return "true" if b else "false"
 
 
 def __getattr__(entry: str):

@@ -5,7 +5,7 @@
 // Traffic: every operand read once, every result written once; a row for all stays in the caches.
 // Over `cuda_thread`: it broadcasts.
 // Limit: one element a thread, as below; blocks past the end of a short row idle.
-#include "kw/formulas.cuh"
+#include "formulas.cuh"
 
 // ROW: the last input is one row for all rows.
 template <typename F, typename T, bool ROW, typename... Pointers>

@@ -6,7 +6,7 @@
 // Over `compiled`: nothing is hidden.
 // Limit: a warp's load of 16-bit elements is 64 bytes, too few in flight to cover DRAM's latency;
 // index and bounds check cost as much as a short formula.
-#include "kw/formulas.cuh"
+#include "formulas.cuh"
 
 template <typename F, typename T, typename... Pointers>
 __global__ void elementwise_thread(long long n, Pointers... p) {

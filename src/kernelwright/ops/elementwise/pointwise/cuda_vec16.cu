@@ -6,7 +6,7 @@
 // instruction.
 // Over `triton_block`: full vectors at any size, and loads in flight that nobody reorders.
 // Limit: DRAM. STREAM tells the caches that nobody reads the data again soon.
-#include "kw/formulas.cuh"
+#include "formulas.cuh"
 
 template <typename F, typename T, int BLOCK, int UNROLL, bool STREAM, typename... Pointers>
 __global__ void __launch_bounds__(BLOCK) elementwise_vec16(long long n, Pointers... p) {

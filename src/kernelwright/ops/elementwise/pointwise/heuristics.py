@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, other_dtype
 
 from .tiling import broadcast
 
@@ -23,13 +23,7 @@ STRIPS_CONFIGS = (
 
 def fits_dtype(gpu, **tensors):
     """What every kernel asks."""
-    first, kind = next((n, t.dtype) for n, t in tensors.items())
-    for name, t in tensors.items():
-        if t.dtype not in FLOATS:
-            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
-        if t.dtype != kind:
-            return f"{name}: {t.dtype} is not {first}'s {kind}"
-    return None
+    return other_dtype(tensors, of=next(iter(tensors)))
 
 
 def fits_flat(gpu, **tensors):
@@ -107,7 +101,7 @@ def order(gpu, **tensors):
 
 def bucket(**tensors):
     """Key of a call in the tuned table: dtypes, kind of broadcast, log2 of the largest tensor."""
-    kinds = dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in tensors.values())
+    kinds = dict.fromkeys(kind(t.dtype) for t in tensors.values())
     largest = max(t.numel() for t in tensors.values())
     alike = "same" if len({t.shape for t in tensors.values()}) == 1 else "broadcast"
     return f"{'+'.join(kinds)}/{alike}/{max(largest, 1).bit_length() - 1}"

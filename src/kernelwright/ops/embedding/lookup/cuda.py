@@ -9,16 +9,10 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, i32, i64, rows_view
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE
 
 from .heuristics import vector
 
-CTYPE = {
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-    torch.int32: "int",
-    torch.int64: "long long",
-}
 ITEMS = 8  # keys a thread sorts
 
 

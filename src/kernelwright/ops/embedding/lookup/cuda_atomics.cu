@@ -9,7 +9,7 @@
 // Limit: L2's atomic units. The order of the additions, and so the last bits, differ from run to
 // run.
 #include "kw/launch.cuh"
-#include "kw/table.cuh"
+#include "table.cuh"
 
 // Adds 4 floats to 16 aligned bytes.
 __device__ __forceinline__ void add_vector(float *to, const float *x) {

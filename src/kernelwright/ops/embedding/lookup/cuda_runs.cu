@@ -7,9 +7,9 @@
 // are more than WHOLE; embedding_place puts positions there. Runs, and the positions in a run, come
 // in another order each time; embedding_order mends the latter in listed runs, for who wants it.
 // Traffic: 16 bytes a position and 64 a row, in L2; 16 more a position of a listed run.
-#include "kw/arrive.cuh"
+#include "kw/last_block.cuh"
 #include "kw/launch.cuh"
-#include "kw/runs.cuh"
+#include "runs.cuh"
 
 // Whole buckets, so that L2 holds all of each before positions come one by one.
 template <int BLOCK>
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(BLOCK)
     if (slot[k] == kw::kShort) listed[atomicAdd(&cursors[kw::kListed], 1u)].x = int(row[k]);
   __syncthreads();
   // Before the stores below, for which the last block need not wait.
-  const bool last = kw::arrive_last(&cursors[kw::kArrived], gridDim.x);
+  const bool last = kw::is_last_block(&cursors[kw::kArrived], gridDim.x);
 #pragma unroll
   for (int k = 0; k < ITEMS; ++k) {
     const unsigned i = start + k * BLOCK;

@@ -8,8 +8,9 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE
 
-from .cuda import CTYPE, _cells, _stride, in_turn
+from .cuda import _cells, _stride, in_turn
 from .heuristics import vector
 
 FOLDER = Path(__file__).parent

@@ -8,8 +8,8 @@
 // whole. Over `cuda_sliced`: no line is read in parts, no index once a slice, and the table may
 // have any size. Limit: L2, and four launches ahead of the copy, which short rows do not repay.
 #include "kw/launch.cuh"
-#include "kw/runs.cuh"
-#include "kw/table.cuh"
+#include "runs.cuh"
+#include "table.cuh"
 
 // The vector at `from`, to column `to` of y at each of the positions.
 template <typename T, int VEC>

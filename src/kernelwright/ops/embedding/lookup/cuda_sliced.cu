@@ -7,7 +7,7 @@
 // Traffic: N rows written, each row that is looked up read once, the indices once a slice (from
 // L2). Over `cuda_vec16`: N - V rows less to read, of N + N. Limit: L2; a slice shorter than 128
 // bytes would waste lines.
-#include "kw/table.cuh"
+#include "table.cuh"
 
 template <typename T, typename Index, int VEC, int UNROLL, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)

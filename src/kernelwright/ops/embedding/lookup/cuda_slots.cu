@@ -9,8 +9,8 @@
 // position, wherever runs lie. Limit: DRAM, and five launches ahead of the sums; a run that holds
 // most positions is one block's.
 #include "kw/launch.cuh"
-#include "kw/runs.cuh"
-#include "kw/table.cuh"
+#include "runs.cuh"
+#include "table.cuh"
 
 constexpr int kBatch = 4;          // positions that a thread has in flight
 constexpr int kNone = 0x7fffffff;  // no position

@@ -8,7 +8,7 @@
 // writes. Over `cuda_atomics`: no additions in memory; deterministic: every order is by position.
 // Limit: DRAM, and some nine launches that sort.
 #include "kw/launch.cuh"
-#include "kw/table.cuh"
+#include "table.cuh"
 
 using Pair = unsigned long long;  // as in cuda_order.cu
 

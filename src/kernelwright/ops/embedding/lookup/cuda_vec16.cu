@@ -6,7 +6,7 @@
 // Traffic: N rows written; N rows read, out of L2 where an earlier look-up has left them there.
 // Over `triton_rows`: any row length without lanes idle, and no index tile to broadcast.
 // Limit: DRAM. A table larger than L2 is read about once for each look-up.
-#include "kw/table.cuh"
+#include "table.cuh"
 
 template <typename T, typename Index, int VEC, int UNROLL, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)

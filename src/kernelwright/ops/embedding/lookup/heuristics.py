@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import next_power_of_2
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 INTEGERS = (torch.int32, torch.int64)
 
@@ -49,8 +49,8 @@ SORTED_CONFIGS = (
 def fits(gpu, weight=None, gy=None, *, indices, num_weights, **rest):
     """What every kernel asks."""
     name, x = ("weight", weight) if gy is None else ("gy", gy)
-    if x.dtype not in FLOATS:
-        return f"{name}: {x.dtype} is not float32, float16 or bfloat16"
+    if why := unsupported_dtype(x.dtype, name):
+        return why
     if indices.dtype not in INTEGERS:
         return f"indices: {indices.dtype} is not int32 or int64"
     if not indices.is_contiguous():
@@ -127,6 +127,5 @@ def bucket_backward(gy, indices, num_weights, **rest):
 
 def _bucket(x, indices, rows):
     """Key of a call in the tuned table: dtype, then row length, look-ups, rows by powers of two."""
-    kind = str(x.dtype).removeprefix("torch.")
     sizes = (x.shape[-1], indices.numel(), rows)
-    return "/".join((kind, *(str(next_power_of_2(s)) for s in sizes)))
+    return "/".join((kind(x.dtype), *(str(next_power_of_2(s)) for s in sizes)))

@@ -5,21 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import torch
-
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, f64, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE
 
 from .heuristics import heads, vector
 from .spec import same_order
-
-CTYPE = {
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-    torch.int32: "int",
-    torch.int64: "long long",
-}
 
 
 def vec16(gpu, config, **args):

@@ -6,7 +6,7 @@
 // one exponential a thread; double keeps them exact at any position. Traffic: q and k read and
 // written once; the tables stay in L1 and L2. Over `triton_token`: vectors at any number of heads
 // and dimensions, nothing padded to powers of two. Limit: DRAM.
-#include "kw/angle.cuh"
+#include "angle.cuh"
 #include "kw/vec.cuh"
 
 // Elements between neighbours along batch, heads and tokens.

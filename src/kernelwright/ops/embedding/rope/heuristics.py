@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelwright.contract.arithmetic import next_power_of_2
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 TILE = 16384  # elements of all heads of a token that a Triton program rotates
 
@@ -22,13 +22,14 @@ def fits(gpu, **args):
     """What both kernels ask of dtypes."""
     x, y = heads(args)
     for name, t in args.items():
-        if name in ("q", "k", "gyq", "gyk") and t.dtype not in FLOATS:
-            return f"{name}: {t.dtype} is not float32, float16 or bfloat16"
+        if name in ("q", "k", "gyq", "gyk") and (why := unsupported_dtype(t.dtype, name)):
+            return why
     if x.dtype != y.dtype:
         return f"heads of {x.dtype} and {y.dtype}"
     tables = [t for t in (args["cos"], args["sin"]) if t is not None]
-    if any(t.dtype not in FLOATS for t in tables):
-        return f"cos: {tables[0].dtype} is not float32, float16 or bfloat16"
+    for name in ("cos", "sin"):
+        if args[name] is not None and (why := unsupported_dtype(args[name].dtype, name)):
+            return why
     if len({t.dtype for t in tables}) > 1 or len({t.stride() for t in tables}) > 1:
         return "cos and sin differ in dtype or strides"
     return None
@@ -89,7 +90,6 @@ def order(gpu, **args):
 def bucket(**args):
     """Key of a call in the tuned table: dtype, kinds of pairs and angles, log2 of the elements."""
     x, y = heads(args)
-    kind = str(x.dtype).removeprefix("torch.")
     pairs = "interleaved" if args["interleaved"] else "halves"
     angles = "given" if args["positions"] is None else "computed"
-    return f"{kind}/{pairs}/{angles}/{(x.numel() + y.numel()).bit_length() - 1}"
+    return f"{kind(x.dtype)}/{pairs}/{angles}/{(x.numel() + y.numel()).bit_length() - 1}"

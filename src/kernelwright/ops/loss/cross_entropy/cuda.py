@@ -8,16 +8,10 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
 
 from .tiling import rows_of, shape_of
 
-CTYPE = {
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-    torch.int64: "long long",
-    torch.int32: "int",
-}
 TOTALS_THREADS = 1024  # cuda_totals.cu's kThreads
 FLOATS = (f32("label_smoothing"), f32("z_loss"), f32("softcap"))
 
@@ -140,7 +134,7 @@ def _form(weight, form) -> str:
 
 
 def _flags(*flags: bool) -> str:
-    return ", ".join("true" if f else "false" for f in flags)
+    return ", ".join(map(boolean, flags))
 
 
 def _weight(weight, spare: str) -> str:

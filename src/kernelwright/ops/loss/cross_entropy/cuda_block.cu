@@ -6,7 +6,7 @@
 // Traffic: x read once, gx written once: two thirds of what two passes move. gx may be x.
 // Against `triton_online`: no second read, and a row of 16 bits in half the registers.
 // Limit: the register file of one multiprocessor.
-#include "kw/cross_entropy.cuh"
+#include "cross_entropy.cuh"
 
 template <typename T, typename Index, typename Loss, typename F, int VEC, int VECS, int THREADS>
 __global__ void __launch_bounds__(THREADS)
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int v = 0; v < VECS; v++) {
     const int col = first + v * kStep;
     if (col >= n_cols) continue;
-    const kw::Vec<T, VEC> of_x = kw::apply<F>(gradient, kw::again(kept[v]), col, weight, o);
+    const kw::Vec<T, VEC> of_x = kw::apply<F>(gradient, kw::opaque(kept[v]), col, weight, o);
     kw::store(gx + col, ignored ? kw::Vec<T, VEC>{} : of_x);
   }
 }

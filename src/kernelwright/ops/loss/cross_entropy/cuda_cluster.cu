@@ -7,7 +7,7 @@
 // 16 bits are 251 KiB. `triton_online` reads them twice.
 // Limit: the registers of eight multiprocessors, and compute capability 9.0.
 #include "kw/cluster.cuh"
-#include "kw/cross_entropy.cuh"
+#include "cross_entropy.cuh"
 
 template <typename T, typename Index, typename Loss, typename F, int VEC, int VECS, int THREADS,
           int CLUSTER>
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int v = 0; v < VECS; v++) {
     const int col = first + v * kStep;
     if (col >= n_cols) continue;
-    const kw::Vec<T, VEC> of_x = kw::apply<F>(gradient, kw::again(kept[v]), col, weight, o);
+    const kw::Vec<T, VEC> of_x = kw::apply<F>(gradient, kw::opaque(kept[v]), col, weight, o);
     kw::store(gx + col, ignored ? kw::Vec<T, VEC>{} : of_x);
   }
 }

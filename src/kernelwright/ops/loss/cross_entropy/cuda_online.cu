@@ -7,7 +7,7 @@
 // Traffic: forward x read once; backward x read, gx written: the least there is for two passes.
 // Against `triton_online`: one ex2 an element of 16 bits, VECS loads of 16 bytes in flight a
 // thread. Limit: two passes read x twice. `cross_entropy_with_grad` reads it once.
-#include "kw/cross_entropy.cuh"
+#include "cross_entropy.cuh"
 
 template <typename T, typename Index, typename Loss, typename F, int VEC, int VECS, int THREADS>
 __global__ void __launch_bounds__(THREADS)

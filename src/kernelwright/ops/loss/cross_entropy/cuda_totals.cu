@@ -1,6 +1,6 @@
 // What concerns all tokens, by one block: the factor of their gradients before their rows are
 // read, the sum of their losses afterwards. By place, so that the bits are the same each time.
-#include "kw/cross_entropy.cuh"
+#include "cross_entropy.cuh"
 
 constexpr int kThreads = 1024;
 

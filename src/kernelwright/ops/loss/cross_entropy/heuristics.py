@@ -7,8 +7,7 @@ configs by shape; `order*` ranks the rungs where no tuned table decides.
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
-from kernelwright.contract.eligibility import kind, no_clusters
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dtype
 
 from .tiling import CLUSTER, rows_of, shape_of
 
@@ -38,8 +37,8 @@ CLUSTER_CONFIGS = (
 
 def fits(gpu, x, **others):
     """What every rung over rows asks."""
-    if x.dtype not in FLOATS:
-        return f"{x.dtype} is not float32, float16 or bfloat16"
+    if why := unsupported_dtype(x.dtype):
+        return why
     for name in ("target", "gloss", "lse", "g"):
         if name in others and not others[name].is_contiguous():
             return f"{name} has gaps between its elements"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 # A chunk's logits are the workspace. Its product with the tokens reads and writes all of gw, 4 V H
 # bytes beside 6 T H V flops: the more tokens T share it, the better, but a caller who holds a small
@@ -29,14 +29,13 @@ def order(gpu, **args):
 
 
 def bucket(x, w, **others):
-    kind = str(x.dtype).removeprefix("torch.")
     sizes = (x.shape[0], x.shape[1], w.shape[0])
-    return "/".join([kind, *(str(next_power_of_2(s)) for s in sizes)])
+    return "/".join([kind(x.dtype), *(str(next_power_of_2(s)) for s in sizes)])
 
 
 def fits_scale(gpu, x, g):
-    if x.dtype not in FLOATS:
-        return f"{x.dtype} is not float32, float16 or bfloat16"
+    if why := unsupported_dtype(x.dtype):
+        return why
     return None if x.is_contiguous() else "x has gaps between its elements"
 
 

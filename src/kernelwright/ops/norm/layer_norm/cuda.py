@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, i64
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.template_args import CTYPE, boolean
 
 from .tiling import (
     BackwardCall,
@@ -22,11 +21,6 @@ from .tiling import (
     warp_walk,
 )
 
-CTYPE = {
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-}
 WARP_THREADS = 128  # norm_fwd_warp's kThreads
 
 
@@ -35,7 +29,7 @@ def warp(gpu, config, **args):
     shape, rows = warp_forward(c, config)
     of_block = WARP_THREADS // shape.threads * rows
     whole = c.vectors == shape.vectors * shape.threads and c.rows % of_block == 0
-    kernel = _kernel("fwd_warp", c, shape.vectors, shape.threads, rows, _bool(whole))
+    kernel = _kernel("fwd_warp", c, shape.vectors, shape.threads, rows, boolean(whole))
     return _forward(c, kernel, cdiv(c.rows, of_block), WARP_THREADS)
 
 
@@ -43,7 +37,7 @@ def block(gpu, config, **args):
     c = Call(args)
     shape = block_forward(c, config)
     whole = c.vectors == shape.vectors * shape.threads
-    kernel = _kernel("fwd_block", c, shape.vectors, shape.threads, _bool(whole))
+    kernel = _kernel("fwd_block", c, shape.vectors, shape.threads, boolean(whole))
     return _forward(c, kernel, c.rows, shape.threads)
 
 
@@ -60,7 +54,7 @@ def _cluster_walk(gpu, c, config):
     walk = cluster_forward_walk(gpu, c, config)
     shape = walk.shape
     whole = c.vectors == shape.vectors * shape.threads * shape.blocks
-    constants = (*shape, walk.rows, walk.blocks, _bool(whole))
+    constants = (*shape, walk.rows, walk.blocks, boolean(whole))
     kernel = _kernel("fwd_walk_cluster", c, *constants, cluster=shape.blocks)
     clusters = min(c.rows, clusters_of(gpu, shape.blocks) * walk.blocks)
     return _forward(c, kernel, clusters * shape.blocks, shape.threads, walk.shared)
@@ -97,15 +91,10 @@ def cluster_backward(gpu, config, **args):
 
 def _kernel(name, c, *constants, cluster=1):
     flags = (c.center, c.add)
-    norm = ", ".join([CTYPE[c.dtype], CTYPE[c.parameter_dtype], *map(_bool, flags)])
+    norm = ", ".join([CTYPE[c.dtype], CTYPE[c.parameter_dtype], *map(boolean, flags)])
     values = ", ".join(map(str, (c.width, *constants)))
     source = Path(__file__).parent / f"cuda_{name.rpartition('_')[2]}.cu"
     return CudaKernel(source, f"norm_{name}<kw::Norm<{norm}>, {values}>", cluster)
-
-
-def _bool(flag) -> str:
-    """As C++ writes it."""
-    return str(flag).lower()
 
 
 def _forward(c, kernel, blocks, threads, shared=0):

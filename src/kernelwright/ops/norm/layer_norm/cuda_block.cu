@@ -7,8 +7,8 @@
 // Traffic: forward x read, y written once; backward gy, x read, gx written once, for rows that a
 // warp's registers do not hold.
 // Limit: the registers and shared memory of one multiprocessor.
-#include "kw/norm.cuh"
-#include "kw/norm_backward.cuh"
+#include "../norm.cuh"
+#include "norm_backward.cuh"
 
 template <typename N, int VEC, int VECS, int THREADS, bool WHOLE>
 __global__ void __launch_bounds__(THREADS)
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(THREADS)
     float wf[VEC], bf[VEC];
     parameters.get(v, col, wf, bf);
     kw::store_if(y + row * n_cols + col, col < n_cols,
-                 kw::normalise<N>(kw::again(kept[v]), s, wf, bf));
+                 kw::normalise<N>(kw::opaque(kept[v]), s, wf, bf));
   }
 }
 

@@ -9,9 +9,9 @@
 // come from L2 once for ROWS rows, or once for all rows of a walk.
 // Limit: the shared memory of sixteen multiprocessors, and compute capability 9.0.
 #include "kw/cluster.cuh"
-#include "kw/norm.cuh"
-#include "kw/norm_backward.cuh"
-#include "kw/norm_forward.cuh"
+#include "../norm.cuh"
+#include "norm_backward.cuh"
+#include "norm_forward.cuh"
 
 template <typename N, int VEC, int VECS, int THREADS, int CLUSTER, int ROWS>
 __global__ void __launch_bounds__(THREADS, kw::resident<N, VEC, VECS * ROWS>() / THREADS)
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(THREADS, kw::resident<N, VEC, VECS * ROWS>() /
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
       kw::store_if(y + (row + i) * n_cols + col, row + i < n_rows && col < n_cols,
-                   kw::normalise<N>(kw::again(kept[i][v]), s[i], wf, bf));
+                   kw::normalise<N>(kw::opaque(kept[i][v]), s[i], wf, bf));
   }
 }
 

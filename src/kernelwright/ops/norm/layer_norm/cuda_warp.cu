@@ -7,8 +7,8 @@
 // warps'. Traffic: forward x read, y written once; backward gy, x read, gx written once.
 // `triton_row` waits for its rows in the backward.
 // Limit: a lane's registers.
-#include "kw/norm.cuh"
-#include "kw/norm_backward.cuh"
+#include "../norm.cuh"
+#include "norm_backward.cuh"
 
 constexpr int kThreads = 128;
 
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
       kw::store_if(y + (first + i) * n_cols + col, (WHOLE || first + i < n_rows) && col < n_cols,
-                   kw::normalise<N>(kw::again(kept[i][v]), s[i], wf, bf));
+                   kw::normalise<N>(kw::opaque(kept[i][v]), s[i], wf, bf));
   }
 }
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
-from kernelwright.contract.eligibility import kind, no_clusters
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dtype
 
 from .tiling import (
     CLUSTER,
@@ -89,8 +88,8 @@ def _normalised(args):
 
 def _fits_rows(c: Call):
     """What every GPU rung asks."""
-    if c.dtype not in FLOATS:
-        return f"{c.dtype} is not float32, float16 or bfloat16"
+    if why := unsupported_dtype(c.dtype):
+        return why
     for name in ("residual", "gy", "gh"):
         t = c.args.get(name)
         if t is not None and t.dtype != c.dtype:

@@ -196,108 +196,90 @@ def _of_h(fn):
     return lambda h, **others: fn(x=h, **others)
 
 
-LAYER_NORM = Operator(
-    name="layer_norm",
-    schema="(Tensor x, Tensor? weight, Tensor? bias, float eps)"
-    " -> (Tensor y, Tensor mean, Tensor rstd)",
-    reference=layer_norm,
-    inputs=cases.layer_inputs,
-    cases=cases.LAYER,
-    cost=cost,
-    outputs=outputs,
-    layout="rows",
-    properties=MEAN_SQUARE,
-    noise=layer_noise,
-    source="torch.nn.functional.layer_norm; Ba, Kiros and Hinton 2016, arXiv:1607.06450",
+def _operators(forward, backward, schemas, of_cases, paper=""):
+    """An operator and its backward. Which norm it is, and whether a residual is added first,
+    follows from the name of its reference.
+
+    Args:
+        schemas, of_cases: the operator's, then its backward's.
+    """
+    name = forward.__name__
+    added, layer = name.startswith("add_"), name.endswith("layer_norm")
+    pytorch = f"torch.nn.functional.{name.removeprefix('add_')}"
+    inputs = cases.layer_inputs if layer else cases.rms_inputs
+    inputs = cases.with_residual(inputs) if added else inputs
+    named = _of_h if added else lambda fn: fn
+    return (
+        Operator(
+            name=name,
+            schema=schemas[0],
+            reference=forward,
+            inputs=inputs,
+            cases=of_cases[0],
+            cost=cost,
+            outputs=outputs,
+            layout="rows",
+            properties=ADDED if added else MEAN_SQUARE,
+            noise=layer_noise if layer else None,
+            source=f"{pytorch} of a sum" if added else f"{pytorch}; {paper}",
+        ),
+        Operator(
+            name=f"{name}.backward",
+            schema=schemas[1],
+            reference=backward,
+            inputs=cases.backward(inputs, _layer_statistics if layer else _rms_statistics),
+            cases=of_cases[1],
+            cost=named(backward_cost),
+            outputs=named(backward_outputs),
+            layout="rows",
+            noise=named(backward_noise),
+            source=f"autograd of {pytorch}{' of a sum' if added else ''}",
+        ),
+    )
+
+
+LAYER_NORM, LAYER_NORM_BACKWARD = _operators(
+    layer_norm,
+    layer_norm_backward,
+    (
+        "(Tensor x, Tensor? weight, Tensor? bias, float eps)"
+        " -> (Tensor y, Tensor mean, Tensor rstd)",
+        "(Tensor gy, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd)"
+        " -> (Tensor gx, Tensor gweight, Tensor gbias)",
+    ),
+    (cases.LAYER, cases.LAYER),
+    "Ba, Kiros and Hinton 2016, arXiv:1607.06450",
 )
-LAYER_NORM_BACKWARD = Operator(
-    name="layer_norm.backward",
-    schema="(Tensor gy, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd)"
-    " -> (Tensor gx, Tensor gweight, Tensor gbias)",
-    reference=layer_norm_backward,
-    inputs=cases.backward(cases.layer_inputs, _layer_statistics),
-    cases=cases.LAYER,
-    cost=backward_cost,
-    outputs=backward_outputs,
-    layout="rows",
-    noise=backward_noise,
-    source="autograd of torch.nn.functional.layer_norm",
+RMS_NORM, RMS_NORM_BACKWARD = _operators(
+    rms_norm,
+    rms_norm_backward,
+    (
+        "(Tensor x, Tensor? weight, float eps, float offset=0.0) -> (Tensor y, Tensor rstd)",
+        "(Tensor gy, Tensor x, Tensor? weight, Tensor rstd, float offset=0.0)"
+        " -> (Tensor gx, Tensor gweight)",
+    ),
+    (cases.RMS, cases.RMS),
+    "Zhang and Sennrich 2019, arXiv:1910.07467",
 )
-RMS_NORM = Operator(
-    name="rms_norm",
-    schema="(Tensor x, Tensor? weight, float eps, float offset=0.0) -> (Tensor y, Tensor rstd)",
-    reference=rms_norm,
-    inputs=cases.rms_inputs,
-    cases=cases.RMS,
-    cost=cost,
-    outputs=outputs,
-    layout="rows",
-    properties=MEAN_SQUARE,
-    source="torch.nn.functional.rms_norm; Zhang and Sennrich 2019, arXiv:1910.07467",
+ADD_LAYER_NORM, ADD_LAYER_NORM_BACKWARD = _operators(
+    add_layer_norm,
+    add_layer_norm_backward,
+    (
+        "(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float eps)"
+        " -> (Tensor y, Tensor h, Tensor mean, Tensor rstd)",
+        "(Tensor gy, Tensor? gh, Tensor h, Tensor? weight, Tensor? bias, Tensor mean,"
+        " Tensor rstd) -> (Tensor gx, Tensor gweight, Tensor gbias)",
+    ),
+    (cases.ADD_LAYER, cases.ADD_LAYER_BACKWARD),
 )
-RMS_NORM_BACKWARD = Operator(
-    name="rms_norm.backward",
-    schema="(Tensor gy, Tensor x, Tensor? weight, Tensor rstd, float offset=0.0)"
-    " -> (Tensor gx, Tensor gweight)",
-    reference=rms_norm_backward,
-    inputs=cases.backward(cases.rms_inputs, _rms_statistics),
-    cases=cases.RMS,
-    cost=backward_cost,
-    outputs=backward_outputs,
-    layout="rows",
-    noise=backward_noise,
-    source="autograd of torch.nn.functional.rms_norm",
-)
-ADD_LAYER_NORM = Operator(
-    name="add_layer_norm",
-    schema="(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float eps)"
-    " -> (Tensor y, Tensor h, Tensor mean, Tensor rstd)",
-    reference=add_layer_norm,
-    inputs=cases.with_residual(cases.layer_inputs),
-    cases=cases.ADD_LAYER,
-    cost=cost,
-    outputs=outputs,
-    layout="rows",
-    properties=ADDED,
-    noise=layer_noise,
-    source="torch.nn.functional.layer_norm of a sum",
-)
-ADD_LAYER_NORM_BACKWARD = Operator(
-    name="add_layer_norm.backward",
-    schema="(Tensor gy, Tensor? gh, Tensor h, Tensor? weight, Tensor? bias, Tensor mean,"
-    " Tensor rstd) -> (Tensor gx, Tensor gweight, Tensor gbias)",
-    reference=add_layer_norm_backward,
-    inputs=cases.backward(cases.with_residual(cases.layer_inputs), _layer_statistics),
-    cases=cases.ADD_LAYER_BACKWARD,
-    cost=_of_h(backward_cost),
-    outputs=_of_h(backward_outputs),
-    layout="rows",
-    noise=_of_h(backward_noise),
-    source="autograd of torch.nn.functional.layer_norm of a sum",
-)
-ADD_RMS_NORM = Operator(
-    name="add_rms_norm",
-    schema="(Tensor x, Tensor residual, Tensor? weight, float eps, float offset=0.0)"
-    " -> (Tensor y, Tensor h, Tensor rstd)",
-    reference=add_rms_norm,
-    inputs=cases.with_residual(cases.rms_inputs),
-    cases=cases.ADD_RMS,
-    cost=cost,
-    outputs=outputs,
-    layout="rows",
-    properties=ADDED,
-    source="torch.nn.functional.rms_norm of a sum",
-)
-ADD_RMS_NORM_BACKWARD = Operator(
-    name="add_rms_norm.backward",
-    schema="(Tensor gy, Tensor? gh, Tensor h, Tensor? weight, Tensor rstd, float offset=0.0)"
-    " -> (Tensor gx, Tensor gweight)",
-    reference=add_rms_norm_backward,
-    inputs=cases.backward(cases.with_residual(cases.rms_inputs), _rms_statistics),
-    cases=cases.ADD_RMS_BACKWARD,
-    cost=_of_h(backward_cost),
-    outputs=_of_h(backward_outputs),
-    layout="rows",
-    noise=_of_h(backward_noise),
-    source="autograd of torch.nn.functional.rms_norm of a sum",
+ADD_RMS_NORM, ADD_RMS_NORM_BACKWARD = _operators(
+    add_rms_norm,
+    add_rms_norm_backward,
+    (
+        "(Tensor x, Tensor residual, Tensor? weight, float eps, float offset=0.0)"
+        " -> (Tensor y, Tensor h, Tensor rstd)",
+        "(Tensor gy, Tensor? gh, Tensor h, Tensor? weight, Tensor rstd, float offset=0.0)"
+        " -> (Tensor gx, Tensor gweight)",
+    ),
+    (cases.ADD_RMS, cases.ADD_RMS_BACKWARD),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.template_args import boolean
 
 
 class Call:
@@ -68,7 +69,7 @@ def shape(c: Call, config) -> tuple[int, int] | None:
 
 def whole(c: Call, pieces: int, threads: int) -> str:
     """Whether a row fills its threads' pieces, in C++."""
-    return "true" if pieces * threads * c.width == c.cols else "false"
+    return boolean(pieces * threads * c.width == c.cols)
 
 
 STATIC = 256  # bytes of shared memory that a block's warps exchange sums in, at most

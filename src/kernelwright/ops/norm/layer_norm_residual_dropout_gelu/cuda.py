@@ -8,11 +8,11 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, f64, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
 
 from .call import Call, shape, whole
 
 SOURCE = Path(__file__).parent / "cuda_block.cu"
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 
 
 def block(gpu, config, **args):
@@ -32,7 +32,7 @@ def block_backward(gpu, config, **args):
     pieces, threads = shape(c, config)
     blocks = max(1, config["resident"] // threads)
     parts = min(c.rows, gpu.sms * blocks)
-    dense = "true" if all(s == c.cols for s in c.strides) else "false"
+    dense = boolean(all(s == c.cols for s in c.strides))
     constants = f"{chain(c)}, {pieces}, {threads}, {blocks}, {whole(c, pieces, threads)}, {dense}"
     walk = Launch(
         CudaKernel(SOURCE, f"chain_bwd_block<{constants}>"),

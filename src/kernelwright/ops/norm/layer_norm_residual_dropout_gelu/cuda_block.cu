@@ -10,7 +10,7 @@
 // gresidual written once, and parts of blocks x columns. Over `triton_row`: 16-byte vectors on
 // their way while a row is in work. Limit: the registers of one multiprocessor; rows of a whole
 // number of octets.
-#include "kw/chain.cuh"
+#include "chain.cuh"
 #include "kw/launch.cuh"
 #include "kw/parts.cuh"
 

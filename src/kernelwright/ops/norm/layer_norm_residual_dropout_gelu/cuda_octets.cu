@@ -8,7 +8,7 @@
 // Traffic: x, residual read, y written once. Over `cuda_block`: half of its instructions,
 // and more bytes of a thread on their way. Limit: issue slots in 16-bit dtypes, nearly; DRAM in
 // float32.
-#include "kw/chain.cuh"
+#include "chain.cuh"
 
 // WHOLE: a row fills its threads' pieces. `share` is 1 / n_cols.
 template <typename C, int PIECES, int THREADS, int ROWS, bool WHOLE>

@@ -9,7 +9,7 @@
 // Traffic: x, residual read, y written once. Over `cuda_octets`: a quarter fewer instructions.
 // Limit: DRAM, nearly.
 #include "kw/async.cuh"
-#include "kw/chain.cuh"
+#include "chain.cuh"
 
 // A thread's pieces of a row of one tensor, as they arrive: STEP threads of a block have slots.
 template <typename T, int STEP> struct Slots {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract.eligibility import kind, log2, off_boundary
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, log2, off_boundary, unsupported_dtype
 
 from .call import OCTET, STATIC, Call, shape, walk_bytes
 
@@ -37,8 +36,8 @@ BLOCK_CONFIGS_BACKWARD = (
 
 
 def _fits(c: Call):
-    if c.dtype not in FLOATS:
-        return f"{c.dtype} is not float32, float16 or bfloat16"
+    if why := unsupported_dtype(c.dtype):
+        return why
     for name in ("residual", "gy"):
         t = c.args.get(name)
         if t is not None and t.dtype != c.dtype:

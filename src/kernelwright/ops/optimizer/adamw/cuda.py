@@ -18,8 +18,7 @@ from kernelwright.contract import (
     f64,
 )
 from kernelwright.contract.arithmetic import chunks
-
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
+from kernelwright.contract.template_args import CTYPE
 
 
 def list_plan(gpu, config, params, grads, exp_avgs, exp_avg_sqs, copies, maximize, **others):

@@ -7,8 +7,8 @@
 // vector.
 // Traffic: p, m, v read and written, g read, once; a copy of p written where there is one.
 // Limit: bandwidth.
-#include <kw/arrive.cuh>
-#include <kw/lists.cuh>
+#include <kw/last_block.cuh>
+#include "../lists.cuh"
 #include <kw/philox.cuh>
 #include <kw/vec.cuh>
 

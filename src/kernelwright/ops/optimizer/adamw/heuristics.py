@@ -6,8 +6,7 @@ import torch
 
 from kernelwright.contract import is_dense
 from kernelwright.contract.arithmetic import next_power_of_2
-from kernelwright.contract.eligibility import kind
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 EACH = ({"block": 1024, "num_warps": 4},)
 # elements a program; a program more is a chunk more to look up
@@ -51,8 +50,8 @@ def fits(gpu, params, max_exp_avg_sqs, **others):
     lists = {"params": params}
     lists |= {n: others[n] for n in ("grads", "exp_avgs", "exp_avg_sqs", "copies") if others[n]}
     for name, tensors in lists.items():
-        if tensors[0].dtype not in FLOATS:
-            return f"{name}[0]: {tensors[0].dtype} is not float32, float16 or bfloat16"
+        if why := unsupported_dtype(tensors[0].dtype, f"{name}[0]"):
+            return why
         for k, (t, p) in enumerate(zip(tensors, params, strict=True)):
             if t.dtype != tensors[0].dtype:
                 return f"{name}[{k}] is {t.dtype}, {name}[0] is {tensors[0].dtype}"

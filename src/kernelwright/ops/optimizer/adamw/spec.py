@@ -10,6 +10,8 @@ p    -= lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
@@ -94,44 +96,53 @@ CASES = (
 )
 
 
-def reference(
-    params,
-    grads,
-    exp_avgs,
-    exp_avg_sqs,
-    max_exp_avg_sqs,
-    state_steps,
-    copies,
-    lr,
-    beta1,
-    beta2,
-    weight_decay,
-    eps,
-    maximize,
-    lr_tensor=None,
-    grad_scale=None,
-    found_inf=None,
-    seed=None,
-):
-    if found_inf is not None and found_inf != 0:
+class Arguments(NamedTuple):
+    """A call's arguments, named and ordered as in the schema."""
+
+    params: list[torch.Tensor]
+    grads: list[torch.Tensor]
+    exp_avgs: list[torch.Tensor]
+    exp_avg_sqs: list[torch.Tensor]
+    max_exp_avg_sqs: list[torch.Tensor]
+    state_steps: list[torch.Tensor]
+    copies: list[torch.Tensor]
+    lr: float
+    beta1: float
+    beta2: float
+    weight_decay: float
+    eps: float
+    maximize: bool
+    lr_tensor: torch.Tensor | None = None
+    grad_scale: torch.Tensor | None = None
+    found_inf: torch.Tensor | None = None
+    seed: torch.Tensor | None = None
+
+    def of_each(self) -> Iterator[tuple[torch.Tensor, ...]]:
+        """Of each parameter: itself, its gradient unscaled and with the sign of a descent, its
+        moments, the second moment to divide by, and its step."""
+        largest = self.max_exp_avg_sqs or self.exp_avg_sqs
+        moments = self.exp_avgs, self.exp_avg_sqs, largest
+        for p, g, *others in zip(self.params, self.grads, *moments, self.state_steps, strict=True):
+            g = -g if self.maximize else g
+            yield p, g if self.grad_scale is None else g / self.grad_scale, *others
+
+
+def reference(**args):
+    a = Arguments(**args)
+    if a.found_inf is not None and a.found_inf != 0:
         return
-    lr = lr if lr_tensor is None else lr_tensor
-    largest = max_exp_avg_sqs or exp_avg_sqs
-    for k, (p, g, m, v, top, step) in enumerate(
-        zip(params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True)
-    ):
-        g = -g if maximize else g
-        g = g if grad_scale is None else g / grad_scale
+    lr = a.lr if a.lr_tensor is None else a.lr_tensor
+    for k, (p, g, m, v, top, step) in enumerate(a.of_each()):
         step += 1
-        p *= 1 - lr * weight_decay
-        m += (1 - beta1) * (g - m)
-        v += (1 - beta2) * (g * g - v)
-        if max_exp_avg_sqs:
+        p *= 1 - lr * a.weight_decay
+        m += (1 - a.beta1) * (g - m)
+        v += (1 - a.beta2) * (g * g - v)
+        if a.max_exp_avg_sqs:
             top.copy_(torch.maximum(top, v))
-        denominator = (top / (1 - beta2**step)).sqrt() + eps
-        p -= lr / (1 - beta1**step) * m / denominator
-        if copies:
-            copies[k].copy_(p)
+        denominator = (top / (1 - a.beta2**step)).sqrt() + a.eps
+        p -= lr / (1 - a.beta1**step) * m / denominator
+        if a.copies:
+            a.copies[k].copy_(p)
 
 
 def inputs(c, device):
@@ -181,25 +192,7 @@ def cost(
     return Cost(reads=(*changed, size(grads)), writes=(*changed, *written), flops=flops)
 
 
-def noise(
-    params,
-    grads,
-    exp_avgs,
-    exp_avg_sqs,
-    max_exp_avg_sqs,
-    state_steps,
-    copies,
-    lr,
-    beta1,
-    beta2,
-    weight_decay,
-    eps,
-    maximize,
-    lr_tensor=None,
-    grad_scale=None,
-    found_inf=None,
-    seed=None,
-):
+def noise(**args):
     """The rounding error of float32 where m cancels, and what it makes of p.
 
     m' = m + (1 - beta1) (g - m) rounds both of its terms, each at most u of its size, so m' errs
@@ -207,31 +200,28 @@ def noise(
     by that much times s / d, and by u of its own size in each of its three other operations.
     v' adds what is not negative, and the step is exact.
     """
+    wide = {k: [t.double() for t in v] for k, v in args.items() if isinstance(v, list)}
+    a = Arguments(**{**args, **wide})
     of_p, of_m = [], []
-    largest = max_exp_avg_sqs or exp_avg_sqs
-    for p, g, m, v, top, step in zip(
-        params, grads, exp_avgs, exp_avg_sqs, largest, state_steps, strict=True
-    ):
-        p, g, m, v, t = p.double(), g.double(), m.double(), v.double(), step.double() + 1
-        g = -g if maximize else g
-        g = g if grad_scale is None else g / grad_scale
-        terms = m.abs() + (1 - beta1) * g.abs()
+    for p, g, m, v, top, step in a.of_each():
+        t = step + 1
+        terms = m.abs() + (1 - a.beta1) * g.abs()
         v = torch.maximum(
-            v + (1 - beta2) * (g * g - v), top if max_exp_avg_sqs else torch.zeros_like(v)
+            v + (1 - a.beta2) * (g * g - v), top if a.max_exp_avg_sqs else torch.zeros_like(v)
         )
-        per_m = lr / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + eps)
-        quotient = per_m * (m + (1 - beta1) * (g - m)).abs()
+        per_m = a.lr / (1 - a.beta1**t) / ((v / (1 - a.beta2**t)).sqrt() + a.eps)
+        quotient = per_m * (m + (1 - a.beta1) * (g - m)).abs()
         of_m.append(U * terms)
         of_p.append(U * (p.abs() + 3 * quotient + per_m * terms))
     of_v = [torch.zeros_like(n) for n in of_m]
-    of_step = [torch.zeros_like(s, dtype=torch.float64) for s in state_steps]
+    of_step = [torch.zeros_like(s) for s in a.state_steps]
     return (
         *of_p,
         *of_m,
         *of_v,
-        *(of_v if max_exp_avg_sqs else ()),
+        *(of_v if a.max_exp_avg_sqs else ()),
         *of_step,
-        *(of_p if copies else ()),
+        *(of_p if a.copies else ()),
     )
 
 

@@ -8,11 +8,11 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Pointers, Scratch, TensorSpec, f32, i32
 from kernelwright.contract.arithmetic import chunks
+from kernelwright.contract.template_args import CTYPE
 
 from .spec import result_dtype
 
 SOURCE = Path(__file__).with_name("cuda_list.cu")
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 ORDER = {"inf": 0, "1.0": 1, "2.0": 2}
 
 

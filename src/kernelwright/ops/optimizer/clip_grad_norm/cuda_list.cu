@@ -7,8 +7,8 @@
 // part over in a word with a flag.
 // Traffic: every tensor once for the norm; once more, read and written, where it is scaled.
 // Limit: bandwidth; for small lists the two launches.
-#include <kw/flagged.cuh>
-#include <kw/lists.cuh>
+#include <kw/flagged_value.cuh>
+#include "../lists.cuh"
 #include <kw/reduce.cuh>
 #include <kw/vec.cuh>
 
@@ -69,7 +69,7 @@ __device__ __forceinline__ float found_in(const T *x, int length) {
 template <typename T, typename Out, int ORDER, int BLOCK, int VECS, int RESIDENT>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
     norm_list(const unsigned long long *addresses, const int *chunks, const long long *sizes,
-              kw::Flagged *words, Out *norm, unsigned count) {
+              kw::FlaggedValue *words, Out *norm, unsigned count) {
   using Op = Norm<ORDER>;
   constexpr int CHUNK = BLOCK * VECS * kw::kVecWidth<T>;
   __shared__ float scratch[32];

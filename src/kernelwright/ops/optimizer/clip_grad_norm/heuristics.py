@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kernelwright.contract import is_dense
 from kernelwright.contract.arithmetic import next_power_of_2
-from kernelwright.contract.eligibility import kind
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 TRITON = ({"block": 4096, "num_warps": 8}, {"block": 8192, "num_warps": 8})
 # vecs: vectors of a thread in flight, and a chunk is what a block's threads have in flight;
@@ -33,8 +32,8 @@ def fits_clip(gpu, grads, total_norm, max_norm):
 def _fits(name, tensors):
     """Kernels over lists take one dtype, and elements without gaps."""
     for k, t in enumerate(tensors):
-        if t.dtype not in FLOATS:
-            return f"{name}[{k}]: {t.dtype} is not float32, float16 or bfloat16"
+        if why := unsupported_dtype(t.dtype, f"{name}[{k}]"):
+            return why
         if t.dtype != tensors[0].dtype:
             return f"{name}[{k}] is {t.dtype}, {name}[0] is {tensors[0].dtype}"
         if not is_dense(t.shape, t.strides):

@@ -8,11 +8,11 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f64, i32, i64
 from kernelwright.contract.arithmetic import cdiv, shares
+from kernelwright.contract.template_args import CTYPE, boolean
 
 from .call import OCTET, Call
 
 SOURCE = Path(__file__).parent / "cuda_vec16.cu"
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 DRAW = ("kw::Draw::kNone", "kw::Draw::kSeed", "kw::Draw::kMask")
 WARP = 32
 
@@ -33,9 +33,9 @@ def vec16_backward(gpu, config, **args):
 def _map(config, c, out, keep=False):
     block, unroll = config["block"], config["unroll"]
     rows, cols = (1, c.n) if c.flat else (c.rows, c.cols)
-    flags = ", ".join(map(_bool, (c.bias, c.add, keep)))
+    flags = ", ".join(map(boolean, (c.bias, c.add, keep)))
     template = (
-        f"{_kind(c)}, {flags}, {block}, {unroll * OCTET // c.width}, {_bool(config['stream'])}"
+        f"{_kind(c)}, {flags}, {block}, {unroll * OCTET // c.width}, {boolean(config['stream'])}"
     )
     pointers = [c.main, *map(c.pointer, ("bias", "residual", "seed", "mask"))]
     sizes = map(i64, (rows, cols, c.strides[0], c.residual_stride))
@@ -52,7 +52,7 @@ def _sums(gpu, config, c):
     down, unroll = config["down"], config["unroll"]
     strips = cdiv(c.cols, WARP * c.width)
     parts, share = shares(c.rows, strips, config["blocks_per_sm"] * gpu.sms)
-    template = f"{_kind(c)}, {down}, {unroll * OCTET // c.width}, {_bool(config['stream'])}"
+    template = f"{_kind(c)}, {down}, {unroll * OCTET // c.width}, {boolean(config['stream'])}"
     sizes = i64(c.rows), i32(c.cols), i64(c.strides[0]), i64(share)
     walk = Launch(
         CudaKernel(SOURCE, f"dropout_bwd_vec16<{template}>"),
@@ -73,7 +73,3 @@ def _sums(gpu, config, c):
 
 def _kind(c) -> str:
     return f"{CTYPE[c.dtype]}, {DRAW[c.draw]}"
-
-
-def _bool(b: bool) -> str:
-    return "true" if b else "false"

@@ -8,7 +8,7 @@
 // backward gy read, gx written once, and partial rows of about a hundredth of that.
 // Over `cuda_vec16`: three fifths of its instructions, which in 16-bit dtypes are what binds it.
 // Limit: DRAM. Rows of a whole number of octets, fewer than 2^31 vectors in all.
-#include "kw/descent.cuh"
+#include "kw/column_sum.cuh"
 #include "kw/dropout.cuh"
 
 // RESIDENT: blocks whose registers an SM holds. DENSE: no gaps between rows.
@@ -77,17 +77,17 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
 template <typename T, kw::Draw DRAW, int DOWN, int STAGES, int RESIDENT>
 __global__ void __launch_bounds__(32 * DOWN, RESIDENT)
     dropout_bwd_octets(const T *gy, const long long *seed, const unsigned char *mask, T *gx,
-                       T *gbias, kw::Flagged *handed, int rows, int cols, long long stride,
+                       T *gbias, kw::FlaggedValue *handed, int rows, int cols, long long stride,
                        double p) {
   constexpr int N = kw::kVecWidth<T>;
   const unsigned piece = blockIdx.x * 32 + threadIdx.x, across = cols / N;
   const bool inside = piece < across;
   const kw::MaskWords<DRAW, N> kept = {mask, across, piece};
-  kw::Descent<T, 1, DOWN, STAGES, kw::MaskWords<DRAW, N>> descent({gy + piece * N}, {stride},
-                                                                  inside ? rows : 0, kept);
+  kw::ColumnReader<T, 1, DOWN, STAGES, kw::MaskWords<DRAW, N>> reader({gy + piece * N}, {stride},
+                                                                      inside ? rows : 0, kept);
   const kw::WarpFactors<DRAW, N> factors(seed, mask, p);
   float sum[N] = {};
-  descent.go([&](unsigned row, float (&g)[1][N], unsigned word) {
+  reader.for_each_row([&](unsigned row, float (&g)[1][N], unsigned word) {
     float factor[N];
     factors.get(row * across + piece, kept.bits(row, word), factor);
 #pragma unroll
@@ -97,5 +97,5 @@ __global__ void __launch_bounds__(32 * DOWN, RESIDENT)
     }
     kw::store(gx + row * (long long)cols + piece * N, kw::from_float<T>(g[0]));
   });
-  kw::add_strip<DOWN>(sum, handed, gbias, piece * N, inside);
+  kw::column_sum<DOWN>(sum, handed, gbias, piece * N, inside);
 }

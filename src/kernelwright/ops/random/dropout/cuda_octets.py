@@ -8,9 +8,10 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f64, i32, i64
 from kernelwright.contract.arithmetic import abreast, cdiv
+from kernelwright.contract.template_args import CTYPE
 
 from .call import OCTET, Call
-from .cuda import CTYPE, DRAW, WARP
+from .cuda import DRAW, WARP
 
 SOURCE = Path(__file__).parent / "cuda_octets.cu"
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import next_power_of_2
-from kernelwright.contract.eligibility import kind, off_boundary
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, off_boundary, unsupported_dtype
 
 from .call import OCTET, Call
 
@@ -57,8 +56,7 @@ def main(tensors):
 
 
 def fits(gpu, **args):
-    dtype = main(args).dtype
-    return None if dtype in FLOATS else f"{dtype} is not float32, float16 or bfloat16"
+    return unsupported_dtype(main(args).dtype)
 
 
 def fits_octets(gpu, **args):

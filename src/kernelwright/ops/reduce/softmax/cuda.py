@@ -4,60 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from kernelwright.contract import CudaKernel, Launch, Plan, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE
 
 from .tiling import block_shape, cluster_shape, rows_of, warp_shape, words
 
-CTYPE = {
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-}
 WARP_THREADS = 128  # cuda_warp.cu's kThreads
 ONLINE_THREADS = 512  # cuda_online.cu's kThreads
-
-
-def naive(gpu, config, x, dim):
-    return _naive("fwd", config, "y", x=x)
-
-
-def naive_backward(gpu, config, gy, y, dim):
-    return _naive("bwd", config, "gx", gy=gy, y=y)
-
-
-def warp(gpu, config, x, dim):
-    return _warp("fwd", config, "y", x=x)
-
-
-def warp_backward(gpu, config, gy, y, dim):
-    return _warp("bwd", config, "gx", gy=gy, y=y)
-
-
-def block(gpu, config, x, dim):
-    return _block("fwd", config, "y", x=x)
-
-
-def block_backward(gpu, config, gy, y, dim):
-    return _block("bwd", config, "gx", gy=gy, y=y)
-
-
-def cluster(gpu, config, x, dim):
-    return _cluster("fwd", config, "y", x=x)
-
-
-def cluster_backward(gpu, config, gy, y, dim):
-    return _cluster("bwd", config, "gx", gy=gy, y=y)
-
-
-def online(gpu, config, x, dim):
-    return _online("fwd", config, "y", x=x)
-
-
-def online_backward(gpu, config, gy, y, dim):
-    return _online("bwd", config, "gx", gy=gy, y=y)
 
 
 def _naive(side, config, out, **ins):
@@ -117,3 +71,22 @@ def _itemsize(ins):
 def _shared(shape, r, ins):
     """Bytes of shared memory: the backward keeps gy there."""
     return 0 if len(ins) == 1 else shape.vectors * shape.threads * r.width * _itemsize(ins)
+
+
+def _entries(planned):
+    """The entries of a rung's forward and backward, which differ in names only."""
+
+    def forward(gpu, config, x, dim):
+        return planned("fwd", config, "y", x=x)
+
+    def backward(gpu, config, gy, y, dim):
+        return planned("bwd", config, "gx", gy=gy, y=y)
+
+    return forward, backward
+
+
+naive, naive_backward = _entries(_naive)
+warp, warp_backward = _entries(_warp)
+block, block_backward = _entries(_block)
+cluster, cluster_backward = _entries(_cluster)
+online, online_backward = _entries(_online)

@@ -84,6 +84,6 @@ __global__ void __launch_bounds__(THREADS)
   for (int v = 0; v < VECS; v++) {
     const int col = ((rank * VECS + v) * THREADS + threadIdx.x) * VEC;
     kw::store_if(gx + col, col < n_cols,
-                 kw::gradient(kept_g[v * THREADS], kw::again(kept_y[v]), dot));
+                 kw::gradient(kept_g[v * THREADS], kw::opaque(kept_y[v]), dot));
   }
 }

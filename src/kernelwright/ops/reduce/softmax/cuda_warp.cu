@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
       const int col = (v * WIDTH + lane) * VEC;
       if (first + r < n_rows && col < n_cols)
         kw::store(gx + (first + r) * n_cols + col,
-                  kw::gradient(kw::again(raw_g[r][v]), kw::again(raw_y[r][v]), dot));
+                  kw::gradient(kw::opaque(raw_g[r][v]), kw::opaque(raw_y[r][v]), dot));
     }
   }
 }

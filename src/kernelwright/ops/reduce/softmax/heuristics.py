@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
-from kernelwright.contract.eligibility import kind, no_clusters
-from kernelwright.contract.inputs import FLOATS
+from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dtype
 
 from .tiling import CLUSTER, block_shape, cluster_shape, rows_of, warp_shape, words
 
@@ -60,8 +59,8 @@ def fits_manual(gpu, dim, **tensors):
 def fits_rows(gpu, dim, **tensors):
     """What every rung over contiguous rows asks."""
     inputs = inputs_of(tensors)
-    if inputs[0].dtype not in FLOATS:
-        return f"{inputs[0].dtype} is not float32, float16 or bfloat16"
+    if why := unsupported_dtype(inputs[0].dtype):
+        return why
     if dim != -1:
         return f"dim {dim} is not the last"
     rows = rows_of(*inputs).rows
@@ -86,8 +85,8 @@ def fits_triton_row(gpu, dim, **tensors):
 def fits_columns(gpu, dim, **tensors):
     """A row stride is taken along the dimension before the last only."""
     for t in inputs_of(tensors):
-        if t.dtype not in FLOATS:
-            return f"{t.dtype} is not float32, float16 or bfloat16"
+        if why := unsupported_dtype(t.dtype):
+            return why
         if dim == -1:
             return "dim -1 is the last: its elements are neighbours"
         if dim < -2 and rows_of(t).strides[0] != t.shape[-1]:

@@ -9,16 +9,10 @@ import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, i64
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.template_args import CTYPE
 
 from .spec import result_dtype
 from .tiling import reduction
-
-CTYPE = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-}
 
 
 def interleaved(gpu, config, x, dim, to=None):

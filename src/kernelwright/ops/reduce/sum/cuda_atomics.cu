@@ -1,13 +1,13 @@
 // One pass with atomics: every block adds its sum to one number in memory.
 //
-// Idea: atomicAdd needs no second launch. The block that arrives last (kw/arrive.cuh counts
+// Idea: atomicAdd needs no second launch. The block that arrives last (kw/last_block.cuh counts
 // them) takes the total, converts it and leaves zero behind for the next launch.
 // Traffic: x once.
 // Against `cuda_two_pass`: one launch.
 // Limit: blocks arrive in any order and float addition is not associative: the last bits differ
 // from run to run.
 #include <kw/accumulate.cuh>
-#include <kw/arrive.cuh>
+#include <kw/last_block.cuh>
 #include <kw/reduce.cuh>
 
 template <typename In, typename Out, int BLOCK, int VECS>
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(BLOCK)
   }
   const A sum = kw::block_reduce<kw::Sum>(A(total) + kw::pairwise(edge), scratch);
   if (threadIdx.x == 0) atomicAdd(sum_of_blocks, sum);
-  if (!kw::arrive_last(arrived, gridDim.x) || threadIdx.x != 0) return;
+  if (!kw::is_last_block(arrived, gridDim.x) || threadIdx.x != 0) return;
   *y = kw::narrow<Out>(atomicAdd(sum_of_blocks, A(0)));
   *sum_of_blocks = 0;
 }

@@ -8,7 +8,7 @@
 // Against a thread a column: any number of columns fills the GPU, and loads are 16 bytes wide.
 // Limit: columns whose strides no vector divides are read in narrower pieces (WIDTH).
 #include <kw/accumulate.cuh>
-#include <kw/arrive.cuh>
+#include <kw/last_block.cuh>
 
 // Adds WIDTH values a thread over threadIdx.y; threads with threadIdx.y == 0 get the sums. Value
 // w of all threads lies together: neighbours touch neighbouring banks.
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
       for (int w = 0; w < WIDTH; ++w) partials[blockIdx.y * width + w * blockDim.x] = value[w];
     __syncthreads();
-    if (!kw::arrive_last(arrived + blockIdx.x, gridDim.y)) return;
+    if (!kw::is_last_block(arrived + blockIdx.x, gridDim.y)) return;
 #pragma unroll
     for (int w = 0; w < WIDTH; ++w) value[w] = 0;
     for (unsigned i = threadIdx.y; i < gridDim.y; i += blockDim.y)

@@ -10,12 +10,12 @@
 // Limit: what is left is the launch, one memory latency, and two block reductions. That blocks
 // start in the order of their numbers is how GPUs do it, not a promise of CUDA's.
 #include <kw/accumulate.cuh>
-#include <kw/flagged.cuh>
+#include <kw/flagged_value.cuh>
 #include <kw/reduce.cuh>
 
 template <typename In, typename Out, int BLOCK, int VECS>
 __global__ void __launch_bounds__(BLOCK)
-    sum_flagged(const In *x, kw::Flagged *words, Out *y, long long n, long long x_stride,
+    sum_flagged(const In *x, kw::FlaggedValue *words, Out *y, long long n, long long x_stride,
                 long long y_stride) {
   using A = kw::acc_t<In>;
   constexpr int EACH = sizeof(A) / 4;  // words of a sum

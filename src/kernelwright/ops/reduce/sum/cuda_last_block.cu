@@ -1,6 +1,6 @@
 // One pass, same bits every time: the last block to finish adds the partial sums in order.
 //
-// Idea: each block stores its sum, then counts itself in (kw/arrive.cuh). The last one goes on
+// Idea: each block stores its sum, then counts itself in (kw/last_block.cuh). The last one goes on
 // alone and adds all partial sums by their place, not by their arrival. The second dimension of
 // the grid is a row, so a few long rows are split over the whole GPU in the same way.
 // Traffic: x once and a few KiB that never leave L2.
@@ -8,7 +8,7 @@
 // Limit: after the last vector come three trips to L2 in a row: the fence waits for the store,
 // the count returns, the partial sums are read.
 #include <kw/accumulate.cuh>
-#include <kw/arrive.cuh>
+#include <kw/last_block.cuh>
 #include <kw/reduce.cuh>
 
 template <typename In, typename Out, int BLOCK, int VECS>
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(BLOCK)
   A sum = kw::block_reduce<kw::Sum>(A(total) + kw::pairwise(edge), scratch);
   partials += row * gridDim.x;
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
-  if (!kw::arrive_last(arrived + row, gridDim.x)) return;
+  if (!kw::is_last_block(arrived + row, gridDim.x)) return;
   sum = 0;
   // from L2: the other blocks wrote these during this launch
   for (unsigned i = threadIdx.x; i < gridDim.x; i += BLOCK) sum += __ldcg(partials + i);

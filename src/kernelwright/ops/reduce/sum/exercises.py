@@ -137,7 +137,7 @@ EXERCISES = (
                 (
                     "`sum` is this block's; thread 0 of the block leaves it in "
                     "partials[row * gridDim.x + blockIdx.x].",
-                    "kw::arrive_last(arrived + row, gridDim.x) orders that store before a count "
+                    "kw::is_last_block(arrived + row, gridDim.x) orders that store before a count "
                     "and is true, in every thread, for the block that arrives last. All others "
                     "return.",
                     "The last block adds all partial sums of its row, thread t those at t, "

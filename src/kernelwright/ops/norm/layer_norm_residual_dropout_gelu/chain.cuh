@@ -2,7 +2,7 @@
 #pragma once
 #include "kw/dropout.cuh"
 #include "kw/gelu.cuh"
-#include "kw/norm.cuh"
+#include "../norm.cuh"
 
 namespace kw {
 

@@ -1,6 +1,6 @@
 // The elementwise operators: a line a formula. T is what results are stored as.
 #pragma once
-#include "kw/activations.cuh"
+#include "../activations.cuh"
 #include "kw/map.cuh"
 
 namespace kw {

@@ -2,7 +2,7 @@
 // formulas of their two passes.
 #pragma once
 #include "kw/launch.cuh"
-#include "kw/norm.cuh"
+#include "../norm.cuh"
 
 namespace kw {
 

@@ -1,7 +1,7 @@
 // Gated linear units: activation(gate) * up. Backwards take (gy, gate, up) and give the gradients
 // of gate and up; the activation's value is computed again, and nothing of it is saved.
 #pragma once
-#include "kw/activations.cuh"
+#include "../activations.cuh"
 #include "kw/gelu.cuh"
 #include "kw/map.cuh"
 

@@ -1,24 +1,27 @@
-// Sums over rows in one launch, in an order that never changes. Blocks go down strips of columns, a
-// thread's next rows on their way while one is in work; what each has added up it hands over to the
-// last block of its strip. It starts last, since blocks start in the order of their numbers: that
-// is how GPUs do it, not a promise of CUDA's.
+// Column sums in one launch, added in a fixed order. Each block sums part of the rows of a strip of
+// columns, with a thread's next rows prefetched by asynchronous copies, and passes its partial sums
+// to the last block of the strip through flagged words. That block waits for the others, so it must
+// not start before them: GPUs start blocks in the order of their indices, but CUDA does not
+// guarantee it.
 #pragma once
 #include "kw/async.cuh"
-#include "kw/flagged.cuh"
+#include "kw/flagged_value.cuh"
 #include "kw/parts.cuh"
 #include "kw/vec.cuh"
 
 namespace kw {
 
-// No word of 32 bits goes with a row of a thread's columns. Where one does, at(row) is its address.
+// No 32-bit word accompanies a row of a thread's columns. Where one does, at(row) is its address.
 struct NoWords {
   static constexpr bool kAny = false;
 };
 
-// A thread of a block of (32, DOWN) goes down 16 bytes of columns, which begin at `in` of each of
-// TENSORS and have `rows`; the blocks of a column of the grid go down side by side. STAGES rows are
-// on their way to slots of the thread's own, each filled again as soon as it is read.
-template <typename T, int TENSORS, int DOWN, int STAGES, typename Words = NoWords> struct Descent {
+// Reads 16 bytes of columns per thread, row by row, in blocks of (32, DOWN) threads. The columns
+// begin at `in[j]` in each of TENSORS tensors and have `rows` rows, which the blocks of a grid
+// column share. STAGES rows are in flight to shared memory slots of the thread's own; a slot is
+// refilled as soon as it is read, so no barrier is needed.
+template <typename T, int TENSORS, int DOWN, int STAGES, typename Words = NoWords>
+struct ColumnReader {
   static constexpr int N = kVecWidth<T>;
   using Piece = Vec<T, N>;
   const T *in[TENSORS];
@@ -28,10 +31,10 @@ template <typename T, int TENSORS, int DOWN, int STAGES, typename Words = NoWord
   Piece *slots;          // the thread's, of the first stage and tensor
   unsigned *word_slots;  // of the first stage
 
-  // The first rows set off; what is done between this and `go` is done while they come.
-  __device__ __forceinline__ Descent(const T *const (&in_)[TENSORS],
-                                     const long long (&stride_)[TENSORS], unsigned rows_,
-                                     Words words_ = {})
+  // Starts the copies of the first rows; work between this and `for_each_row` overlaps with them.
+  __device__ __forceinline__ ColumnReader(const T *const (&in_)[TENSORS],
+                                          const long long (&stride_)[TENSORS], unsigned rows_,
+                                          Words words_ = {})
       : rows(rows_), words(words_) {
     __shared__ Piece of_block[STAGES][TENSORS][DOWN][32];
     __shared__ unsigned words_of_block[Words::kAny ? STAGES : 1][DOWN][32];
@@ -44,7 +47,7 @@ template <typename T, int TENSORS, int DOWN, int STAGES, typename Words = NoWord
   }
 
   // each(row, floats of each tensor, the word)
-  template <typename Each> __device__ __forceinline__ void go(const Each &each) {
+  template <typename Each> __device__ __forceinline__ void for_each_row(const Each &each) {
 #pragma unroll 1
     for (int stage = 0; row < rows; row += step, stage = stage + 1 < STAGES ? stage + 1 : 0) {
       copy_async_wait_all_but<STAGES - 1>();
@@ -72,13 +75,13 @@ template <typename T, int TENSORS, int DOWN, int STAGES, typename Words = NoWord
   }
 };
 
-// The sums of a strip, which the blocks of a column of the grid share, to `total`, whose columns
-// from `col` on are the thread's, if they are `inside`. The last of the blocks, which starts last,
-// adds what the others hand over; `handed` holds WIDTH for each thread of a row of threads of each
-// block.
+// Adds the partial sums of a strip of columns over the blocks of a grid column, and stores them to
+// `total` from column `col` on (the thread's columns, if they are `inside`). The block with the
+// highest blockIdx.y collects what the others publish; `handed` holds 32 * WIDTH words per block,
+// zero before and after the launch.
 template <int DOWN, int WIDTH, typename T>
-__device__ __forceinline__ void add_strip(float (&sum)[WIDTH], Flagged *handed, T *total, int col,
-                                          bool inside) {
+__device__ __forceinline__ void column_sum(float (&sum)[WIDTH], FlaggedValue *handed, T *total,
+                                           int col, bool inside) {
   __shared__ float sums[DOWN][32 * WIDTH];
   const auto of_block = [&](unsigned block) {
     return handed + (block * static_cast<long long>(gridDim.x) + blockIdx.x) * (32 * WIDTH) +

@@ -50,7 +50,7 @@ template <typename W, int VEC> struct Raw {
 #pragma unroll
     for (int i = 0; i < VEC; i += kPiece) {
       float piece[kPiece];
-      to_float(again(pieces[i / kPiece]), piece);
+      to_float(opaque(pieces[i / kPiece]), piece);
 #pragma unroll
       for (int j = 0; j < kPiece; j++) out[i + j] = given ? piece[j] + offset : other;
     }
@@ -120,7 +120,7 @@ __device__ __forceinline__ float squares_about(float mean, const Vec<T, VEC> (&x
 #pragma unroll
   for (int v = 0; v < VECS; v++) {
     float f[VEC], of_vector = 0.0f;
-    to_float(again(x[v]), f);
+    to_float(opaque(x[v]), f);
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
       f[i] -= mean;

@@ -1,7 +1,7 @@
 // What a norm's forward shares that walks over rows: rows on their way while others are in work,
 // and the parameters of a thread's columns.
 #pragma once
-#include "kw/norm.cuh"
+#include "../norm.cuh"
 
 namespace kw {
 
