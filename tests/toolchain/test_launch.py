@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import threading
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -258,6 +259,15 @@ def fake_gpu(fake, cached, monkeypatch):
 def bound(plan, op=None, copies=(), n=8):
     specs = {"x": TensorSpec.contiguous((n,), torch.float32), "a": 2.0}
     return gpu_executor.executor(plan, op or scaling(), specs, copies, torch.device("cuda", 0))
+
+
+def test_an_error_in_a_call_shows_the_generated_line(gpu, cuda_source):
+    run = bound(cuda_plan(cuda_source, 8))
+    with pytest.raises(AttributeError) as e:
+        run(None, 2.0)
+    assert "in run\n    launch0(stream, x.data_ptr()" in "".join(
+        traceback.format_exception(e.value)
+    )
 
 
 def words_of(lib):

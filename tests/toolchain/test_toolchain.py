@@ -228,3 +228,28 @@ def test_importing_dispatch_and_the_toolchain_loads_no_kernel_language():
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_tools_and_headers_of_cuda_home_are_found(tmp_path):
+    for name in ("bin/nvdisasm", "include/cuda_runtime.h", "include/cuda_fp16.h"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch(0o755)
+    code = (
+        "from kernelwright.toolchain import nvrtc, tools;"
+        "print(*tools._candidates('nvdisasm')); print(*nvrtc._candidates())"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_HOME": str(tmp_path)}
+    env.pop("CUDA_PATH", None)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    binaries, headers = map(str.split, done.stdout.splitlines())
+    assert str(tmp_path / "bin/nvdisasm") in binaries, done.stderr
+    assert str(tmp_path / "include") in headers
+    assert any("triton/backends" in b for b in binaries)
+
+
+def test_without_cuda_pathfinder_the_reason_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    monkeypatch.delattr("cuda.pathfinder", raising=False)
+    with pytest.raises(ToolchainError, match="pip install cuda-pathfinder"):
+        tools.pathfinder()
