@@ -254,6 +254,9 @@ def test_what_kernels_refuse_is_named():
     )
     wide = {"x": replace(x, dtype=torch.float64)}
     assert "x: torch.float64 is not float32" in (eligibility.other_dtype(wide, of="x") or "")
+    refused = eligibility.unsupported_dtype(torch.int32)
+    assert refused == "torch.int32 is not float32, float16 or bfloat16"
+    assert eligibility.unsupported_dtype(torch.bfloat16, "x") is None
     assert eligibility.off_boundary({"x": x}) is None
     assert "y: its memory" in (eligibility.off_boundary({"x": x, "y": off}) or "")
     assert eligibility.no_clusters(H200) is None

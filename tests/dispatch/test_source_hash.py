@@ -215,7 +215,7 @@ def test_a_token_of_what_decides_a_plan_takes_the_proof(edit, which, name, old, 
     [
         (WARP, "ops/reduce/softmax/cuda.py", '"""Launch plans', '"""Plans'),
         (WARP, "ops/reduce/softmax/cuda.py", "def _naive(side, ", "def _naive(s, "),
-        (WARP, "ops/reduce/softmax/cuda.py", "\n\n\ndef warp(", "\n\n\n# a comment\ndef warp("),
+        (WARP, "ops/reduce/softmax/cuda.py", "\n\n\ndef _warp(", "\n\n\n# a comment\ndef _warp("),
         (WARP, "ops/reduce/softmax/cuda_warp.cu", "// A warp, or", "// Half of one, or"),
         (WARP, "ops/reduce/softmax/heuristics.py", "def choose_warp(gpu, ", "def choose_warp(g, "),
         (WARP, "contract/arithmetic.py", "LONGEST = 256", "LONGEST = 255"),

@@ -14,6 +14,7 @@ from kernelwright.contract import CudaKernel
 from kernelwright.dispatch import ladder
 from kernelwright.emulator import build
 from kernelwright.emulator.checks import CHECKS, Watch
+from kernelwright.support import includes
 from kernelwright.support.errors import CompileError
 from kernelwright.workbench.records import records
 from kernelwright.workbench.sanitize import report
@@ -210,6 +211,15 @@ def test_every_barrier_of_a_file_is_seen_and_comments_are_not():
 def test_a_vote_keeps_its_predicate():
     barrier = mutate.barriers(ROOT / "src/kernelwright/include/kw/last_block.cuh")[2]
     assert "  return (last);\n" in barrier.deleted()
+
+
+def test_a_mutant_has_headers_of_its_own():
+    """The family's and the shared ones too: no edit of them reaches it later."""
+    source = ROOT / "src/kernelwright/ops/norm/layer_norm/cuda_cluster.cu"
+    copy = mutate.mutated(source, mutate.barriers(source)[0])
+    mine, theirs = includes.files(source), includes.files(copy)
+    assert [p.name for p in mine] == [p.name for p in theirs]
+    assert not set(mine) & set(theirs)
 
 
 SAMPLE = ("sum.cuda_last_warp", "sum.cuda_last_block", "softmax.cuda_block")

@@ -1,5 +1,5 @@
-// What rungs share that hold a row in registers: vectors that may lie beyond its end, and sums over
-// the warps that share it.
+// Shared by kernels that hold a row in registers: loads and stores of vectors that may lie past the
+// row's end, and sums over the warps of a row.
 #pragma once
 #include "kw/reduce.cuh"
 #include "kw/vec.cuh"
@@ -17,8 +17,8 @@ template <> struct Words<16> {
   using type = uint4;
 };
 
-// The vector at p, or `other` in each element where a row has ended. It is filled and moved in
-// words: a 16-bit value by itself would cost an instruction to merge.
+// Loads the vector at p, or fills it with `other` past the row's end. It is filled and moved in
+// 32-bit words, because merging single 16-bit values would cost an instruction each.
 template <typename T, int N>
 __device__ __forceinline__ Vec<T, N> load_or(const T *p, bool inside, float other) {
   const T value = from_float<T>(other);
@@ -36,7 +36,7 @@ __device__ __forceinline__ Vec<T, N> load_or(const T *p, bool inside, float othe
   }
 }
 
-// Store x at p where a row has not ended.
+// Stores x at p unless p is past the row's end.
 template <typename T, int N>
 __device__ __forceinline__ void store_if(T *p, bool inside, const Vec<T, N> &x) {
   if constexpr (sizeof(x) < 4) {
@@ -73,7 +73,7 @@ template <typename T, int N> __device__ __forceinline__ Vec<T, N> opaque(Vec<T, 
   return x;
 }
 
-// Every warp of a block or cluster adds up the same N parts (a power of two) in shared memory.
+// Every warp of a block or cluster adds up the same N parts (a power of two) from shared memory.
 template <int N> __device__ __forceinline__ float reduce_parts(const float *parts) {
   const int lane = threadIdx.x % 32;
   float all = parts[lane % N];

@@ -1,4 +1,4 @@
-// What the softmax rungs share: the exponential, and (max, sum) pairs.
+// Shared by the softmax and cross entropy kernels: the exponential, and (max, sum) pairs.
 #pragma once
 #include "kw/math.cuh"
 #include "kw/row.cuh"
@@ -33,32 +33,32 @@ __device__ __forceinline__ float max_of(const Vec<T, VEC> (&x)[VECS]) {
 }
 
 // exp(x) times a constant that cancels in a quotient. float: CUDA's expf, the constant 1. 16-bit
-// types: their own rounding hides ex2's error, and the constant 2^24 lifts what becomes one of
-// their subnormals out of the range that ex2 flushes.
+// types: their rounding is coarser than ex2's error, and the constant 2^24 keeps results that
+// become subnormals of the type out of the range that ex2 flushes to zero.
 template <typename T> __device__ __forceinline__ float exp_scaled(float x) {
   if constexpr (sizeof(T) == 4) return expf(x);
   return fast_exp2(fmaf(x, 1.4426950408889634f, 24.0f));
 }
 
-// What a row's part knows of it: sum = sum of exp_scaled(x - max).
+// Maximum of a part of a row, and the sum of exp_scaled(x - max) over it.
 struct MaxSum {
   float max, sum;
 
-  // The reference of a part's exponentials; a part that is all -inf sums to 0, not to NaN.
+  // What is subtracted before the exponential; a part that is all -inf sums to 0, not to NaN.
   __device__ __forceinline__ float base() const { return max == -kInfinity ? 0.0f : max; }
-  // What exp_scaled(x - max) must be multiplied by when the maximum rises to `to`.
+  // Factor that corrects exp_scaled(x - max) when the maximum rises to `to`.
   __device__ __forceinline__ float rescale(float to) const {
     return max == to ? 1.0f : expf(max - to);
   }
 };
 
-// WIDTH lanes (a power of two up to 32) reduce their parts; all receive the whole.
+// WIDTH lanes (a power of two up to 32) reduce their parts; all of them receive the result.
 template <int WIDTH> __device__ __forceinline__ MaxSum warp_reduce(MaxSum part) {
   const float max = warp_reduce<Max, WIDTH>(part.max);
   return {max, warp_reduce<Sum, WIDTH>(part.sum * part.rescale(max))};
 }
 
-// Every warp of a block or cluster reduces the same N parts (a power of two) in shared memory.
+// Every warp of a block or cluster reduces the same N parts (a power of two) from shared memory.
 template <int N> __device__ __forceinline__ MaxSum reduce_parts(const MaxSum *parts) {
   const int lane = threadIdx.x % 32;
   MaxSum all = parts[lane % N];
@@ -71,7 +71,7 @@ template <int N> __device__ __forceinline__ MaxSum reduce_parts(const MaxSum *pa
   return warp_reduce<(N < 32 ? N : 32)>(all);
 }
 
-// Sum of exp_scaled(x - base); a sum a vector, so that no chain of additions is long.
+// Sum of exp_scaled(x - base), with a partial sum per vector to keep chains of additions short.
 template <typename T, int VEC, int VECS>
 __device__ __forceinline__ float sum_of_exp(const Vec<T, VEC> (&x)[VECS], float base) {
   float sum = 0.0f;
@@ -87,8 +87,8 @@ __device__ __forceinline__ float sum_of_exp(const Vec<T, VEC> (&x)[VECS], float 
 }
 
 // The two passes over a row. Between them a thread keeps its elements: float as exponentials, in
-// the registers that held x; a 16-bit type as x, at half the size, to compute exp again, since
-// registers are dearer than ex2.
+// the registers that held x; a 16-bit type as x, in half the registers, recomputing exp, because
+// registers are scarcer than ex2 instructions.
 template <typename T> struct Passes {
   // A warp's share of a row.
   template <int VEC, int VECS>

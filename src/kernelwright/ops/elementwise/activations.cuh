@@ -1,9 +1,9 @@
-// sigmoid, silu, tanh and their slopes, for results stored as T.
+// sigmoid, silu, tanh and their derivatives, for results stored as T.
 //
-// All of them take e^-|x|, which never overflows, so that no tail is lost: 1 / (1 + e^-x) is 0
+// All of them use e^-|x|, which never overflows, so that no tail is lost: 1 / (1 + e^-x) is 0
 // from x = -88.8 on, where silu's float32 and bfloat16 results are still normal numbers. 16-bit
-// types take it in one ex2 and divide by one rcp; float32 has the issue slots for expf and a
-// division.
+// types compute it with one ex2 and divide with one rcp; float32 kernels have enough issue slots
+// for expf and a division.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -11,7 +11,7 @@
 
 namespace kw {
 
-// e^-|x|. ex2 flushes what is under 2^-126: it computes 2^16 times as much.
+// e^-|x|. ex2 flushes values under 2^-126 to zero, so it computes 2^16 times the value.
 template <typename T> __device__ __forceinline__ float exp_minus_abs(float x) {
   return 1.52587890625e-5f * fast_exp2(fmaf(fabsf(x), -1.4426950f, 16.0f));
 }

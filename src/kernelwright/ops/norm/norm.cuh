@@ -1,4 +1,4 @@
-// What the norm rungs share: the formulas of layer_norm and rms_norm over vectors of a row.
+// Shared by the norm kernels: the formulas of layer_norm and rms_norm over vectors of a row.
 #pragma once
 #include "kw/async.cuh"
 #include "kw/row.cuh"
@@ -13,11 +13,11 @@ template <typename T_, typename W_, bool CENTER, bool ADD> struct Norm {
   static constexpr bool kCenter = CENTER, kAdd = ADD;
 };
 
-// Bits of a kernel's argument `given`: which parameters there are. Without a weight it is 1,
-// without a bias that is 0: a kernel for each combination would save next to nothing.
+// Bits of a kernel's argument `given`: which parameters are passed. A missing weight counts as 1, a
+// missing bias as 0; a kernel for each combination would save next to nothing.
 constexpr int kWeight = 1, kBias = 2;
 
-// N parameters as floats, plus `offset`; `other` where there are none.
+// Loads N parameters as floats and adds `offset`; `other` where the parameter is missing.
 template <int N, typename W>
 __device__ __forceinline__ void load_or(const W *p, bool given, float offset, float other,
                                         float (&out)[N]) {
@@ -34,7 +34,7 @@ __device__ __forceinline__ void load_or(const W *p, bool given, float offset, fl
   }
 }
 
-// VEC parameters as they lie in memory: read early, they wait in few registers.
+// VEC parameters in their own dtype: loaded early, they occupy few registers until used.
 template <typename W, int VEC> struct Raw {
   static constexpr int kPiece = VEC < kVecWidth<W> ? VEC : kVecWidth<W>;
   Vec<W, kPiece> pieces[VEC / kPiece];
@@ -44,7 +44,7 @@ template <typename W, int VEC> struct Raw {
     for (int i = 0; i < VEC / kPiece; i++)
       pieces[i] = load_or<W, kPiece>(p + i * kPiece, given, 0.0f);
   }
-  // As floats, plus `offset`; `other` where there are none.
+  // Converts to float and adds `offset`; `other` where the parameter is missing.
   __device__ __forceinline__ void get(bool given, float offset, float other,
                                       float (&out)[VEC]) const {
 #pragma unroll
@@ -59,16 +59,16 @@ template <typename W, int VEC> struct Raw {
 
 // Forward.
 
-// Threads that a multiprocessor's registers are divided among, where each holds VECS vectors: one
-// that unpacks 16-bit values takes more beside them.
+// Threads per multiprocessor that the register budget allows for, if each holds VECS vectors; those
+// that unpack 16-bit values need more registers.
 template <typename N, int VEC, int VECS> __device__ constexpr int resident() {
   constexpr int kBytes = sizeof(typename N::T) * VEC < 4 ? 4 : sizeof(typename N::T) * VEC;
   constexpr int kWords = VECS * kBytes / 4 * (N::kAdd ? 2 : 1);
   return kWords > 32 ? 512 : kWords > 16 && sizeof(typename N::T) == 2 ? 768 : 1024;
 }
 
-// A thread's part of a row of h: VECS vectors, STEP vectors apart, from vector `first` on; zeros
-// past the end. With a residual, x + r, rounded, which is also stored.
+// Loads a thread's part of a row of h: VECS vectors, STEP vectors apart, from vector `first` on,
+// with zeros past the end. With a residual, h is x + r, rounded, and is also stored.
 template <typename N, int STEP, int VEC, int VECS>
 __device__ __forceinline__ void load_row(Vec<typename N::T, VEC> (&row)[VECS],
                                          const typename N::T *x, const typename N::T *r,
@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_row(Vec<typename N::T, VEC> (&row)[VECS],
   }
 }
 
-// Sum of a thread's elements; a sum a vector, so that no chain of additions is long.
+// Sum of a thread's elements, with a partial sum per vector to keep chains of additions short.
 template <typename T, int VEC, int VECS>
 __device__ __forceinline__ float sum_of(const Vec<T, VEC> (&x)[VECS]) {
   float sum = 0.0f;
@@ -131,13 +131,13 @@ __device__ __forceinline__ float squares_about(float mean, const Vec<T, VEC> (&x
   return sum;
 }
 
-// What a warp knows of its part of a row: its sum, and the sum of squares about its own mean (about
-// zero for rms_norm).
+// Statistics of a warp's part of a row: its sum, and the sum of squared deviations from its own
+// mean (from zero for rms_norm).
 struct Moments {
   float sum, squares;
 };
 
-// How many elements of a row a warp holds whose first lane starts at vector `first`.
+// Number of row elements in a warp whose first lane starts at vector `first`.
 template <int STEP, int VEC, int VECS> __device__ __forceinline__ int held(int first, int n_cols) {
   int count = 0;
 #pragma unroll
@@ -162,8 +162,8 @@ struct Statistics {
   float mean, rstd;
 };
 
-// How many elements of a row each of its N parts has, of those that this lane merges: the same for
-// every row. Part i starts at vector `start(i)`. WHOLE: all of them lie inside the row.
+// Number of elements in each of a row's N parts that this lane merges; the same for every row.
+// Part i starts at vector `start(i)`. WHOLE: all parts lie inside the row.
 template <int N, int STEP, int VEC, int VECS, bool WHOLE = false> struct Counts {
   static constexpr int kEach = N < 32 ? 1 : N / 32;
   float count[kEach], inverse[kEach];
@@ -180,8 +180,8 @@ template <int N, int STEP, int VEC, int VECS, bool WHOLE = false> struct Counts 
   }
 };
 
-// Of the whole row, from the moments of its N parts, by every warp (Chan, Golub and LeVeque 1979):
-// squares about the row's mean are those about a part's mean and count (part's mean - mean)^2.
+// Statistics of the whole row from the moments of its N parts, computed by every warp (Chan, Golub
+// and LeVeque 1979): each part adds its squared deviations and count * (part's mean - mean)^2.
 template <typename Norm, int N, int STEP, int VEC, int VECS, bool WHOLE>
 __device__ __forceinline__ Statistics merge(const Moments *parts,
                                             const Counts<N, STEP, VEC, VECS, WHOLE> &counts,
@@ -209,7 +209,7 @@ __device__ __forceinline__ Statistics merge(const Moments *parts,
   return {mean, rsqrtf(squares / n_cols + eps)};
 }
 
-// y of one vector.
+// y for one vector.
 template <typename N, int VEC>
 __device__ __forceinline__ Vec<typename N::T, VEC> normalise(const Vec<typename N::T, VEC> &x,
                                                              Statistics s, const float (&w)[VEC],
@@ -233,8 +233,8 @@ __device__ __forceinline__ void parameters(const typename N::W *w, const typenam
   if constexpr (N::kCenter) load_or(b + col, (given & kBias) && col < n_cols, 0.0f, 0.0f, bf);
 }
 
-// Parameters of a thread's columns that EARLY waits for together with the row, as they lie in
-// memory: `read` starts the loads. Without EARLY `get` loads them.
+// Parameters of a thread's columns. With EARLY, `read` loads them in their own dtype together with
+// the row; without it, `get` loads them after the row's reduction.
 template <typename N, int VEC, int VECS, bool EARLY> struct Early {
   using W = typename N::W;
   const W *const w, *const b;

@@ -1,10 +1,10 @@
-// One launch over a list of tensors: addresses from an array, and which block works on what.
+// One launch over a list of tensors: their addresses, and the part that each block works on.
 #pragma once
 
 namespace kw {
 
-// An address as a pointer to global memory, which the compiler could not tell from a number:
-// generic loads find out the memory's kind first.
+// An address as a pointer to global memory. From a plain number the compiler could not know the
+// memory space, and would emit slower generic loads.
 template <typename T> __device__ __forceinline__ T *global_pointer(unsigned long long address) {
 #ifdef __CUDA_ARCH__
   return static_cast<T *>(__cvta_global_to_generic(address));

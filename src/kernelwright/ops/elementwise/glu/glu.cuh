@@ -1,5 +1,5 @@
-// Gated linear units: activation(gate) * up. Backwards take (gy, gate, up) and give the gradients
-// of gate and up; the activation's value is computed again, and nothing of it is saved.
+// Gated linear units: activation(gate) * up. Backwards take (gy, gate, up) and return the gradients
+// of gate and up; the activation is recomputed rather than saved.
 #pragma once
 #include "../activations.cuh"
 #include "kw/gelu.cuh"

@@ -1,4 +1,4 @@
-// The elementwise operators: a line a formula. T is what results are stored as.
+// The elementwise operators, one formula per line. T is the dtype that results are stored as.
 #pragma once
 #include "../activations.cuh"
 #include "kw/map.cuh"
@@ -7,7 +7,7 @@ namespace kw {
 
 KW_FORMULA(Add, 2, 1, y[0] = x[0] + x[1])
 KW_FORMULA(Mul, 2, 1, y[0] = x[0] * x[1])
-KW_FORMULA(Relu, 1, 1, y[0] = x[0] <= 0.0f ? 0.0f : x[0])  // NaN stays NaN, unlike in fmaxf
+KW_FORMULA(Relu, 1, 1, y[0] = x[0] <= 0.0f ? 0.0f : x[0])  // NaN stays NaN, unlike with fmaxf
 KW_FORMULA(SquaredRelu, 1, 1, y[0] = x[0] <= 0.0f ? 0.0f : x[0] * x[0])
 KW_FORMULA(Silu, 1, 1, y[0] = silu<T>(x[0]))
 KW_FORMULA(Sigmoid, 1, 1, y[0] = sigmoid<T>(x[0]))

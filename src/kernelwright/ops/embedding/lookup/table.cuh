@@ -1,11 +1,11 @@
-// Tables of rows, a vector of a row to a thread.
+// Tables of rows: each thread handles one vector of a row.
 #pragma once
 #include "kw/vec.cuh"
 
 namespace kw {
 
-// Where a thread works. Threads count `vectors` of each row, then rows; `chunk` rows a blockIdx.y,
-// so that 32 bits can count them.
+// The row and vector that a thread handles. Threads are numbered along the `vectors` of a row, then
+// along rows; each blockIdx.y covers `chunk` rows, so that 32-bit indices are enough.
 struct Cell {
   long long row;
   unsigned vector;
@@ -17,7 +17,7 @@ struct Cell {
         inside(item / vectors < chunk && row < rows) {}
 };
 
-// 16 bytes of a table whose rows are read again: they are the last to leave L2.
+// Loads 16 bytes of a table whose rows are read again: L2 evicts them last.
 template <typename T, int N> __device__ __forceinline__ Vec<T, N> load_kept(const T *p) {
 #ifdef __CUDA_ARCH__
   if constexpr (sizeof(Vec<T, N>) == 16) {
@@ -35,7 +35,7 @@ template <typename T, int N> __device__ __forceinline__ Vec<T, N> load_kept(cons
   return load<T, N>(p);
 }
 
-// 16 bytes go to memory as what nobody reads again soon.
+// Stores 16 bytes that are not read again soon.
 template <typename T, int N> __device__ __forceinline__ void store_once(T *p, const Vec<T, N> &x) {
   if constexpr (sizeof(x) == 16)
     store_streaming(p, x);

@@ -1,5 +1,5 @@
-// Sine and cosine of an angle that is counted in turns of 2 pi: nothing is left to reduce, however
-// far a position is along a sequence.
+// Sine and cosine of an angle in turns of 2 pi: needs no argument reduction, however large the
+// position in a sequence.
 #pragma once
 
 namespace kw {
@@ -14,8 +14,8 @@ __device__ __forceinline__ void sincos_turns(float turns, float &sine, float &co
 #endif
 }
 
-// What is left of position * frequency (in turns a position) without its whole turns. In double: a
-// float's 24 bits would all be spent on the whole turns.
+// position * frequency (in turns per position) without its whole turns. In double, because the 24
+// bits of a float would all be spent on the whole turns.
 __device__ __forceinline__ float turns_of(double position, double frequency) {
   const double turns = position * frequency;
   return float(turns - rint(turns));

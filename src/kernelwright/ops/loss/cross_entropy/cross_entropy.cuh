@@ -1,16 +1,16 @@
-// What the cross entropy rungs share: the terms of a row's loss and of its gradient. Letters as in
+// Shared by the cross entropy kernels: the terms of a row's loss and of its gradient, named as in
 // ops/loss/_terms.py.
 #pragma once
 #include "kw/softmax.cuh"
 
 namespace kw {
 
-// The terms that a call has, known when its kernel is compiled: the others cost nothing.
+// The terms of a call, fixed at compile time, so that unused terms cost nothing.
 template <bool WEIGHTED, bool SMOOTH, bool CAP> struct Form {
   static constexpr bool weighted = WEIGHTED, smooth = SMOOTH, cap = CAP;
 };
 
-// The numbers in them.
+// The values of these terms.
 struct LossOptions {
   float label_smoothing, z_loss, softcap;
 };
@@ -20,14 +20,14 @@ template <typename F> __device__ __forceinline__ float cap(float x, const LossOp
   return x;
 }
 
-// exp(x) for a sum: CUDA's expf, or one ex2 where a 16-bit result hides its error.
+// exp(x) for a sum: CUDA's expf, or one ex2 where a 16-bit result is too coarse to show its error.
 template <typename T> __device__ __forceinline__ float exp_of(float x) {
   if constexpr (sizeof(T) == 4) return expf(x);
   return fast_exp2(1.4426950408889634f * x);
 }
 
-// What a part of a row adds up to: sum of exp(z - max), and for label smoothing the sums of w z
-// and of w.
+// Sums over a part of a row: of exp(z - max) and, for label smoothing, of w z and
+// of w.
 struct Spread {
   float wz, w;
 };
@@ -36,8 +36,8 @@ struct RowPart {
   Spread spread;
 };
 
-// The target of a row, checked by one thread. As PyTorch's, a device-side assert: a line on stderr,
-// an error at the next synchronisation, and a process whose context is lost.
+// Checks the target of a row, in one thread. Like PyTorch's check, a device-side assert: a line on
+// stderr, an error at the next synchronization, and a CUDA context that can no longer be used.
 template <typename Index>
 __device__ __forceinline__ void require_target(Index target, long long n_cols,
                                                long long ignore_index) {
@@ -45,8 +45,8 @@ __device__ __forceinline__ void require_target(Index target, long long n_cols,
          "target: a class is out of range");
 }
 
-// Add VECS vectors to a part whose maximum is known. A thread's vectors lie `step` columns apart
-// from `col` on; what lies past the row's end is -inf in x.
+// Adds VECS vectors to a part whose maximum is known. A thread's vectors are `step` columns apart,
+// from `col` on; elements past the row's end are -inf in x.
 template <typename F, typename T, int VEC, int VECS>
 __device__ __forceinline__ void add_up(RowPart &part, const Vec<T, VEC> (&x)[VECS], long long col,
                                        int step, long long n_cols, const float *weight,
@@ -76,7 +76,7 @@ __device__ __forceinline__ void add_up(RowPart &part, const Vec<T, VEC> (&x)[VEC
   }
 }
 
-// All 32 lanes add up theirs.
+// Sum over the 32 lanes of a warp.
 template <typename F> __device__ __forceinline__ RowPart warp_reduce(RowPart part) {
   part.all = warp_reduce<32>(part.all);
   if constexpr (F::smooth) {
@@ -86,7 +86,7 @@ template <typename F> __device__ __forceinline__ RowPart warp_reduce(RowPart par
   return part;
 }
 
-// Every warp reduces the same N parts in shared memory.
+// Every warp reduces the same N parts from shared memory.
 template <typename F, int N>
 __device__ __forceinline__ RowPart reduce_row(const MaxSum *all, const Spread *spread) {
   RowPart row = {reduce_parts<N>(all), {0.0f, 0.0f}};
@@ -103,7 +103,7 @@ __device__ __forceinline__ float log_sum(const RowPart &row) {
   return row.all.base() + logf(row.all.sum);
 }
 
-// The loss of a token whose target has logit z_hit and weight w.
+// Loss of a token whose target has logit z_hit and weight w.
 template <typename F>
 __device__ __forceinline__ float token_loss(const RowPart &row, float lse, float z_hit, float w,
                                             long long n_cols, const LossOptions &o) {
@@ -119,8 +119,8 @@ struct Gradient {
   long long hit;
 };
 
-// Of a token whose loss has gradient g; `every` is the sum of all class weights, `part_of_p` what
-// exp(z - base) must be multiplied by to be p.
+// Gradient terms of a token whose loss has gradient g. `every` is the sum of all class weights;
+// exp(z - base) times `part_of_p` is the probability p.
 template <typename T, typename F>
 __device__ __forceinline__ Gradient gradient_of(float g, float lse, float base, float part_of_p,
                                                 long long hit, float w, float every,
@@ -132,7 +132,7 @@ __device__ __forceinline__ Gradient gradient_of(float g, float lse, float base, 
   return {base, of_p * (part_of_p * kUnscaled), at_hit, smooth, hit};
 }
 
-// A vector of it, from column `col` on.
+// The gradient for one vector, from column `col` on.
 template <typename F, typename T, int VEC>
 __device__ __forceinline__ Vec<T, VEC> apply(const Gradient &r, const Vec<T, VEC> &x, long long col,
                                              const float *weight, const LossOptions &o) {
@@ -156,15 +156,15 @@ __device__ __forceinline__ Vec<T, VEC> apply(const Gradient &r, const Vec<T, VEC
   return from_float<T>(gx);
 }
 
-// Wait until x has been read: what follows in the program cannot happen before.
+// Waits until x has been read: later memory accesses are not moved before it.
 __device__ __forceinline__ void settle(float x) {
 #ifdef __CUDA_ARCH__
   asm volatile("" ::"f"(x) : "memory");
 #endif
 }
 
-// The weight of a row's target, 0 where it is ignored. What is out of range is left to the kernel
-// that reads its row.
+// Weight of a row's target, 0 where it is ignored. The kernel that reads the row reports targets
+// out of range.
 template <typename F, typename Index>
 __device__ __forceinline__ float weight_of(Index target, const float *weight, long long n_cols,
                                            long long ignore_index) {

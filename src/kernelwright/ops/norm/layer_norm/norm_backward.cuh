@@ -1,12 +1,12 @@
-// What the norm rungs share in the backward: rows on their way while others are in work, and the
-// formulas of their two passes.
+// Shared by the backward kernels: rows prefetched by asynchronous copies while others are computed,
+// and the formulas of the two passes.
 #pragma once
 #include "kw/launch.cuh"
 #include "../norm.cuh"
 
 namespace kw {
 
-// The rows that a backward reads: gy, where kAdd gh, and what was normalised, with its statistics.
+// The rows that a backward reads: gy, gh with kAdd, and the normalised input with its statistics.
 template <typename N> struct Streams {
   const typename N::T *gy, *gh, *x;
   const float *means, *rstds;
@@ -14,14 +14,14 @@ template <typename N> struct Streams {
   int n_cols;
 };
 
-// Of row `row`; past the last, anything.
+// Statistics of row `row`; zeros past the last row.
 template <typename N>
 __device__ __forceinline__ Statistics statistics(const Streams<N> &from, long long row) {
   if (row >= from.n_rows) return {0.0f, 0.0f};
   return {N::kCenter ? from.means[row] : 0.0f, from.rstds[row]};
 }
 
-// A thread's part of the parameters' gradients, over all rows that it meets.
+// A thread's part of the parameters' gradients, summed over all its rows.
 template <typename N, int VEC, int VECS> struct Gradients {
   float weight[VECS][VEC] = {}, bias[N::kCenter ? VECS : 1][VEC] = {};
 };
@@ -31,11 +31,11 @@ struct Sums {
   float dot, sum;
 };
 
-// ROWS rows that a team of TEAM threads works on together, each in THREADS / TEAM teams of a block.
-// While they are in work cp.async brings the next ones: a thread's elements go to slots of its own
-// in shared memory, so that no barrier is due, and each slot is filled again as soon as its last
-// reader, the same thread, is done with it. Weights are floats with their offset: in registers
-// where the block is one team with few columns a thread, else behind the slots, once for all teams.
+// ROWS rows in flight for a team of TEAM threads; a block has THREADS / TEAM teams. cp.async copies
+// the next rows while these are computed: a thread's elements go to shared memory slots that only
+// this thread uses, so no barrier is needed, and a slot is refilled as soon as the thread has read
+// it. Weights are floats with their offset: in registers where the block is one team with few
+// columns per thread, else in shared memory behind the slots, once for all teams.
 template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct Flight {
   using T = typename N::T;
   using V = Vec<T, VEC>;
@@ -54,7 +54,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
                 threadIdx.x % TEAM * kPlane),
         first(first),
         n_cols(n_cols) {
-    // what no copy fills, past the row's end, counts as zeros
+    // slots past the row's end are never copied to: they hold zeros
 #pragma unroll
     for (int v = 0; v < VECS; v++)
       if (column(v) >= n_cols)
@@ -66,7 +66,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     return slots + ((i * kStreams + stream) * VECS + v) * THREADS;
   }
 
-  // One team brings the weights; others read them after a barrier.
+  // One team stores the weights; the others read them after a barrier.
   __device__ __forceinline__ void keep_weights(const typename N::W *w, int given, float offset) {
 #pragma unroll
     for (int v = 0; v < VECS; v++) {
@@ -82,7 +82,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     }
   }
 
-  // Start the copies of row `row` into row i of the flight.
+  // Starts the copies of row `row` into row i of the flight.
   __device__ __forceinline__ void start(const Streams<N> &from, int i, long long row) const {
     if (row < from.n_rows) {
 #pragma unroll
@@ -97,7 +97,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     }
     copy_async_commit();
   }
-  // The same for `row` and those that follow, with their statistics.
+  // The same for `row` and the rows after it, with their statistics.
   __device__ __forceinline__ void fetch(const Streams<N> &from, int i, long long row,
                                         Statistics &s) const {
     start(from, i, row);
@@ -109,7 +109,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     for (int i = 0; i < ROWS; i++) fetch(from, i, row + i, s[i]);
   }
 
-  // First pass over the flight's row i: its sums, and its share of the parameters' gradients.
+  // First pass over row i of the flight: its sums, and its share of the parameters' gradients.
   __device__ __forceinline__ Sums sums(Gradients<N, VEC, VECS> &g, int i, Statistics s) const {
     Sums sums = {0.0f, 0.0f};
 #pragma unroll
@@ -129,7 +129,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     }
     return sums;
   }
-  // Of all its rows, which are `row` and those that follow.
+  // The same for all rows of the flight, which are `row` and the rows after it.
   __device__ __forceinline__ void sums(Gradients<N, VEC, VECS> &g, const Streams<N> &from,
                                        long long row, const Statistics (&s)[ROWS],
                                        Sums (&all)[ROWS]) const {
@@ -141,7 +141,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
     }
   }
 
-  // Second pass over the flight's row i, given the means over the row of g xhat and of g: writes
+  // Second pass over row i of the flight, given the row's means of g xhat and of g. Writes
   // gx.
   __device__ __forceinline__ void gradient(T *gx, int i, long long row, Statistics s,
                                            Sums mean) const {
@@ -160,7 +160,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
       store_if(gx + row * n_cols + column(v), column(v) < n_cols, from_float<T>(gy));
     }
   }
-  // Of all its rows; then starts the copies of the rows `step` later and reads their statistics.
+  // The same for all rows; then starts the copies of the rows `step` later, with statistics.
   __device__ __forceinline__ void gradients(T *gx, const Streams<N> &from, long long row,
                                             long long step, Statistics (&s)[ROWS],
                                             const Sums (&mean)[ROWS]) const {
@@ -196,7 +196,7 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
   static __device__ __forceinline__ void copy(V *to, const T *from) {
     copy_async(to, reinterpret_cast<const V *>(from));
   }
-  // For the copies of the flight's row i; later rows' may still be on their way.
+  // Waits for the copies of row i of the flight; those of later rows may still be in flight.
   static __device__ __forceinline__ void wait(int i) {
     switch (ROWS - 1 - i) {
       case 0:
@@ -211,8 +211,8 @@ template <typename N, int VEC, int VECS, int TEAM, int THREADS, int ROWS> struct
   }
 };
 
-// A block's part of a parameter's gradient: its teams' parts added in their order, through shared
-// memory that nobody uses any more.
+// A block's part of a parameter's gradient: the teams' parts added in a fixed order, through shared
+// memory that is no longer in use.
 template <int VEC, int VECS, int TEAM, int THREADS>
 __device__ __forceinline__ void add_teams(const float (&part)[VECS][VEC], float *all, float *sum,
                                           int n_cols) {
@@ -231,7 +231,7 @@ __device__ __forceinline__ void add_teams(const float (&part)[VECS][VEC], float 
   }
 }
 
-// The same where a block is one team: each thread writes what it has.
+// The same where a block is one team: each thread stores its own part.
 template <int STEP, int VEC, int VECS>
 __device__ __forceinline__ void store_part(const float (&part)[VECS][VEC], float *sum, int first,
                                            int n_cols) {

@@ -1,11 +1,11 @@
-// What a norm's forward shares that walks over rows: rows on their way while others are in work,
-// and the parameters of a thread's columns.
+// Shared by the forward kernels whose blocks loop over rows: rows prefetched by asynchronous copies
+// while others are computed, and the parameters of a thread's columns.
 #pragma once
 #include "../norm.cuh"
 
 namespace kw {
 
-// The rows that a forward reads, x and where kAdd a residual, and the sum of both that it writes.
+// The rows that a forward reads (x and, with kAdd, a residual) and the sum h that it writes.
 template <typename N> struct Rows {
   const typename N::T *x, *r;
   typename N::T *h;
@@ -13,9 +13,9 @@ template <typename N> struct Rows {
   int n_cols;
 };
 
-// ROWS rows of a block's THREADS threads. cp.async brings a thread's elements to slots of its own
-// in shared memory, so that no barrier is due; a slot is filled again as soon as its only reader is
-// done with it.
+// A block's THREADS threads hold ROWS rows in flight. cp.async copies a thread's elements to shared
+// memory slots that only this thread uses, so no barrier is needed; a slot is refilled as soon as
+// the thread has read it.
 template <typename N, int VEC, int VECS, int THREADS, int ROWS> struct Arrivals {
   using T = typename N::T;
   using V = Vec<T, VEC>;
@@ -26,7 +26,7 @@ template <typename N, int VEC, int VECS, int THREADS, int ROWS> struct Arrivals 
 
   __device__ __forceinline__ Arrivals(void *shared, int first, int n_cols)
       : slots(static_cast<V *>(shared) + threadIdx.x), first(first), n_cols(n_cols) {
-    // what no copy fills, past the row's end, counts as zeros
+    // slots past the row's end are never copied to: they hold zeros
 #pragma unroll
     for (int v = 0; v < VECS; v++)
       if (column(v) >= n_cols)
@@ -34,12 +34,12 @@ template <typename N, int VEC, int VECS, int THREADS, int ROWS> struct Arrivals 
   }
 
   __device__ __forceinline__ int column(int v) const { return (v * THREADS + first) * VEC; }
-  // Vector v of the i-th row: x, or once it is taken what is normalised.
+  // Vector v of the i-th row in flight: x, or after `take` what is normalised.
   __device__ __forceinline__ V &slot(int i, int v, int stream = 0) const {
     return slots[((i * kStreams + stream) * VECS + v) * THREADS];
   }
 
-  // Start the copies of row `row` into the i-th.
+  // Starts the copies of row `row` into the i-th row in flight.
   __device__ __forceinline__ void start(const Rows<N> &from, int i, long long row) const {
     if (row < from.n_rows) {
       const T *const x = from.x + row * from.x_stride + column(0);
@@ -55,7 +55,7 @@ template <typename N, int VEC, int VECS, int THREADS, int ROWS> struct Arrivals 
     copy_async_commit();
   }
 
-  // Row `row`, which has come as the i-th. With a residual, x + r, rounded, which is also stored.
+  // Reads row `row` from the i-th slots. With a residual it is x + r, rounded, and also stored.
   __device__ __forceinline__ void take(V (&out)[VECS], const Rows<N> &from, int i,
                                        long long row) const {
 #pragma unroll
@@ -74,8 +74,8 @@ template <typename N, int VEC, int VECS, int THREADS, int ROWS> struct Arrivals 
   }
 };
 
-// Weight and bias of a thread's columns, for all rows that it meets: in registers as far as 64 of
-// them reach, as floats or else as they lie in memory; beyond, from there for each row.
+// Weight and bias of a thread's columns, kept for all its rows: as floats or in their own dtype
+// where 64 registers are enough, else loaded again for each row.
 template <typename N, int VEC, int VECS> struct Parameters {
   static constexpr bool kFloats = VECS * VEC <= 32;
   static constexpr bool kRaw = !kFloats && VECS * VEC * sizeof(typename N::W) <= 128;
@@ -93,7 +93,7 @@ template <typename N, int VEC, int VECS> struct Parameters {
       if constexpr (N::kCenter) raw_bias[v].read(b + col, (given & kBias) && col < n_cols);
     }
   }
-  // y of x, vector v of a row.
+  // y for x, vector v of a row.
   __device__ __forceinline__ Vec<typename N::T, VEC> normalise(const Vec<typename N::T, VEC> &x,
                                                                Statistics s, int v, int col) const {
     if constexpr (kFloats) {

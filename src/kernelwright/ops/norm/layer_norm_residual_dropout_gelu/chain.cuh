@@ -1,4 +1,4 @@
-// layer_norm, residual, dropout and gelu over pieces of a row: 16 bytes of neighbours.
+// layer_norm, residual, dropout and gelu over pieces of a row: 16 contiguous bytes.
 #pragma once
 #include "kw/dropout.cuh"
 #include "kw/gelu.cuh"
@@ -14,8 +14,8 @@ template <typename T_, typename W_, Draw DRAW, bool TANH> struct Chain {
   static constexpr bool kTanh = TANH;
 };
 
-// Weight and bias of a piece's columns; 1 and 0 where there are none. (-0 is what can be added to
-// any float and leaves it as it is, so that no addition remains.)
+// Weight and bias of a piece's columns; 1 and 0 where they are missing. (Adding -0 leaves every
+// float unchanged, so the compiler removes the addition.)
 template <typename W, int N>
 __device__ __forceinline__ void piece_parameters(const W *w, const W *b, int given, int col,
                                                  float (&wf)[N], float (&bf)[N]) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void piece_parameters(const W *w, const W *b, int giv
   load_or(b + col, given & kBias, -0.0f, 0.0f, bf);
 }
 
-// N floats for each of a thread's pieces of a row, in shared memory: planes of 16 bytes a thread.
+// N floats for each of a thread's pieces of a row, in shared memory: planes of 16 bytes per thread.
 template <int N, int THREADS> struct Planes {
   using Quad = Vec<float, 4>;
   static constexpr int kQuads = N / 4;
@@ -45,7 +45,7 @@ template <int N, int THREADS> struct Planes {
   }
 };
 
-// Weight and bias of a thread's pieces of a row, THREADS apart, times `scale`, to shared memory.
+// Stores weight and bias of a thread's pieces, THREADS apart, times `scale`, to shared memory.
 template <int PIECES, int N, int THREADS, typename W, typename Missing>
 __device__ __forceinline__ void keep_parameters(const W *w, const W *b, int given, float scale,
                                                 const Planes<N, THREADS> &weights,
@@ -62,7 +62,7 @@ __device__ __forceinline__ void keep_parameters(const W *w, const W *b, int give
   }
 }
 
-// The sum of x over the threads of a row, to each of them.
+// Sum of x over the threads of a row; every thread receives it.
 template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *parts) {
   x = warp_reduce<Sum>(x);
   if constexpr (THREADS > 32) {
@@ -73,9 +73,9 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
   return x;
 }
 
-// Two sums over a block of up to 16 warps at once, to every thread: half a warp adds up each.
-// `parts` holds two floats a warp; the caller alternates between two of them, so that one barrier
-// is enough.
+// Two sums over a block of up to 16 warps at once; every thread receives both. Half a warp adds up
+// each. `parts` holds two floats per warp; the caller alternates between two such arrays, so that
+// one barrier is enough.
 template <int THREADS>
 __device__ __forceinline__ float2 block_sums(float a, float b, float *parts) {
   constexpr int kWarps = THREADS / 32;

@@ -128,10 +128,8 @@ def softmax(
     if dtype is not None:
         input = input.to(dtype)
     arguments.floating("input", input)
-    if dim >= 0:
-        dim -= (
-            ndim  # counted from the back, a batch dimension that vmap puts in front changes nothing
-        )
+    if dim >= 0:  # from the end, so that the batch dimension that vmap prepends changes nothing
+        dim -= ndim
     if dim != -1 and input.stride(dim) == 1:
         return _softmax(input.movedim(dim, -1), -1).movedim(-1, dim)
     return _softmax(input, dim)
