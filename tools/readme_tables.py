@@ -11,6 +11,7 @@ A marker names its table:
     <!-- table:fusion -->               what one kernel saves over several
     <!-- table:fusion swiglu -->        the same for the examples that begin so
     <!-- table:patched -->              a Llama's training step with `kw.patch` and without
+    <!-- table:triton -->               rungs that two versions of Triton compile alike
     <!-- table:host -->                 what a call of a public function costs the host
     <!-- table:training -->             what training with each operator swapped in came to
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
@@ -28,6 +29,7 @@ import json
 import re
 import statistics
 import sys
+import textwrap
 from pathlib import Path
 
 from tools.experiments import patched, training
@@ -52,7 +54,7 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts
 from kernelwright.workbench.report.shown import headline, shown
 from kernelwright.workbench.scaffold.stub import stub
-from tools import dissect_tables, summaries, training_picture
+from tools import dissect_tables, summaries, training_picture, triton_versions
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path(kernelwright.ops.__file__).parent
@@ -113,6 +115,8 @@ def render(name: str, found: list[Record]) -> str:
         return _training(training.load(REFERENCE_MACHINE))
     if kind == "host" and not rest:
         return _host(found)
+    if kind == "triton" and not rest:
+        return _triton()
     if not rest and kind in {x.name for x in ladders()}:
         return _ladder(found, kind)
     if kind == "ladder" and rest:
@@ -126,8 +130,8 @@ def render(name: str, found: list[Record]) -> str:
     if kind == "counters" and len(rest) == 1:
         return _counters(rest[0])
     raise ValueError(
-        f"table:{name}: there are table:operators, featured, fusion [EXAMPLE], host, patched, "
-        "training, ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
+        f"table:{name}: there are table:operators, featured, fusion [EXAMPLE], host, triton, "
+        "patched, training, ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
     )
 
 
@@ -216,6 +220,18 @@ def _host(found: list[Record]) -> str:
                 name = f"{lad.name}, {what}"
                 rows.append([name, microseconds(a), microseconds(b), times(a / b)])
     return _markdown(rows, "lrrr")
+
+
+def _triton() -> str:
+    """How many Triton rungs are the same machine code under two versions, and which are not."""
+    found = json.loads((records.ROOT / triton_versions.FILE).read_text())
+    one, other = found["versions"]
+    every = len(found["same"]) + len(found["other"])
+    text = f"{len(found['same'])} of {every} Triton rungs compile to the same machine code for an "
+    text += f"H200 (`{found['arch']}`) under Triton {one} and {other}."
+    if found["other"]:
+        text += " Not the same: " + ", ".join(f"`{n}`" for n in found["other"]) + "."
+    return "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False)) + "\n"
 
 
 def _patched(found: patched.Patched | None) -> str:
