@@ -229,8 +229,10 @@ def _triton() -> str:
     every = len(found["same"]) + len(found["other"])
     text = f"{len(found['same'])} of {every} Triton rungs compile to the same machine code for an "
     text += f"H200 (`{found['arch']}`) under Triton {one} and {other}."
-    if found["other"]:
-        text += " Not the same: " + ", ".join(f"`{n}`" for n in found["other"]) + "."
+    few = min((found["same"], found["other"]), key=len)
+    if few:
+        which = "These are" if few is found["same"] else "Not the same are"
+        text += f" {which} " + ", ".join(f"`{n}`" for n in few) + "."
     return "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False)) + "\n"
 
 
