@@ -73,7 +73,7 @@ def carry(sha: str, names: Iterable[str] = ()) -> Merged | None:
     tuned: list[tuple[Path, Version]] = []
     other = git_version.package(sha)
     for package in ("kernelwright", other):
-        importlib.import_module(f"{package}.toolchain").compile_only()
+        importlib.import_module(f"{package}.toolchain.modes").compile_only()
     for mine, theirs in _both(other):
         name = f"{mine.ladder.name}.{mine.rung.name}"
         if wanted and name not in wanted:

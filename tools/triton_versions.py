@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kernelwright.ops.every  # noqa: F401
-from kernelwright import toolchain
 from kernelwright.contract import H200, Case, Ladder, Rung
 from kernelwright.dispatch import ladders
+from kernelwright.toolchain import modes
 from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.records import records
 from kernelwright.workbench.verify.coverage import thorough_cases
@@ -32,7 +32,7 @@ FILE = "triton.json"
 
 def compiled() -> dict[str, dict[str, str]]:
     """By rung, by config and case: a digest of the machine code of its launches."""
-    toolchain.compile_only()
+    modes.compile_only()
     found: dict[str, dict[str, str]] = {}
     for lad in ladders():
         for rung in (r for r in lad.rungs if r.backend == "triton"):
