@@ -16,16 +16,16 @@ from kernelwright.workbench.verify.cuda_kernels import beyond_a_cpu
 from kernelwright.workbench.verify.large_tensors import right
 from kernelwright.workbench.verify.raised import one_line
 
-VERIFIED, COMPILED, WRONG = "verified here", "compiled here", "WRONG here"
+VERIFIED, COMPILED, WRONG_HERE = "verified here", "compiled here", "WRONG here"
 
 
 def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
     """Verify a rung on a small case, interpreted or emulated, or compile it; says what was done:
-    VERIFIED, COMPILED or WRONG with more words, or why nothing."""
+    VERIFIED, COMPILED or WRONG_HERE with more words, or why nothing."""
     try:
         return _done(ladder, rung, device)
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is what came of it
-        return f"{WRONG}: {one_line(e)}"
+        return f"{WRONG_HERE}: {one_line(e)}"
 
 
 def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
@@ -50,7 +50,7 @@ def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
             call = launcher(ladder, want.args, rung.name)
             args = map_tensors(want.args, copy_of)
             verdict = right(operator, want, all_results(operator, args, call(*args.values())))
-            return f"{VERIFIED} on {case.id}" if verdict.ok else f"{WRONG}: {verdict.why}"
+            return f"{VERIFIED} on {case.id}" if verdict.ok else f"{WRONG_HERE}: {verdict.why}"
     return f"not run here: {why}"
 
 

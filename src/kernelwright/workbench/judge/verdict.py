@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelwright.contract import Case
 from kernelwright.contract.compare import Accuracy
+from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.metrics import Table
 from kernelwright.workbench.verify.checks import CHECKS, REPEATS
@@ -226,7 +227,7 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """0 right, 1 wrong, 3 nothing could run."""
-        return {"right": 0, "wrong": 1, "nothing": 3}[self.outcome]
+        return {"right": GOOD, "wrong": WRONG, "nothing": INCONCLUSIVE}[self.outcome]
 
     def as_json(self) -> dict[str, Any]:
         """As data, the smallest failing case by itself."""
