@@ -217,7 +217,7 @@ def test_a_mutant_has_headers_of_its_own():
     """The family's and the shared ones too: no edit of them reaches it later."""
     source = ROOT / "src/kernelwright/ops/norm/layer_norm/cuda_cluster.cu"
     copy = mutate.mutated(source, mutate.barriers(source)[0])
-    mine, theirs = includes.files(source), includes.files(copy)
+    mine, theirs = map(mutate.includes.files, (source, copy))
     assert [p.name for p in mine] == [p.name for p in theirs]
     assert not set(mine) & set(theirs)
 
