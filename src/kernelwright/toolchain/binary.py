@@ -131,6 +131,12 @@ def resources(compiled: Compiled) -> Resources:
     )
 
 
+def serialized_products(compiled: Compiled) -> list[str]:
+    """What ptxas says of wgmma instructions that it makes wait for each other (C7510 and others):
+    most of their rate is lost."""
+    return [x for x in compiled.log.splitlines() if re.search(r"wgmma.*serialized", x)]
+
+
 def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
     """Occupancy of blocks of `threads` with `shared` bytes, static and dynamic together."""
     sm = sm_limits(arch)

@@ -1,8 +1,9 @@
-"""Fit the cost model's constants by random search: `python -m matmul_hopper.fit --steps 1800`.
+"""Fit the constants of the ladder's cost model (ops/matmul/hopper_cost.py) by random search:
+`python -m matmul_hopper.fit --steps 1500`; without steps it shows how the model chooses.
 
-The loss is the time that choosing with the model loses, and the model's error near the best config.
-Of records.jsonl, what later changes of the kernels made stale is left out: shapes that leave more
-than 24 rows or columns of the last tile empty before run 7, stream-K before run 5.
+The loss of the rungs' constants is the time that choosing by them loses, and the model's error near
+the best config; that of cuBLAS's constants is their error. `--held-out N` leaves every N-th product
+out of the fit and reports on those alone.
 """
 
 from __future__ import annotations
@@ -10,106 +11,117 @@ from __future__ import annotations
 import argparse
 import math
 import random
-from collections import defaultdict
-from dataclasses import asdict, replace
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from . import figures, model
-from .candidates import CANDIDATES
-from .configs import Config, StreamK
-from .model import Constants
-from .shapes import Product
+from kernelwright.contract import H200
+from kernelwright.ops.matmul import hopper_choice, hopper_cost
+from kernelwright.ops.matmul.hopper_cost import CUBLAS, CUBLAS_TILES, OURS, Constants, Product
 
-NAMES = {str(config): config for config in CANDIDATES}
+from . import figures, ladder, sweep
+
+RECORDS = Path(__file__).with_name("records_ladder.jsonl")
 FAR = 1.5  # configs that take longer than this many times the best say nothing of the choice
-
-#: Of each product, each config's time as a part of cuBLAS's in the same run.
-Timed = dict[Product, dict[Config, float]]
+NAMED = {ladder.named(choice): choice for choice in ladder.SERVING}
 
 
-def records() -> tuple[Timed, dict[Product, float]]:
-    """Configs' times by product, and cuBLAS's microseconds."""
-    parts, library = defaultdict(lambda: defaultdict(list)), defaultdict(list)
-    for row in figures.rows(figures.RECORDS):
-        (m, n, k), layout, us = row["shape"], row["layout"], row["medians"]
-        outside = max(-m % 128, -n % 128)
-        padded = layout.endswith("p")  # rows further apart than k
-        if row["kind"] != "plain" or padded or (row["run"] < 7 and outside > 24):
-            continue
-        for name in NAMES.keys() & us.keys():
-            if row["run"] < 5 and isinstance(NAMES[name], StreamK):
-                continue
-            parts[m, n, k, layout][NAMES[name]].append(us[name] / us["cublas"])
-        library[m, n, k, layout].append(us["cublas"])
-    timed = {
-        product: {config: sum(x) / len(x) for config, x in configs.items()}
-        for product, configs in parts.items()
-        if len(configs) > 1
-    }
-    return timed, {product: figures.median(library[product]) for product in timed}
+@dataclass(frozen=True)
+class Timed:
+    """A product, microseconds of each config that is still there, and of cuBLAS."""
+
+    product: Product
+    ours: dict[str, float]
+    cublas: float
 
 
-def loss(constants: Constants, timed: Timed, library: dict[Product, float]) -> float:
-    lost, squares, weights = [], 0.0, 0.0
-    for product, parts in timed.items():
-        estimated = {c: model.us(c, *product, of=constants) for c in parts}
-        best, chosen = min(parts.values()), min(estimated, key=estimated.__getitem__)
-        lost.append(math.log(parts[chosen] / best))
-        for config, part in parts.items():
-            if part > FAR * best or estimated[config] == math.inf:
-                continue
-            weight = (best / part) ** 6
-            squares += weight * math.log(estimated[config] / part / library[product]) ** 2
-            weights += weight
-    return sum(lost) / len(lost) + 0.5 * math.sqrt(squares / weights) + 0.1 * max(lost)
+def records(path: Path = RECORDS) -> list[Timed]:
+    found = []
+    for row in figures.rows(path):
+        us = row["medians"]
+        ours = {name: us[name] for name in NAMED.keys() & us.keys()}
+        if ours:
+            specs = sweep.specs((*row["shape"], row["layout"]))
+            library = math.sqrt(us["cublas"] * us["cublas again"])
+            found.append(Timed(ladder.product(**specs), ours, library))
+    return found
+
+
+def estimate(name: str, p: Product, of: Constants) -> float:
+    rung, config = NAMED[name]
+    return hopper_cost.us(H200, rung.name, config, p, of)
+
+
+def loss(of: Constants, timed: list[Timed]) -> float:
+    lost, errors, weights = [], 0.0, 0.0
+    for t in timed:
+        best = min(t.ours.values())
+        near = {n: estimate(n, t.product, of) for n, us in t.ours.items() if us < FAR * best}
+        lost.append(math.log(t.ours[min(near, key=near.__getitem__)] / best))
+        for name, us in near.items():
+            weight = (best / t.ours[name]) ** 6
+            if us < math.inf:
+                errors += weight * math.log(us / t.ours[name]) ** 2
+                weights += weight
+    return sum(lost) / len(lost) + 0.4 * math.sqrt(errors / weights)
+
+
+def loss_of_cublas(of: Constants, timed: list[Timed]) -> float:
+    errors = [math.log(_cublas(t.product, of) / t.cublas) for t in timed]
+    return math.sqrt(sum(e * e for e in errors) / len(errors))
+
+
+def _cublas(p: Product, of: Constants) -> float:
+    kinds = CUBLAS_TILES.items()
+    return min(hopper_cost.us(H200, kind, c, p, of) for kind, cs in kinds for c in cs)
 
 
 def search(
-    timed: Timed, library: dict[Product, float], seed: int, steps: int
-) -> tuple[Constants, float]:
-    generator = random.Random(seed)
-    best, width = model.FITTED, 0.15
-    least, names = loss(best, timed, library), list(asdict(best))
+    start: Constants, cost: Callable[[Constants], float], steps: int, seed: int
+) -> Constants:
+    generator, best, least, width = random.Random(seed), start, cost(start), 0.15
     for _ in range(steps):
-        changed = generator.sample(names, generator.choice((1, 1, 2, 3)))
+        changed = generator.sample(list(asdict(best)), generator.choice((1, 1, 2, 3)))
         moved = {x: getattr(best, x) * math.exp(generator.gauss(0, width)) for x in changed}
         found = replace(best, **moved)
-        score = loss(found, timed, library)
-        if score < least:
+        if (score := cost(found)) < least:
             best, least = found, score
         width = max(0.03, width * 0.998)
-    return best, least
+    return best
 
 
-def report(constants: Constants, timed: Timed, library: dict[Product, float]) -> None:
-    """Of each product cuBLAS's TFLOP/s, the chosen and the best config, its time over theirs."""
-    ratios = {"aligned": ([], []), "slanted": ([], [])}
-    for product, parts in sorted(timed.items(), key=lambda x: math.prod(x[0][:3])):
-        m, n, k, layout = product
-        chosen = min(parts, key=lambda c: model.us(c, *product, of=constants))
-        best = min(parts, key=parts.__getitem__)
-        kind = "aligned" if all(model.aligned(*product)) else "slanted"
-        for config, found in zip((chosen, best), ratios[kind], strict=True):
-            found.append(1 / parts[config])
-        tflops = 2 * m * n * k / library[product] * 1e-6
-        named = " | ".join(f"{c} | {1 / parts[c]:.3f}" for c in (chosen, best))
-        print(f"| {m} x {n} x {k} | {layout} | {kind} | {tflops:.0f} | {named} |")
-    for kind, (chosen, best) in ratios.items():
-        print(
-            f"{kind}: {len(best)} shapes; chosen {figures.line(chosen)}; best {figures.line(best)}"
-        )
+def report(timed: list[Timed], ours: Constants, cublas: Constants) -> None:
+    """Ratios of the best time known to that of what is chosen: among configs, and with cuBLAS."""
+    chosen, dispatched, beside = [], [], []
+    for t in timed:
+        estimates = {n: estimate(n, t.product, ours) for n in t.ours}
+        first = min(estimates, key=estimates.__getitem__)
+        theirs = _cublas(t.product, cublas) < estimates[first] * hopper_choice.CAUTION
+        best = min(t.ours.values())
+        chosen.append(best / t.ours[first])
+        beside.append(t.cublas / t.ours[first])
+        dispatched.append(min(best, t.cublas) / (t.cublas if theirs else t.ours[first]))
+    for name, ratios in (("config", chosen), ("config beside cuBLAS", beside),
+                         ("dispatch with cuBLAS", dispatched)):  # fmt: skip
+        under = sum(r < 0.97 for r in ratios)
+        print(f"{name}: {figures.line(ratios)}, {under} of {len(ratios)} under 0.97")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m matmul_hopper.fit", description=__doc__)
-    parser.add_argument(
-        "--steps", type=int, default=0, help="of the search; 0 shows the model as is"
-    )
+    parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--held-out", type=int, default=0)
     asked = parser.parse_args()
-    timed, library = records()
-    constants, score = search(timed, library, asked.seed, asked.steps)
-    report(constants, timed, library)
-    print(f"loss {score:.4f}", {name: round(x, 3) for name, x in asdict(constants).items()})
+    timed = records()
+    judged = timed[:: asked.held_out] if asked.held_out else timed
+    fitted = [t for t in timed if t not in judged] if asked.held_out else timed
+    ours = search(OURS, lambda c: loss(c, fitted), asked.steps, asked.seed)
+    cublas = search(CUBLAS, lambda c: loss_of_cublas(c, fitted), asked.steps, asked.seed)
+    report(judged, ours, cublas)
+    for of in (ours, cublas):
+        print(re.sub(r"(\.\d{3})\d+", r"\1", repr(of)))
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def _fits(input, weight, bias, gate, residual) -> None:
 def _cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
     """Under autocast, what is not float64 in its dtype."""
     device = of.device.type
-    if not torch.is_autocast_enabled(device):
+    if device == "meta" or not torch.is_autocast_enabled(device):
         return list(tensors)
     to = torch.get_autocast_dtype(device)
     return [t if t is None or t.dtype == torch.float64 else t.to(to) for t in tensors]

@@ -6,8 +6,9 @@
 // Traffic: as `cuda_banks`, with twice the shared memory.
 // Against `cuda_banks`: a copy has the time of a tile's multiplications to arrive, and one barrier
 // for each tile is left of two.
-// Limit: what a warp loads from shared memory: its 16 x 2 threads take 128 different columns and 16
-// rows, 144 values for each step along k.
+// Limit: copies. Each one of 4 bytes computes its address and whether that is inside: a third of
+// the instructions are no multiply-adds. And what a warp loads from shared memory: its 16 x 2
+// threads take 128 columns and 16 rows, 144 different values for each step along k.
 #include "kw/async.cuh"
 #include "kw/vec.cuh"
 

@@ -20,14 +20,15 @@ from kernelwright.contract import (
 )
 from kernelwright.contract.arithmetic import cdiv
 
-from .hopper_tiling import Matrix, clusters_at_once, matrix, rows_stride, transposed
+from .hopper_tiling import Matrix, clusters_at_once, matrix, multiplying, rows_stride, transposed
 
+FOLDER = Path(__file__).parent
 CTYPE = {torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 ACTIVATIONS = {"none": "NONE", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU_TANH",
                "silu": "SILU"}  # fmt: skip
 SLICE, ROW = 64, 128  # of k, in elements; its bytes
 BOX = 64 * ROW  # bytes of the 64 x 64 results that leave together
-STATIC = 512  # bytes of static shared memory at most: barriers
+STATIC = 2048  # bytes of static shared memory at most: barriers and a tile's bias
 PLAIN_TILE, PLAIN_THREADS = 128, 256  # cuda_wgmma.cu's kTile and kThreads
 
 
@@ -154,14 +155,9 @@ def _strip(gpu, config, m: int) -> int:
 
 def _shape(kind, config) -> tuple[int, ...]:
     """A kernel's template arguments."""
-    groups = (_groups(config),) if kind == "persistent" else ()
+    groups = (multiplying(config),) if kind == "persistent" else ()
     sizes = (config["bm"], config["bn"], config["stages"], config["boxes"])
     return (*sizes, *groups, config.get("rows", 1), config.get("cols", 1))
-
-
-def _groups(config) -> int:
-    """Warp groups that multiply, each 64 rows of the tile, or 128 of 256."""
-    return min(config["bm"] // 64, 3) if config["bm"] != 256 else 2
 
 
 def _with_boxes(gpu, config, of_a, of_b, loads: int, keep: bool):
@@ -179,11 +175,11 @@ def _with_boxes(gpu, config, of_a, of_b, loads: int, keep: bool):
 def _shared(config, of_a, of_b) -> int:
     """Bytes of dynamic shared memory. The kernel begins the ring at a multiple of 1,024."""
     stage = _stage_bytes(of_a, config["bm"]) + _stage_bytes(of_b, config["bn"])
-    return config["stages"] * stage + _groups(config) * config["boxes"] * BOX + 1024
+    return config["stages"] * stage + multiplying(config) * config["boxes"] * BOX + 1024
 
 
 def _launch(kernel, config, tiles, args, of_a, of_b) -> Launch:
-    threads = (1 + _groups(config)) * 128
+    threads = (1 + multiplying(config)) * 128
     shared = _shared(config, of_a, of_b)
     return Launch(kernel, (tiles.blocks, 1, 1), args, (threads, 1, 1), shared)
 
@@ -196,20 +192,20 @@ def _split_parts(config, a, b, names):
     rows, cols = cdiv(m, config["bm"]), cdiv(n, config["bn"])
     stage = _stage_bytes(of_a, config["bm"]) + _stage_bytes(of_b, config["bn"])
     others = (config["split"] - 1) * cdiv(config["bn"] // 8, config["split"])
-    sums = others * _groups(config) * 128 * 16
+    sums = others * multiplying(config) * 128 * 16
     numbers = (m, n, rows, cols, cdiv(k, SLICE), bytes_)
     return numbers, config["stages"] * stage + sums + 1024, of_a, of_b, maps
 
 
 def _split_kernel(name, config, a, of_a, of_b, *epilogue) -> CudaKernel:
-    sizes = (_groups(config), config["bn"], config["stages"], config["split"])
+    sizes = (multiplying(config), config["bn"], config["stages"], config["split"])
     return _kernel("wgmma_split", name, CTYPE[a.dtype], *sizes, of_a.k_major, of_b.k_major,
                    *epilogue, cluster=config["split"])  # fmt: skip
 
 
 def _split_launch(kernel, config, m, n, args, shared) -> Launch:
     tiles = cdiv(m, config["bm"]) * cdiv(n, config["bn"])
-    threads = (1 + _groups(config)) * 128
+    threads = (1 + multiplying(config)) * 128
     return Launch(kernel, (tiles * config["split"], 1, 1), args, (threads, 1, 1), shared)
 
 
@@ -220,7 +216,7 @@ def _epilogue(bias, gate, residual, activation, keep) -> tuple:
 
 def _kernel(file, name, *template, cluster=1) -> CudaKernel:
     parameters = ", ".join(str(t).lower() if isinstance(t, bool) else str(t) for t in template)
-    source = Path(__file__).parent / f"cuda_{file}.cu"
+    source = FOLDER / f"cuda_{file}.cu"
     return CudaKernel(source, f"{name}<{parameters}>", cluster, emulated=False)
 
 

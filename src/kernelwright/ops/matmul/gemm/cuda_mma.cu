@@ -14,26 +14,35 @@
 
 constexpr int kDepth = 64;
 
-// A tile of an operand: WIDTH x kDepth, as lines of memory along k or across.
-template <typename T, bool ALONG_K, int WIDTH, int THREADS> struct Tile {
+// An operand, by tiles of WIDTH x kDepth that lie in shared memory as lines along k or across it; a
+// thread copies a unit of 16 bytes of every kStep-th line.
+template <typename T, bool ALONG_K, int WIDTH, int THREADS> struct Operand {
   static constexpr int kLine = ALONG_K ? kDepth : WIDTH, kLines = ALONG_K ? WIDTH : kDepth;
-  static constexpr int kUnits = kLine / 8;  // of 16 bytes
-  static constexpr int kBytes = 2 * WIDTH * kDepth;
+  static constexpr int kUnits = kLine / 8, kStep = THREADS / kUnits, kBytes = 2 * WIDTH * kDepth;
+  static_assert(kStep % 8 == 0 && kLines % kStep == 0, "all its units change places alike");
+
+  const int line = threadIdx.x / kUnits, unit = threadIdx.x % kUnits;
+  const T *from;         // of the next tile
+  const long long next;  // from line to line
+  const int wide;        // inside the matrix
 
   static __device__ __forceinline__ int place(int line, int unit) {
     return 2 * kLine * line + 16 * (unit ^ line % 8);
   }
-  // `from` is the tile's first element; `wide`, `deep`: what of it is inside.
-  static __device__ __forceinline__ void copy(char *shared, const T *from, long long next, int wide,
-                                              int deep) {
-    const int lines = ALONG_K ? wide : deep, along = ALONG_K ? deep : wide;
-#pragma unroll 2  // of addresses, for which few registers are left
-    for (int i = 0; i < kLines * kUnits / THREADS; i++) {
-      const int e = threadIdx.x + i * THREADS, line = e / kUnits, unit = e % kUnits;
-      const int bytes = line < lines ? 2 * max(min(along - 8 * unit, 8), 0) : 0;
-      matmul::copy_async_16(shared + place(line, unit),
-                            bytes ? from + line * next + 8 * unit : from, bytes);
-    }
+  __device__ __forceinline__ Operand(const T *p, long long next, int first, int width)
+      : from(p + (ALONG_K ? first * next : first) + line * next + 8 * unit),
+        next(next),
+        wide(width - first) {}
+
+  // Start copying the next tile, of which `deep` along k are inside.
+  __device__ __forceinline__ void copy(char *shared, int deep) {
+    const int lines = (ALONG_K ? wide : deep) - line, along = (ALONG_K ? deep : wide) - 8 * unit;
+    const int bytes = 2 * max(min(along, 8), 0);
+    char *to = shared + place(line, unit);
+#pragma unroll
+    for (int i = 0; i < kLines; i += kStep)
+      matmul::copy_async_16(to + 2 * kLine * i, from + i * next, i < lines ? bytes : 0);
+    from += ALONG_K ? kDepth : kDepth * next;
   }
   // 16 (from `across` on) x 16 (from `i` on) elements as fragments: blocks of 8 x 8 in the order
   // (0, 0), (8, 0), (0, 8), (8, 8) of (across, k) if ACROSS_FIRST, else (0, 0), (0, 8), ...
@@ -55,8 +64,8 @@ __global__ void __launch_bounds__(32 * (ROWS / WARP_ROWS) * (COLS / WARP_COLS))
                int k, long long a_line, long long b_line, long long a_next, long long b_next) {
   constexpr int kThreads = 32 * (ROWS / WARP_ROWS) * (COLS / WARP_COLS);
   constexpr int kOfA = WARP_ROWS / 16, kOfB = WARP_COLS / 16;
-  using A = Tile<T, A_ALONG_K, ROWS, kThreads>;
-  using B = Tile<T, B_ALONG_K, COLS, kThreads>;
+  using A = Operand<T, A_ALONG_K, ROWS, kThreads>;
+  using B = Operand<T, B_ALONG_K, COLS, kThreads>;
   extern __shared__ uint4 dynamic_shared[];
   char *a_tiles = reinterpret_cast<char *>(dynamic_shared), *b_tiles = a_tiles + STAGES * A::kBytes;
 
@@ -67,14 +76,12 @@ __global__ void __launch_bounds__(32 * (ROWS / WARP_ROWS) * (COLS / WARP_COLS))
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int y = warp / (COLS / WARP_COLS) * WARP_ROWS, x = warp % (COLS / WARP_COLS) * WARP_COLS;
 
-  a += nth * a_next + (A_ALONG_K ? top * a_line : top);
-  b += nth * b_next + (B_ALONG_K ? left * b_line : left);
+  A from_a(a + nth * a_next, a_line, top, m);
+  B from_b(b + nth * b_next, b_line, left, n);
   const auto copy = [&](int slot, int first) {
     if (first < k) {
-      const T *from_a = a + (A_ALONG_K ? first : first * a_line);
-      const T *from_b = b + (B_ALONG_K ? first : first * b_line);
-      A::copy(a_tiles + slot * A::kBytes, from_a, a_line, m - top, k - first);
-      B::copy(b_tiles + slot * B::kBytes, from_b, b_line, n - left, k - first);
+      from_a.copy(a_tiles + slot * A::kBytes, k - first);
+      from_b.copy(b_tiles + slot * B::kBytes, k - first);
     }
     kw::copy_async_commit();
   };

@@ -20,13 +20,13 @@ __device__ __forceinline__ void persistent(const kw::Operands &operands, const k
   using Store = kw::TileStore<T, BN, Pipeline::kParts, BOXES, Epilogue>;
   extern __shared__ unsigned char unaligned[];
   __shared__ typename Pipeline::Barriers barriers;
-  __shared__ typename Store::Barriers store_barriers[GROUPS];
-  unsigned char *shared = unaligned + (-kw::shared_address(unaligned) & 1023);
+  __shared__ typename Store::Shared store_shared[GROUPS];
+  const unsigned shared = (kw::shared_address(unaligned) + 1023) & ~1023u;
   const int group = threadIdx.x / kw::kWarpGroup, share = group - 1;
   const Cluster cluster;
   Pipeline pipeline{shared, barriers};
-  Store store{shared + Pipeline::kBytes + share * Store::kBytes, store_barriers[max(share, 0)],
-              group, c, epilogue};
+  Store store{shared + Pipeline::kBytes + share * Store::kBytes, store_shared[max(share, 0)], group,
+              c, epilogue};
   if (threadIdx.x == 0) pipeline.init();
   if (share >= 0 && threadIdx.x % kw::kWarpGroup == 0) store.init();
   cluster.sync();
@@ -36,16 +36,15 @@ __device__ __forceinline__ void persistent(const kw::Operands &operands, const k
     if (GROUPS > 1) kw::decrease_registers<GROUPS == 2 ? 40 : 32>();
     if (threadIdx.x < 32 && kw::elect_one())
       for (int tile = first; tile < tiles; tile += step)
-        pipeline.load(operands, order.place<BM, BN>(tile, cluster), 0, slices, cluster);
+        pipeline.load(operands, order.place<BM, BN, A_K>(tile, cluster), 0, slices, cluster);
   } else {
     if (GROUPS > 1) kw::increase_registers<GROUPS == 2 ? 232 : 160>();
     for (int tile = first; tile < tiles; tile += step) {
-      kw::Place place = order.place<BM, BN>(tile, cluster);
+      kw::Place place = order.place<BM, BN, A_K>(tile, cluster);
       float d[Pipeline::kParts][BN / 2];
-      kw::begin_with_bias(epilogue, d, place.col);
       place.row += share * Pipeline::kParts * 64;
       store.prefetch(place);
-      pipeline.multiply<Epilogue::kBias>(d, slices, share, [] {});
+      pipeline.multiply(d, slices, share, [] {});
       store.store(d, place);
     }
     store.finish();

@@ -19,12 +19,12 @@ __device__ __forceinline__ void pingpong(const kw::Operands &operands, const kw:
   using Store = kw::TileStore<T, BN, Pipeline::kParts, BOXES, Epilogue>;
   extern __shared__ unsigned char unaligned[];
   __shared__ typename Pipeline::Barriers barriers;
-  __shared__ typename Store::Barriers store_barriers[2];
-  unsigned char *shared = unaligned + (-kw::shared_address(unaligned) & 1023);
+  __shared__ typename Store::Shared store_shared[2];
+  const unsigned shared = (kw::shared_address(unaligned) + 1023) & ~1023u;
   const int group = threadIdx.x / kw::kWarpGroup, turn = group - 1;
   const Cluster cluster;
   Pipeline pipeline{shared, barriers};
-  Store store{shared + Pipeline::kBytes + turn * Store::kBytes, store_barriers[max(turn, 0)], group,
+  Store store{shared + Pipeline::kBytes + turn * Store::kBytes, store_shared[max(turn, 0)], group,
               c, epilogue};
   if (threadIdx.x == 0) pipeline.init();
   if (turn >= 0 && threadIdx.x % kw::kWarpGroup == 0) store.init();
@@ -35,7 +35,7 @@ __device__ __forceinline__ void pingpong(const kw::Operands &operands, const kw:
     kw::decrease_registers<40>();
     if (threadIdx.x < 32 && kw::elect_one())
       for (int tile = first; tile < tiles; tile += step)
-        pipeline.load(operands, order.place<BM, BN>(tile, cluster), 0, slices, cluster);
+        pipeline.load(operands, order.place<BM, BN, A_K>(tile, cluster), 0, slices, cluster);
   } else {
     kw::increase_registers<232>();
     const auto wait_for_turn = [&] { kw::named_barrier_sync(3 + turn, 2 * kw::kWarpGroup); };
@@ -43,12 +43,11 @@ __device__ __forceinline__ void pingpong(const kw::Operands &operands, const kw:
     pipeline.at.advance(turn * slices);
     if (turn == 1) pass_turn();
     for (int tile = first + turn * step; tile < tiles; tile += 2 * step) {
-      const kw::Place place = order.place<BM, BN>(tile, cluster);
+      const kw::Place place = order.place<BM, BN, A_K>(tile, cluster);
       float d[Pipeline::kParts][BN / 2];
-      kw::begin_with_bias(epilogue, d, place.col);
       store.prefetch(place);
       wait_for_turn();  // a group two rounds of the ring ahead could not tell the phases apart
-      pipeline.multiply<Epilogue::kBias>(d, slices, 0, [&] {
+      pipeline.multiply(d, slices, 0, [&] {
         if (tile + step < tiles) pass_turn();
       });
       pipeline.at.advance(slices);  // the other group's

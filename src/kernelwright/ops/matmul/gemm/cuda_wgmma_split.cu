@@ -74,7 +74,7 @@ __device__ __forceinline__ void split(const kw::Operands &operands, const Rows<T
   __shared__ kw::Barrier arrived;
   unsigned char *shared = unaligned + (-kw::shared_address(unaligned) & 1023);
   const int rank = kw::cluster_rank(), group = threadIdx.x / kw::kWarpGroup;
-  Pipeline pipeline{shared, barriers};
+  Pipeline pipeline{kw::shared_address(shared), barriers};
   if (threadIdx.x == 0) {
     arrived.init(1);
     arrived.expect(Sums::bytes(rank));
@@ -83,7 +83,7 @@ __device__ __forceinline__ void split(const kw::Operands &operands, const Rows<T
   __syncthreads();
   kw::cluster_arrive();
 
-  const kw::Place place = order.place<kRows, BN>(blockIdx.x / SPLIT, Alone());
+  const kw::Place place = order.place<kRows, BN, A_K>(blockIdx.x / SPLIT, Alone());
   const int from = slices * rank / SPLIT, to = slices * (rank + 1) / SPLIT;  // slices >= SPLIT
   if (group == 0) {
     if (threadIdx.x < 32 && kw::elect_one()) pipeline.load(operands, place, from, to, Alone());
@@ -94,7 +94,7 @@ __device__ __forceinline__ void split(const kw::Operands &operands, const Rows<T
   const int thread = threadIdx.x - kw::kWarpGroup, lane = thread % 32;
   const Sums sums{shared + Pipeline::kBytes, rank, thread};
   float d[1][BN / 2];
-  pipeline.multiply<false>(d, to - from, group - 1, [] {});
+  pipeline.multiply(d, to - from, group - 1, [] {});
   kw::cluster_wait();  // every block runs, and expects its sums
   const auto quad = [&](int q) {
     return float4{d[0][4 * q], d[0][4 * q + 1], d[0][4 * q + 2], d[0][4 * q + 3]};
@@ -122,7 +122,7 @@ __device__ __forceinline__ void split(const kw::Operands &operands, const Rows<T
       const float4 v = r == Sums::owner(q) ? quad(q) : sums.from(r, Sums::owner(q), q);
       sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
     }
-    const float2 bias = kw::bias_of(epilogue, col + 8 * q);
+    const float2 bias = kw::unpacked<T>(kw::bias_of(epilogue, col + 8 * q));
     store({sum.x + bias.x, sum.y + bias.y}, row, col + 8 * q);
     store({sum.z + bias.x, sum.w + bias.y}, row + 8, col + 8 * q);
   }

@@ -19,12 +19,12 @@ __global__ void __launch_bounds__(256)
   constexpr int kStage = A::kBytes + B::kBytes;
   extern __shared__ unsigned char unaligned[];
   __shared__ kw::Barrier full[STAGES];
-  unsigned char *shared = unaligned + (-kw::shared_address(unaligned) & 1023);
+  const unsigned shared = (kw::shared_address(unaligned) + 1023) & ~1023u;
   const int group = threadIdx.x / kw::kWarpGroup;
   const int row = blockIdx.y * 128, col = blockIdx.x * BN, batch = blockIdx.z;
   const auto load = [&](int slice) {
     const int stage = slice % STAGES;
-    unsigned char *to = shared + stage * kStage;
+    const unsigned to = shared + stage * kStage;
     full[stage].expect(bytes);
     A::load(to, a, &full[stage], row, slice * kw::kSlice, batch * a_batched, 0, 0);
     B::load(to + A::kBytes, b, &full[stage], col, slice * kw::kSlice, batch * b_batched, 0, 0);
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(256)
   float d[BN / 2];
   for (int slice = 0; slice < slices; slice++, at.advance()) {
     full[at.stage].wait(at.parity);
-    const unsigned from = kw::shared_address(shared + at.stage * kStage);
+    const unsigned from = shared + at.stage * kStage;
     const auto of_a = kw::Operand<A_K>::descriptor(from + group * 64 * 128);
     const auto of_b = kw::Operand<B_K>::descriptor(from + A::kBytes);
     kw::wgmma_fence();

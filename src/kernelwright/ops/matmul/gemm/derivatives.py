@@ -142,6 +142,14 @@ class _Linear(torch.autograd.Function):
 
 _linear = apply_of(_Linear)
 
+
+def _silu_sloped(g, z):
+    if not torch.is_grad_enabled():
+        return torch.ops.aten.silu_backward(g, z)
+    s = torch.sigmoid(z)  # PyTorch's own has no derivative
+    return g * s * (1 + z * (1 - s))
+
+
 _ACT = {
     "none": lambda z: z,
     "relu": torch.relu,
@@ -155,5 +163,5 @@ _SLOPED = {
     "relu": lambda g, z: torch.ops.aten.threshold_backward(g, z, 0),
     "gelu": lambda g, z: torch.ops.aten.gelu_backward(g, z),
     "gelu_tanh": lambda g, z: torch.ops.aten.gelu_backward(g, z, approximate="tanh"),
-    "silu": torch.ops.aten.silu_backward,
+    "silu": _silu_sloped,
 }

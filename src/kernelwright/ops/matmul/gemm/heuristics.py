@@ -43,10 +43,13 @@ TUNED_CONFIGS = (
 )
 MMA_CONFIGS = (
     {"rows": 128, "cols": 256, "warp_rows": 64, "warp_cols": 64, "stages": 3},
-    {"rows": 128, "cols": 256, "warp_rows": 64, "warp_cols": 64, "stages": 4},
-    {"rows": 128, "cols": 128, "warp_rows": 64, "warp_cols": 32, "stages": 3},
+    {"rows": 128, "cols": 128, "warp_rows": 64, "warp_cols": 32, "stages": 4},
     {"rows": 64, "cols": 64, "warp_rows": 32, "warp_cols": 32, "stages": 4},
 )
+
+#: Bytes of shared memory that the largest configs take.
+MMA_SHARED = BLOCK_SHARED = 147_456
+PERSISTENT_SHARED = 229_376
 
 # depth in bytes of a block's rows along k
 TRITON_CONFIGS = (
@@ -131,15 +134,22 @@ def fits_mma(gpu, a, b, tf32=False):
     sizes = (*a.shape[-2:], b.shape[-1])
     if max(sizes) >= 2**31 - 256 or math.prod(a.shape[:-1]) * cdiv(sizes[-1], 64) >= 2**31:
         return f"sizes {sizes} are more than a grid of tiles takes"
-    return None
+    return _shared(gpu, MMA_SHARED)
 
 
 def choose_mma(gpu, a, b, tf32=False):
     batch, m, n = math.prod(a.shape[:-2]), a.shape[-2], b.shape[-1]
-    for config in (MMA_CONFIGS[0], MMA_CONFIGS[2]):
+    for config in MMA_CONFIGS[:2]:
         if batch * cdiv(m, config["rows"]) * cdiv(n, config["cols"]) >= gpu.sms:
             return config
     return MMA_CONFIGS[-1]
+
+
+def _shared(gpu, needed: int) -> str | None:
+    """Why a GPU does not run the largest config of a rung."""
+    if gpu.shared_per_block < needed:
+        return f"a block takes {needed} bytes of shared memory, of {gpu.shared_per_block}"
+    return None
 
 
 def fits_tuned(gpu, a, b, tf32=False):
@@ -166,12 +176,22 @@ def _fits_tuned(a, b, k_dim: int) -> str | None:
     return None
 
 
-def fits_triton(gpu, a, b, tf32=False):
-    return _fits_triton(a, b, -2)
+def fits_block(gpu, a, b, tf32=False):
+    return _shared(gpu, BLOCK_SHARED) or _fits_triton(a, b, -2)
 
 
-def fits_triton_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
-    return _plain(bias, gate, residual) or _fits_triton(x, weight, -1)
+def fits_block_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    reason = _shared(gpu, BLOCK_SHARED) or _plain(bias, gate, residual)
+    return reason or _fits_triton(x, weight, -1)
+
+
+def fits_persistent(gpu, a, b, tf32=False):
+    return _shared(gpu, PERSISTENT_SHARED) or fits_block(gpu, a, b)
+
+
+def fits_persistent_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    given = x, weight, bias, gate, residual, activation, keep
+    return _shared(gpu, PERSISTENT_SHARED) or fits_block_linear(gpu, *given)
 
 
 def _fits_triton(a, b, k_dim: int) -> str | None:
@@ -214,16 +234,22 @@ def _triton(gpu, a, tf32: bool, batch: int, n: int) -> Config:
 
 
 def choose_tuned(gpu, a, b, tf32=False):
-    return _choose(gpu, math.prod(a.shape[:-2]), a.shape[-2], b.shape[-1])
+    batch = math.prod(a.shape[:-2])
+    return _choose(gpu, batch, a.shape[-2], b.shape[-1], order_of(a, -1), order_of(b, -2))
 
 
 def choose_tuned_linear(gpu, x, weight, **others):
-    return _choose(gpu, 1, x.shape[0], weight.shape[0])
+    of_x, of_weight = order_of(x, -1), order_of(weight, -1)
+    return _choose(gpu, 1, x.shape[0], weight.shape[0], of_x, of_weight)
 
 
-def _choose(gpu, batch: int, m: int, n: int) -> Config:
-    """The largest tile of which every multiprocessor has one."""
-    for config in (TUNED_CONFIGS[0], TUNED_CONFIGS[2], TUNED_CONFIGS[-2]):
+def _choose(gpu, batch: int, m: int, n: int, of_a, of_b) -> Config:
+    """The largest tile of which every multiprocessor has one. Of the largest the one that suits the
+    operands: those along k are copied 4 bytes at a time, so the smaller of both sides is theirs."""
+    largest = TUNED_CONFIGS[0 if of_a.name == "kAlongK" else 1]
+    if of_b.name == "kAlongK":
+        largest = TUNED_CONFIGS[3]
+    for config in (largest, TUNED_CONFIGS[2], TUNED_CONFIGS[-2]):
         if batch * cdiv(m, config["rows"]) * cdiv(n, config["cols"]) >= gpu.sms:
             return config
     return TUNED_CONFIGS[-1]

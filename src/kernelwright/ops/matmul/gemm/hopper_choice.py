@@ -11,10 +11,11 @@ from kernelwright.contract.operator import Config, Gpu
 from .hopper_cost import Product, cublas_us, us
 from .hopper_tiling import (
     CONFIGS,
+    LINEAR_CONFIGS,
     Matrix,
     fits,
     fits_linear,
-    fits_linear_multicast,
+    fits_linear_lean,
     fits_split,
     matrix,
     transposed,
@@ -22,7 +23,7 @@ from .hopper_tiling import (
 
 #: cuBLAS is chosen where it is estimated within this factor of a rung: the model knows the rungs
 #: better than it knows cuBLAS, which has more kernels to choose among.
-CAUTION = 1.08
+CAUTION = 1.03
 #: us to launch, bytes a ns: a kernel of PyTorch's behind cuBLAS, for what its epilogues lack.
 KERNEL_START, KERNEL_RATE = 2.0, 3500.0
 
@@ -43,13 +44,13 @@ def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fa
         return ()
     p = _product(x, transposed(weight))
     without = {"cuda_wgmma_split"} if fits_split(gpu, x, transposed(weight)) else set[str]()
-    if fits_linear_multicast(gpu, *args):
-        without |= {name for name in CONFIGS if "multicast" in name}
+    if fits_linear_lean(gpu, *args):
+        without |= CONFIGS.keys() - {"cuda_wgmma_persistent", "cuda_wgmma_split"}
     result = x.shape[0] * weight.shape[0] * x.itemsize
     passes = [2] if activation != "none" else []  # over the result, behind cuBLAS
     passes += [3 for t in (gate, residual) if t is not None]
     behind = sum(KERNEL_START + n * result / KERNEL_RATE / 1000 for n in passes)
-    return _order(gpu, p, without, cublas_us(gpu, p) + behind)
+    return _order(gpu, p, without, cublas_us(gpu, p) + behind, linear=True)
 
 
 def choose(name, gpu, a, b, tf32=False):
@@ -58,20 +59,23 @@ def choose(name, gpu, a, b, tf32=False):
 
 
 def choose_linear(name, gpu, x, weight, **others):
-    return _best(name, gpu, _product(x, transposed(weight)))[1]
+    return _best(name, gpu, _product(x, transposed(weight)), linear=True)[1]
 
 
-def _order(gpu: Gpu, p: Product, without: set[str], theirs: float) -> tuple[str, ...]:
-    times = sorted((_best(name, gpu, p)[0], name) for name in CONFIGS.keys() - without)
+def _order(
+    gpu: Gpu, p: Product, without: set[str], theirs: float, linear: bool = False
+) -> tuple[str, ...]:
+    times = sorted((_best(name, gpu, p, linear)[0], name) for name in CONFIGS.keys() - without)
     if theirs < times[0][0] * CAUTION:
         return ("native",)
     return tuple(name for time, name in times if time < math.inf)
 
 
 @cache
-def _best(name: str, gpu: Gpu, p: Product) -> tuple[float, Config]:
+def _best(name: str, gpu: Gpu, p: Product, linear: bool = False) -> tuple[float, Config]:
     """The microseconds and the config that take least."""
-    return min(((us(gpu, name, c, p), c) for c in CONFIGS[name]), key=lambda found: found[0])
+    configs = (LINEAR_CONFIGS if linear else CONFIGS)[name]
+    return min(((us(gpu, name, c, p), c) for c in configs), key=lambda found: found[0])
 
 
 def _product(a, b) -> Product:

@@ -48,14 +48,14 @@ class Constants:
 
 
 OURS = Constants(
-    start=3.019, cluster=0.131, fast=1.717, slow=1.459, port=159.5, busy=133.2, feed=153.4,
-    straddling=1.3, off_sector=0.378, shared=1.052, out=1.427, hidden=0.341, together=1.03,
-    sums=3.716, dram=3929.0,
+    start=3.121, cluster=0.122, fast=1.722, slow=1.463, port=159.9, busy=135.0, feed=153.5,
+    straddling=1.218, off_sector=0.635, shared=1.052, out=1.410, hidden=0.281, together=0.998,
+    sums=3.648, dram=4027.0,
 )  # fmt: skip
 CUBLAS = Constants(
-    start=3.121, cluster=0.091, fast=1.952, slow=1.581, port=math.inf, busy=145.4, feed=175.2,
-    straddling=0.61, off_sector=0.46, shared=1.148, out=1.816, hidden=0.87, together=1.0,
-    sums=51.0, dram=3897.0,
+    start=3.128, cluster=0.038, fast=2.007, slow=1.719, port=34213.0, busy=71.0, feed=184.4,
+    straddling=0.747, off_sector=0.428, shared=1.150, out=1.971, hidden=0.912, together=1.030,
+    sums=48.0, dram=3905.0,
 )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def _linear(trick: str, entry: str, idea: str, supports=shape.fits_linear) -> Ru
         f"{entry}_linear",
         idea,
         supports,
-        shape.CONFIGS[name],
+        shape.LINEAR_CONFIGS[name],
         f"_{entry}",
         heuristic=heuristic,
     )
@@ -99,18 +99,19 @@ LINEAR_RUNGS = (
         "wgmma_multicast",
         "persistent",
         "blocks of a cluster load for each other",
-        shape.fits_linear_multicast,
+        shape.fits_linear_lean,
     ),
     _linear(
         "wgmma_pingpong",
         "pingpong",
         "the epilogue of a tile beside the products of the next",
+        shape.fits_linear_lean,
     ),
     _linear(
         "wgmma_pingpong_multicast",
         "pingpong",
         "the same, and blocks of a cluster load for each other",
-        shape.fits_linear_multicast,
+        shape.fits_linear_lean,
     ),
     _linear(
         "wgmma_split",

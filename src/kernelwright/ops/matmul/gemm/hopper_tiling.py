@@ -14,7 +14,7 @@ import torch
 
 from kernelwright.contract import TensorSpec
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.contract.operator import Gpu
+from kernelwright.contract.operator import Config, Gpu
 
 DTYPES = (torch.bfloat16, torch.float16)
 UNIT = 16  # bytes: what begins a row must be a multiple of
@@ -68,6 +68,25 @@ CONFIGS = {
     "cuda_wgmma_pingpong": PINGPONG_CONFIGS,
     "cuda_wgmma_pingpong_multicast": PINGPONG_MULTICAST_CONFIGS,
     "cuda_wgmma_split": SPLIT_CONFIGS,
+}
+
+
+def _held(config: Config) -> int:
+    """Sums that a thread holds."""
+    return config["bm"] * config["bn"] // (128 * multiplying(config))
+
+
+def multiplying(config: Config) -> int:
+    """Warp groups of cuda_wgmma_persistent.cu and cuda_wgmma_split.cu that multiply: each has 64
+    rows of the tile, or 128 of 256."""
+    return 2 if config["bm"] == 256 else config["bm"] // 64
+
+
+#: The same with an epilogue, which in clusters leaves no registers for the largest tiles.
+LINEAR_CONFIGS = {
+    **CONFIGS,
+    "cuda_wgmma_multicast": tuple(c for c in MULTICAST_CONFIGS if _held(c) < 192),
+    "cuda_wgmma_pingpong_multicast": PINGPONG_MULTICAST_CONFIGS[:1],
 }
 
 
@@ -175,8 +194,8 @@ def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fal
     reason = fits(gpu, x, transposed(weight))
     if reason:
         return reason.replace("a:", "x:", 1).replace("b:", "weight:", 1)
-    if bias is not None and bias.stride(0) != 1 and bias.shape[0] > 1:
-        return "bias: its elements are not neighbors"
+    if bias is not None and (bias.align < 4 or (bias.stride(0) != 1 and bias.shape[0] > 1)):
+        return "bias: its elements are not neighbors, or start off 4 bytes"
     for name, t in (("gate", gate), ("residual", residual)):
         if t is None:
             continue
@@ -185,9 +204,11 @@ def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fal
     return None
 
 
-def fits_linear_multicast(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+def fits_linear_lean(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    """`fits_linear`, without all that an epilogue can have at once: a thread of a cluster, or of a
+    tile that one warp group multiplies, has no registers for it."""
     if gate is not None and residual is not None and keep:
-        return "gate, residual and keep together: a thread's registers do not hold them"
+        return "gate, residual and keep together leave a thread no registers"
     return fits_linear(gpu, x, weight, bias, gate, residual, activation, keep)
 
 

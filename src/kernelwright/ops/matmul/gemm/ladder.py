@@ -69,7 +69,7 @@ RUNGS = (
         "block",
         "",
         "a tile of c for each program",
-        heuristics.fits_triton,
+        heuristics.fits_block,
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton,
     ),
@@ -77,7 +77,7 @@ RUNGS = (
         "persistent",
         "",
         "as many programs as multiprocessors, each with many tiles",
-        heuristics.fits_triton,
+        heuristics.fits_persistent,
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton,
     ),
@@ -112,7 +112,7 @@ LINEAR_RUNGS = (
         "block",
         "_linear",
         "a tile of y for each program, the epilogue in registers",
-        heuristics.fits_triton_linear,
+        heuristics.fits_block_linear,
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton_linear,
     ),
@@ -120,7 +120,7 @@ LINEAR_RUNGS = (
         "persistent",
         "_linear",
         "as many programs as multiprocessors, each with many tiles",
-        heuristics.fits_triton_linear,
+        heuristics.fits_persistent_linear,
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton_linear,
     ),
@@ -128,7 +128,12 @@ LINEAR_RUNGS = (
 )
 LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, hopper_choice.order, heuristics.bucket)
 LADDER_LINEAR = Ladder(
-    spec.LINEAR, LINEAR_RUNGS, __package__, hopper_choice.order_linear, heuristics.bucket_linear
+    spec.LINEAR,
+    LINEAR_RUNGS,
+    __package__,
+    hopper_choice.order_linear,
+    heuristics.bucket_linear,
+    "peers:PEERS",
 )
 matmul = bind(LADDER, vmap="loop")
 linear = bind(LADDER_LINEAR, vmap="loop")

@@ -17,39 +17,39 @@ enum Order {
 // Outside the matrix along its width it copies the last element or vector instead, of which only
 // elements outside c are made; outside along k it fills in zeros.
 template <Order ORDER, int WIDTH, int DEPTH, int THREADS> struct Operand {
-  static constexpr bool kTurned = ORDER == kAlongK;
-  static constexpr int kPitch = kTurned ? WIDTH + 4 : WIDTH;
+  // Threads along k store 132 or 260 values apart: 8 of them to different banks. With a DEPTH of 16
+  // two share one; 8 x 4 threads would not, but touch twice the lines of memory, which costs more.
+  static constexpr int kPitch = ORDER == kAlongK ? WIDTH + 4 : WIDTH;
   static constexpr int kFloats = DEPTH * kPitch;
   static constexpr int kVec = ORDER == kAcrossBy16B ? 4 : 1;
   static constexpr int kCopies = WIDTH * DEPTH / kVec / THREADS;
-  // Threads side by side take neighbours in memory: a line of a tile, or of a turned one the 32
-  // bytes that memory gives at least; so a warp's 8 x 4 values go to 32 different banks.
-  static constexpr int kSpan = kTurned ? 8 : WIDTH / kVec;
-  static constexpr int kLines = THREADS / kSpan;              // that one copy of all threads takes
-  static constexpr int kSpans = kTurned ? DEPTH / kSpan : 1;  // one after the other
-  static_assert(kCopies * THREADS * kVec == WIDTH * DEPTH && kLines * kSpan == THREADS &&
-                    kCopies % kSpans == 0,
+  static constexpr int kSpan = ORDER == kAlongK ? DEPTH : WIDTH / kVec;  // threads along memory
+  static constexpr int kLines = THREADS / kSpan;  // lines of memory that one copy of all takes
+  static_assert(kCopies * THREADS * kVec == WIDTH * DEPTH && kLines * kSpan == THREADS,
                 "every thread copies as often");
   using Piece = kw::Vec<float, kVec>;
 
-  const float *tile;                  // in global memory, the next one
-  long long step;                     // from tile to tile
-  unsigned offset[kCopies / kSpans];  // from there, of the first span
-  int depth, place;                   // along k and in shared memory, of the first copy
+  const float *tile;         // in global memory, the next one
+  long long step;            // from tile to tile
+  unsigned offset[kCopies];  // from there
+  int depth, place;          // along k and in shared memory, of the first copy
 
   // `first` along the width, of `width`; `line` from one line of memory to the next.
   __device__ __forceinline__ Operand(const float *p, long long line, int first, int width) {
     const int along = threadIdx.x % kSpan, across = threadIdx.x / kSpan;
     const int last = width - first - kVec;
-    tile = kTurned ? p + first * line : p + first;
-    step = kTurned ? DEPTH : DEPTH * line;
-    depth = kTurned ? along : across;
-    place = kTurned ? along * kPitch + across : across * kPitch + along * kVec;
+    if constexpr (ORDER == kAlongK) {
+      tile = p + first * line, step = DEPTH;
+      depth = along, place = along * kPitch + across;
 #pragma unroll
-    for (int i = 0; i < kCopies / kSpans; i++) {
-      const int there = across + i * kLines;
-      offset[i] = kTurned ? min(there, last) * static_cast<unsigned>(line) + along
-                          : there * static_cast<unsigned>(line) + min(along * kVec, last);
+      for (int i = 0; i < kCopies; i++)
+        offset[i] = min(across + i * kLines, last) * static_cast<unsigned>(line) + along;
+    } else {
+      tile = p + first, step = DEPTH * line;
+      depth = across, place = across * kPitch + along * kVec;
+#pragma unroll
+      for (int i = 0; i < kCopies; i++)
+        offset[i] = (across + i * kLines) * static_cast<unsigned>(line) + min(along * kVec, last);
     }
   }
 
@@ -61,7 +61,7 @@ template <Order ORDER, int WIDTH, int DEPTH, int THREADS> struct Operand {
     } else {
 #pragma unroll
       for (int i = 0; i < kCopies; i++) {
-        if (depth + (kTurned ? i % kSpans * kSpan : i * kLines) < left)
+        if (depth + (ORDER == kAlongK ? 0 : i * kLines) < left)
           start(shared, i);
         else
           *to(shared, i) = Piece{};
@@ -72,13 +72,10 @@ template <Order ORDER, int WIDTH, int DEPTH, int THREADS> struct Operand {
 
  private:
   __device__ __forceinline__ Piece *to(float *shared, int i) const {
-    const int further =
-        kTurned ? i / kSpans * kLines + i % kSpans * kSpan * kPitch : i * kLines * kPitch;
-    return reinterpret_cast<Piece *>(shared + place + further);
+    return reinterpret_cast<Piece *>(shared + place + i * kLines * (ORDER == kAlongK ? 1 : kPitch));
   }
   __device__ __forceinline__ void start(float *shared, int i) const {
-    const float *from = tile + offset[i / kSpans] + i % kSpans * kSpan;
-    kw::copy_async(to(shared, i), reinterpret_cast<const Piece *>(from));
+    kw::copy_async(to(shared, i), reinterpret_cast<const Piece *>(tile + offset[i]));
   }
 };
 

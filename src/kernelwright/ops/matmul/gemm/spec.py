@@ -25,10 +25,11 @@ U_TF32 = 2.0**-11
 # Shapes (m, n, k). A case's own shape is that of `a`; `n` and the layout of b are parameters.
 SMALL = (
     (7, 3, 5),
-    (33, 17, 40),
     (64, 64, 64),
+    (33, 17, 40),
     (70, 130, 37),  # no size divides a tile
     (40, 24, 300),  # several tiles along k
+    (128, 128, 32),  # whole tiles
     (1, 9, 40),
     (9, 1, 40),
     (16, 8, 1),
@@ -191,7 +192,7 @@ BENCH = (
 )
 LINEAR_CASES = (
     *(_of(33, 17, 40, d, **e) for d in FLOATS for e in EPILOGUES),
-    *(_of(*mnk, d, bias=True) for d in FLOATS for mnk in (*SMALL[3:], *EMPTY)),
+    *(_of(*mnk, d, bias=True) for d in FLOATS for mnk in (SMALL[1], *SMALL[3:], *EMPTY)),
     *(_of(24, 36, 40, d, layout=x, bias=True) for d in FLOATS for x in LAYOUTS),
     *(_of(20, 24, 34, d, values=v, bias=True, activation="relu") for d in FLOATS
       for v in ("large", "nan", "inf")),

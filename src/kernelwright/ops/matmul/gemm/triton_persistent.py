@@ -39,9 +39,15 @@ def product_persistent(
 
 
 def plan(gpu, config, a, b, tf32=False):
-    return planned(product_persistent, config, tf32, a, b, gpu.sms)
+    return planned(product_persistent, _staged(config, a), tf32, a, b, gpu.sms)
 
 
 def plan_linear(gpu, config, x, weight, bias, gate, residual, activation, keep, tf32=False):
     given = x, weight, bias, gate, residual, activation, keep
-    return planned_linear(product_persistent, config, *given, tf32, gpu.sms)
+    return planned_linear(product_persistent, _staged(config, x), *given, tf32, gpu.sms)
+
+
+def _staged(config, operand):
+    """float32 results leave through as much shared memory as a stage takes and more, while the next
+    tile's blocks arrive: there is room for two stages."""
+    return {**config, "stages": 2} if operand.itemsize == 4 else config

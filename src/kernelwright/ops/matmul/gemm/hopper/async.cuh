@@ -19,23 +19,25 @@ __device__ __forceinline__ void prefetch(const TensorMap &map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// Places in shared memory are given by shared_address().
+//
 // The box at (x, y, z) of a tensor, x along its contiguous dimension, to shared memory; `full`
 // counts its bytes. What lies outside the tensor arrives as zeros, and counts.
-__device__ __forceinline__ void tma_load(void *to, const TensorMap &map, Barrier *full, int x,
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap &map, Barrier *full, int x,
                                          int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(to)),
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
       "l"(&map), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
 // The same to every block of the cluster whose bit of `blocks` is set, at the same place of its
 // shared memory, counted by its own `full` (multicast).
-__device__ __forceinline__ void tma_load(void *to, const TensorMap &map, Barrier *full, int x,
+__device__ __forceinline__ void tma_load(unsigned to, const TensorMap &map, Barrier *full, int x,
                                          int y, int z, unsigned short blocks) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
       "l"(&map), "r"(shared_address(full)), "r"(x), "r"(y), "r"(z), "h"(blocks)
       : "memory");
 }
@@ -43,11 +45,11 @@ __device__ __forceinline__ void tma_load(void *to, const TensorMap &map, Barrier
 // A box of shared memory to (x, y, z) of a tensor; what lies outside is not written. A thread
 // commits the stores that it issued as a group, and waits until all but the N youngest groups have
 // been read from shared memory.
-__device__ __forceinline__ void tma_store(const TensorMap &map, const void *from, int x, int y,
+__device__ __forceinline__ void tma_store(const TensorMap &map, unsigned from, int x, int y,
                                           int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map),
-      "r"(shared_address(from)), "r"(x), "r"(y), "r"(z)
+      "r"(from), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
 __device__ __forceinline__ void tma_store_commit() {
@@ -96,16 +98,15 @@ __device__ __forceinline__ bool elect_one() {
 // Four 8x8 matrices of 16-bit values to and from shared memory: lane l names the 16 bytes of row
 // l % 8 of matrix l / 8, and register i of a lane holds columns 2 (l % 4) and the next of row l / 4
 // of matrix i.
-__device__ __forceinline__ void store_matrices(void *row, const unsigned (&r)[4]) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
-      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-      : "memory");
+__device__ __forceinline__ void store_matrices(unsigned row, const unsigned (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
 }
-__device__ __forceinline__ void load_matrices(unsigned (&r)[4], const void *row) {
+__device__ __forceinline__ void load_matrices(unsigned (&r)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
+               : "r"(row)
                : "memory");
 }
 

@@ -64,29 +64,12 @@ struct Linear {
   }
 };
 
-// Of column `col` and the next.
+// The bias of column `col` and the next, in one register; 0 beyond the last.
 template <typename Epilogue>
-__device__ __forceinline__ float2 bias_of(const Epilogue &epilogue, int col) {
+__device__ __forceinline__ unsigned bias_of(const Epilogue &epilogue, int col) {
   if constexpr (Epilogue::kBias)
-    if (col < epilogue.n) return {to_float(epilogue.bias[col]), to_float(epilogue.bias[col + 1])};
-  return {0.0f, 0.0f};
-}
-
-// The sums begin with the bias, where there is one: no registers hold it beside them.
-template <typename Epilogue, int PARTS, int N>
-__device__ __forceinline__ void begin_with_bias(const Epilogue &epilogue, float (&d)[PARTS][N],
-                                                int col) {
-  if constexpr (Epilogue::kBias) {
-#pragma unroll
-    for (int j = 0; j < N / 4; j++) {
-      const float2 b = bias_of(epilogue, col + first_column() + 8 * j);
-#pragma unroll
-      for (int p = 0; p < PARTS; p++) {
-        d[p][4 * j] = d[p][4 * j + 2] = b.x;
-        d[p][4 * j + 1] = d[p][4 * j + 3] = b.y;
-      }
-    }
-  }
+    if (col < epilogue.n) return *reinterpret_cast<const unsigned *>(epilogue.bias + col);
+  return 0;
 }
 
 }  // namespace kw

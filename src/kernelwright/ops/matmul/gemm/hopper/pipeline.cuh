@@ -12,8 +12,8 @@ constexpr int kSlice = 64;  // of k: 128 bytes of a 16-bit type
 // cluster load a part each, for all of them.
 template <bool K_MAJOR, int WIDTH, int SHARE> struct OperandTile {
   static constexpr int kBytes = (K_MAJOR ? WIDTH : (WIDTH + 63) / 64 * 64) * 128;
-  static __device__ __forceinline__ void load(unsigned char *to, const TensorMap &map,
-                                              Barrier *full, int width, int k, int batch, int part,
+  static __device__ __forceinline__ void load(unsigned to, const TensorMap &map, Barrier *full,
+                                              int width, int k, int batch, int part,
                                               unsigned short mask) {
     if constexpr (K_MAJOR) {
       constexpr int kPart = WIDTH / SHARE;
@@ -28,9 +28,8 @@ template <bool K_MAJOR, int WIDTH, int SHARE> struct OperandTile {
   }
 
  private:
-  static __device__ __forceinline__ void copy(unsigned char *to, const TensorMap &map,
-                                              Barrier *full, int x, int y, int z,
-                                              unsigned short mask) {
+  static __device__ __forceinline__ void copy(unsigned to, const TensorMap &map, Barrier *full,
+                                              int x, int y, int z, unsigned short mask) {
     if constexpr (SHARE == 1)
       tma_load(to, map, full, x, y, z);
     else
@@ -55,7 +54,7 @@ struct Pipeline {
   struct Barriers {
     Barrier full[STAGES], empty[STAGES];
   };
-  unsigned char *ring;
+  unsigned ring;  // shared_address() of it
   Barriers &barriers;
   RingPosition<STAGES> at = {};
 
@@ -72,7 +71,7 @@ struct Pipeline {
   __device__ __forceinline__ void load(const Operands &of, const Place &tile, int first, int last,
                                        const Cluster &cluster) {
     for (int slice = first; slice < last; slice++, at.advance()) {
-      unsigned char *to = ring + at.stage * kStage;
+      const unsigned to = ring + at.stage * kStage;
       Barrier *full = &barriers.full[at.stage];
       barriers.empty[at.stage].wait(at.parity ^ 1);
       full->expect(of.bytes);
@@ -83,15 +82,15 @@ struct Pipeline {
     }
   }
 
-  // A warp group: d = its rows of the product over the next `slices`, at least one; d += where ADD
-  // is set. issued() is called once the tensor cores have all of it before them.
-  template <bool ADD, typename F>
+  // A warp group: d = its rows of the product over the next `slices`, at least one. issued() is
+  // called once the tensor cores have all of it before them.
+  template <typename F>
   __device__ __forceinline__ void multiply(float (&d)[kParts][BN / 2], int slices, int share,
                                            const F &issued) {
     int before = 0;
     for (int slice = 0; slice < slices; slice++) {
       barriers.full[at.stage].wait(at.parity);
-      const unsigned to = shared_address(ring + at.stage * kStage);
+      const unsigned to = ring + at.stage * kStage;
       const auto of_b = Operand<B_K>::descriptor(to + A::kBytes);
       wgmma_fence();
 #pragma unroll
@@ -100,8 +99,7 @@ struct Pipeline {
         for (int p = 0; p < kParts; p++) {
           const auto of_a = Operand<A_K>::descriptor(to + (share * kParts + p) * 64 * 128);
           Wgmma<T, BN>::template mma<A_K, B_K>(d[p], of_a + Operand<A_K>::step(k),
-                                               of_b + Operand<B_K>::step(k),
-                                               ADD || slice > 0 || k > 0);
+                                               of_b + Operand<B_K>::step(k), slice > 0 || k > 0);
         }
       wgmma_commit();
       if (slice == slices - 1) issued();

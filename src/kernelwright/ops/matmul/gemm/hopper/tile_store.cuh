@@ -18,11 +18,12 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
   static constexpr int kResult = kLoads > 1 ? 1 : 0, kKept = kPerSlot - 1;  // boxes of a slot
   static_assert(kSlots > 0, "a slot needs more boxes");
 
-  struct Barriers {
+  struct Shared {
     Barrier loaded[kLoads > 0 ? kSlots : 1];
+    unsigned bias[Epilogue::kBias ? BN / 2 : 1];
   };
-  unsigned char *boxes;
-  Barriers &barriers;
+  unsigned boxes;  // shared_address() of them
+  Shared &shared;
   int named_barrier;  // of the warp group
   const TensorMap &c;
   const Epilogue &epilogue;
@@ -32,11 +33,16 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
   // One thread, before all threads of the block synchronize.
   __device__ __forceinline__ void init() {
     if constexpr (kLoads > 0)
-      for (int s = 0; s < kSlots; s++) barriers.loaded[s].init(1);
+      for (int s = 0; s < kSlots; s++) shared.loaded[s].init(1);
   }
 
-  // Before the product: start loading what the first pieces of the tile need.
+  // Before the product: start loading what the first pieces of the tile need, and its bias.
   __device__ __forceinline__ void prefetch(const Place &tile) {
+    if constexpr (Epilogue::kBias) {
+      for (int i = threadIdx.x % kWarpGroup; i < BN / 2; i += kWarpGroup)
+        shared.bias[i] = bias_of(epilogue, tile.col + 2 * i);
+      named_barrier_sync(named_barrier, kWarpGroup);
+    }
     if constexpr (kLoads > 0) {
       if (!issues()) return;
       tma_store_wait_read<0>();
@@ -52,7 +58,7 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
 #pragma unroll
     for (int piece = 0; piece < kPieces; piece++) {
       if constexpr (kLoads > 0) {
-        barriers.loaded[slot].wait(parities >> slot & 1);
+        shared.loaded[slot].wait(parities >> slot & 1);
         parities ^= 1u << slot;
       }
 #pragma unroll
@@ -89,18 +95,18 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
   static __device__ __forceinline__ constexpr int column(int piece) {
     return piece % kAcross * 64 < BN - 64 ? piece % kAcross * 64 : BN - 64;
   }
-  __device__ __forceinline__ unsigned char *box(int slot, int i) const {
+  __device__ __forceinline__ unsigned box(int slot, int i) const {
     return boxes + (slot * kPerSlot + i) * kBox;
   }
 
   // The issuing thread: what a piece of the tile needs.
   __device__ __forceinline__ void load(int piece, int to, const Place &tile) {
     const int col = tile.col + column(piece), row = tile.row + piece / kAcross * 64;
-    barriers.loaded[to].expect(kLoads * kBox);
+    shared.loaded[to].expect(kLoads * kBox);
     if constexpr (Epilogue::kGate)
-      tma_load(box(to, 0), epilogue.gate, &barriers.loaded[to], col, row, tile.batch);
+      tma_load(box(to, 0), epilogue.gate, &shared.loaded[to], col, row, tile.batch);
     if constexpr (Epilogue::kResidual)
-      tma_load(box(to, kResult), epilogue.residual, &barriers.loaded[to], col, row, tile.batch);
+      tma_load(box(to, kResult), epilogue.residual, &shared.loaded[to], col, row, tile.batch);
   }
   // Of a piece that has been stored, or of the one before where there are slots enough to let this
   // one be read meanwhile: its slot is loaded again.
@@ -117,17 +123,27 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
   // Sixteen columns of a piece, the first of them 8 `pair`, to `offset` of a box.
   template <int N>
   __device__ __forceinline__ void convert(const float (&d)[N], int pair, int offset) const {
-    unsigned y[4], z[4], gate[4] = {}, residual[4] = {};
+    unsigned result[4], gate[4] = {}, residual[4] = {};
+    if constexpr (kKeep) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) result[i] = packed<T>(sums(d, pair, i));
+      store_matrices(box(slot, kKept) + offset, result);
+    }
     if constexpr (Epilogue::kGate) load_matrices(gate, box(slot, 0) + offset);
     if constexpr (Epilogue::kResidual) load_matrices(residual, box(slot, kResult) + offset);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int at = (pair + i / 2) * 4 + i % 2 * 2;
-      z[i] = packed<T>({d[at], d[at + 1]});
-      y[i] = packed<T>(epilogue({d[at], d[at + 1]}, gate[i], residual[i]));
-    }
-    store_matrices(box(slot, kResult) + offset, y);
-    if constexpr (kKeep) store_matrices(box(slot, kKept) + offset, z);
+    for (int i = 0; i < 4; i++)
+      result[i] = packed<T>(epilogue(sums(d, pair, i), gate[i], residual[i]));
+    store_matrices(box(slot, kResult) + offset, result);
+  }
+
+  // Two neighbors of z: of matrix i of the four that start at column 8 `pair`.
+  template <int N>
+  __device__ __forceinline__ float2 sums(const float (&d)[N], int pair, int i) const {
+    const int at = (pair + i / 2) * 4 + i % 2 * 2;
+    if constexpr (!Epilogue::kBias) return {d[at], d[at + 1]};
+    const float2 b = unpacked<T>(shared.bias[(pair + i / 2) * 4 + threadIdx.x % 4]);
+    return {d[at] + b.x, d[at + 1] + b.y};
   }
 };
 

@@ -55,13 +55,15 @@ struct TileOrder {
   }
   // Where the tile of BM x BN of a block begins. The last ones move back inside the matrix, since
   // rows outside load several times as slowly; what two tiles share is computed alike, and stored
-  // twice.
-  template <int BM, int BN, typename Cluster>
+  // twice. Where the rows of C are contiguous in A they move to a multiple of 8: the copy engine
+  // begins at multiples of 16 bytes. n is one.
+  template <int BM, int BN, bool A_K, typename Cluster>
   __device__ __forceinline__ Place place(unsigned tile, const Cluster &cluster) const {
     const Place at = index(tile);
     const int row = (at.row * Cluster::kRows + cluster.row) * BM;
     const int col = (at.col * Cluster::kCols + cluster.col) * BN;
-    return {max(0, min(row, m - BM)), max(0, min(col, n - BN)), at.batch};
+    const int last = A_K ? m - BM : (m - BM + 7) / 8 * 8;
+    return {max(0, min(row, last)), max(0, min(col, n - BN)), at.batch};
   }
 };
 

@@ -1,5 +1,5 @@
 """Time the ladder's epilogues beside cuBLASLt's and beside cuBLAS followed by kernels of its own:
-`python -m matmul_hopper.linear_sweep`. Writes JSON lines: the environment, then a product each."""
+`python -m matmul_hopper.linear`. Writes JSON lines: the environment, then a product each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kernelwright.machine import facts, here
 from kernelwright.ops.matmul import hopper_cost, spec, torch_rungs
 from kernelwright.ops.matmul.hopper_shape import transposed
 
-from . import build, figures, ladder, ladder_check, timing
+from . import build, figures, ladder, timing
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m matmul_hopper.linear_sweep")
-    parser.add_argument("--out", type=Path, default=Path("linear_sweep.jsonl"))
+    parser = argparse.ArgumentParser(prog="python -m matmul_hopper.linear")
+    parser.add_argument("--out", type=Path, default=Path("linear.jsonl"))
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--most", type=int, default=5, help="configs timed for a product")
     asked = parser.parse_args()
@@ -42,7 +42,7 @@ def main() -> None:
 def _times(shape, epilogue, asked, generator):
     m, n, k = shape
     count = max(1, -(-timing.FOOTPRINT // (2 * (m * k + n * k + m * n))))
-    sets = [ladder_check.linear(m, n, k, torch.bfloat16, **epilogue) for _ in range(count)]
+    sets = [_operands(m, n, k, **epilogue) for _ in range(count)]
     configs = _ranked(specs_of(sets[0]))[: asked.most]
     build.ahead(ladder.kernels(configs, sets[0]))
     again = min(200, int(timing.REPLAY / (2 * m * n * k / 650e12) / count) + 1)
@@ -56,6 +56,21 @@ def _times(shape, epilogue, asked, generator):
         graphs[ladder.named(choice)] = [ladder.call(choice, s) for s in sets]
     recorded = {name: timing.recorded(calls * again) for name, calls in graphs.items()}
     return timing.replayed(recorded, count * again, asked.rounds, generator)
+
+
+def _operands(m, n, k, bias=False, activation="none", gate=False, residual=False, keep=False):
+    def made(there: bool, *shape: int) -> torch.Tensor | None:
+        return torch.randn(shape, device="cuda", dtype=torch.bfloat16) if there else None
+
+    return {
+        "x": made(True, m, k),
+        "weight": torch.randn(n, k, device="cuda", dtype=torch.bfloat16) * k**-0.5,
+        "bias": made(bias, n),
+        "gate": made(gate, m, n),
+        "residual": made(residual, m, n),
+        "activation": activation,
+        "keep": keep,
+    }
 
 
 def _ranked(specs):
