@@ -100,7 +100,7 @@ _add_rms_norm = bind(
 
 def layer_norm(
     input: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
@@ -110,7 +110,8 @@ def layer_norm(
     Args:
         input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
             is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32.
-        normalized_shape: the last dimensions, over which mean and variance are taken.
+        normalized_shape: the last dimensions, over which mean and variance are taken; a number
+            for the last one alone.
         weight, bias: of normalized_shape, or None; may be wider than the input.
         eps: added to the variance.
 
@@ -130,7 +131,7 @@ def layer_norm(
 
 def rms_norm(
     input: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     eps: float | None = None,
     *,
@@ -142,7 +143,8 @@ def rms_norm(
         input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
             is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32 where
             PyTorch does so (from 2.12).
-        normalized_shape: the last dimensions, over which the mean is taken.
+        normalized_shape: the last dimensions, over which the mean is taken; a number for the last
+            one alone.
         weight: of normalized_shape, or None for no scaling; may be wider than the input.
         eps: added to the mean square; by default float32's epsilon (float64's for float64).
         offset: added to the weight, in float32; Gemma's weights are stored less 1.
@@ -166,7 +168,7 @@ def rms_norm(
 def add_layer_norm(
     input: torch.Tensor,
     residual: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
@@ -200,7 +202,7 @@ def add_layer_norm(
 def add_rms_norm(
     input: torch.Tensor,
     residual: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     eps: float | None = None,
     *,
