@@ -3,6 +3,7 @@
 from .autograd import apply_of, vmap_loop
 from .binding import bind
 from .launcher import device_of, entry_of, launcher, plan_of
+from .once import differentiated_again, once
 from .override import override, use
 from .proof import proven_on, source_hash
 from .registry import UnknownOperator, known, ladder, ladders
@@ -15,12 +16,14 @@ __all__ = [
     "apply_of",
     "bind",
     "device_of",
+    "differentiated_again",
     "entry_of",
     "explain",
     "known",
     "ladder",
     "ladders",
     "launcher",
+    "once",
     "override",
     "plan_of",
     "proven_on",

@@ -8,7 +8,7 @@ from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from .. import _options
-from . import heuristics, probabilities, spec
+from . import heuristics, probabilities, spec, torch_rungs
 
 
 def _cuda(name: str, side: str, idea: str, supports, configs, **more) -> Rung:
@@ -88,7 +88,7 @@ LADDER_WITH_GRAD_IN_PLACE = _ladder(
     heuristics.order_with_grad,
 )
 # a batch of losses is no loss of a batch
-_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=torch_rungs.log_sum_exp)
 _with_grad = bind(LADDER_WITH_GRAD, vmap="loop")
 _with_grad_in_place = bind(LADDER_WITH_GRAD_IN_PLACE, vmap="loop")
 

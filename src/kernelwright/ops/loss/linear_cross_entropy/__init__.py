@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
-from kernelwright.dispatch import apply_of, bind, vmap_loop
+from kernelwright.dispatch import apply_of, bind, differentiated_again, once, vmap_loop
 
 from .. import _options
 from ..cross_entropy import cross_entropy
@@ -60,6 +59,9 @@ def linear_cross_entropy(
     "none", and in float16, whose range is too small for gradients that a GradScaler has not scaled
     yet, the backward computes the logits again.
 
+    Forward mode and nested transforms of torch.func differentiate the formula over all logits.
+    Double backward without torch.func raises NotImplementedError: what it needs is not kept.
+
     Args:
         input: shape (*, H).
         linear_weight: shape (C, H), of the input's dtype; or (C, d1, ..., H) for a loss of further
@@ -89,7 +91,7 @@ def linear_cross_entropy(
         linear_bias = None if linear_bias is None else linear_bias.to(to)
     _check(input, linear_weight, linear_bias)
     arguments.tensor("target", target)
-    if linear_weight.ndim > 2 or target.is_floating_point():
+    if linear_weight.ndim > 2 or target.is_floating_point() or differentiated_again():
         if linear_weight.ndim > 2 and input.ndim != 2:
             raise ValueError(
                 f"input: must be (N, H) beside a linear_weight of {linear_weight.ndim} dimensions, "
@@ -185,7 +187,7 @@ class _Loss(torch.autograd.Function):
         ctx.save_for_backward(*(gradients if ctx.now else tensors))
 
     @staticmethod
-    @once_differentiable
+    @once("linear_cross_entropy: double backward needs all logits; use kw.cross_entropy of them")
     def backward(ctx, gloss, *_):
         wanted = ctx.needs_input_grad[:3]
         if gloss is None:

@@ -13,7 +13,7 @@ from kernelwright.contract import Ladder, Operator, Rung, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import agreed, flat, normalized
 
-from . import heuristics, spec
+from . import heuristics, spec, statistics
 
 # Autocast takes rms_norm to float32 since 2.12, as it has taken layer_norm before.
 _RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
@@ -83,18 +83,26 @@ def _ladders(forward: Operator, backward: Operator) -> tuple[Ladder, Ladder]:
 
 
 # samples of a vmap may each have a weight: no batch of rows with one weight
-_layer_norm = bind(*_ladders(spec.LAYER_NORM, spec.LAYER_NORM_BACKWARD), vmap="loop")
-_rms_norm = bind(*_ladders(spec.RMS_NORM, spec.RMS_NORM_BACKWARD), vmap="loop")
+_layer_norm = bind(
+    *_ladders(spec.LAYER_NORM, spec.LAYER_NORM_BACKWARD),
+    vmap="loop",
+    statistics=statistics.of_x,
+)
+_rms_norm = bind(
+    *_ladders(spec.RMS_NORM, spec.RMS_NORM_BACKWARD), vmap="loop", statistics=statistics.of_x
+)
 # h's gradient is that of x and that of the residual
 _add_layer_norm = bind(
     *_ladders(spec.ADD_LAYER_NORM, spec.ADD_LAYER_NORM_BACKWARD),
     vmap="loop",
     same_gradient={"residual": "x"},
+    statistics=statistics.of_h,
 )
 _add_rms_norm = bind(
     *_ladders(spec.ADD_RMS_NORM, spec.ADD_RMS_NORM_BACKWARD),
     vmap="loop",
     same_gradient={"residual": "x"},
+    statistics=statistics.of_h,
 )
 
 

@@ -9,6 +9,7 @@ import torch
 from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import agreed, draw_seed, flat, normalized, probability
+from kernelwright.ops.norm.layer_norm import statistics
 
 from . import heuristics, spec
 
@@ -59,7 +60,7 @@ _ORDER = heuristics.order, heuristics.bucket, "peers:PEERS"
 LADDER = Ladder(spec.FORWARD, _rungs(), __name__, *_ORDER, emulated=True)
 LADDER_BACKWARD = Ladder(spec.BACKWARD, _rungs("_backward"), __name__, *_ORDER, emulated=True)
 # a batch in front would move every element to another place of the mask
-_chain = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_chain = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=statistics.of_x)
 
 
 def layer_norm_residual_dropout_gelu(
