@@ -8,6 +8,7 @@ from .override import override, use
 from .proof import proven_on, source_hash
 from .registry import UnknownOperator, known, ladder, ladders
 from .selection import Choice, Explanation, explain, select, specs_of, unsupported
+from .subclasses import on_rows
 
 __all__ = [
     "Choice",
@@ -23,6 +24,7 @@ __all__ = [
     "ladder",
     "ladders",
     "launcher",
+    "on_rows",
     "once",
     "override",
     "plan_of",

@@ -26,6 +26,7 @@ from .launcher import device_of, launcher
 from .lowering import lower
 from .override import active
 from .registry import register
+from .subclasses import on_values, prepare
 
 _library = torch.library.Library("kernelwright", "DEF")
 toolchain.claim()
@@ -262,6 +263,11 @@ def _entry(
         + [f"({a.name} is not None and {a.name}.requires_grad)" for a in op.args
            if a.kind == "Tensor?"]
     ) or "False"  # fmt: skip
+    nested = " or ".join(
+        [f"{n}.is_nested" for n in tensors]
+        + [f"({a.name} is not None and {a.name}.is_nested)" for a in op.args
+           if a.kind == "Tensor?"]
+    ) or "False"  # fmt: skip
     traced = transformed = f"apply({given}, rung)"
     dual = f"differentiable({given})"
     if formula:
@@ -294,10 +300,15 @@ def call({given}, rung=False):
     if forward_ad._current_level >= 0:
         return {dual}
     if compiling():
+        if {nested}:
+            return on_values(op, call, ({given},), rung)
         return {traced}
     if functorch():
         return {transformed}
     if dispatch_modes() or {special(op)}:
+        if {nested}:
+            return on_values(op, call, ({given},), rung)
+        prepare(op, overload, ({given},))
         if grad_enabled() and ({wants_grad}):
             return watched_apply({given}, rung)
         return overload({given}, rung=rung)
@@ -314,6 +325,9 @@ def call({given}, rung=False):
             active=active,
             overload=overload,
             refuse=refuse,
+            op=op,
+            on_values=on_values,
+            prepare=prepare,
             formula=formula,
             differentiable=differentiable,
         )

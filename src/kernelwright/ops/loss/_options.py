@@ -24,11 +24,18 @@ def classes(shape, dtype, target, weight, reduction):
         target = target.long()
     if target.shape != shape[:-1]:
         raise ValueError(f"target: has shape {tuple(target.shape)}, should be {tuple(shape[:-1])}")
-    class_weight(weight, shape[-1])
     if weight is not None:
+        class_weight(weight, shape[-1])
         weight = weight.detach().to(torch.promote_types(dtype, torch.float32))
-    check_reduction(reduction)
+    if reduction not in REDUCTIONS:
+        check_reduction(reduction)
     return target.contiguous(), weight
+
+
+def not_jagged(input) -> None:
+    """Raise NotImplementedError where it is nested: a loss is of all tokens."""
+    if input.is_nested:
+        raise NotImplementedError("input: is jagged; give values() of the input and of the target")
 
 
 def class_weight(weight, classes) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import _get_softmax_dim
 
 from kernelwright.contract import arguments
+from kernelwright.dispatch import on_rows
 
 
 def log_softmax(
@@ -42,4 +43,10 @@ def log_softmax(
     span = max(input.ndim, 1)  # a 0-d tensor takes dim 0 and -1
     if not -span <= dim < span:
         raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
+    if input.is_nested:
+        dim = dim if dim < 0 else dim - input.ndim
+        y = on_rows(lambda values: torch.log_softmax(values, dim, dtype=dtype), input, (dim,))
+        if y is None:
+            raise NotImplementedError("input: is jagged in dim; call it on each of unbind()")
+        return y
     return torch.log_softmax(input, dim, dtype=dtype)

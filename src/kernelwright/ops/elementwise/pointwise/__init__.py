@@ -274,7 +274,8 @@ def _in_ladder(input, other) -> bool:
 def _aligned(input, other):
     """Both with the same number of dimensions, so that a batch in front stays in front."""
     extra = input.ndim - other.ndim
-    a, b = input[(None,) * -extra], other[(None,) * extra]
+    a = input[(None,) * -extra] if extra < 0 else input
+    b = other[(None,) * extra] if extra > 0 else other
     if any(m != n and 1 not in (m, n) for m, n in zip(a.shape, b.shape, strict=True)):
         raise ValueError(
             f"other: shape {tuple(other.shape)} does not broadcast with input's "

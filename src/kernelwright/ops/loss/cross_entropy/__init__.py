@@ -223,6 +223,8 @@ def cross_entropy_with_grad_(
 def _checked(input, target, weight, reduction):
     """(logits with the classes last, target, weight as kernels read it)."""
     arguments.floating("input", input)
+    if input.is_nested:
+        _options.not_jagged(input)
     if input.ndim == 0:
         raise ValueError("input: must have a dimension of classes")
     rows = input.movedim(1, -1) if input.ndim > 2 else input

@@ -17,6 +17,7 @@ from .. import _options, _terms
 def cross_entropy(input, target, weight, reduction, label_smoothing, z_loss, softcap, dtype):
     """The loss as `kw.cross_entropy` says; its errors too."""
     arguments.floating("input", input)
+    _options.not_jagged(input)
     if input.ndim == 0:
         raise ValueError("input: must have a dimension of classes")
     if target.shape != input.shape:

@@ -82,6 +82,7 @@ def linear_cross_entropy(
         As `cross_entropy`; TypeError and ValueError where dtypes and shapes do not agree.
     """
     arguments.floating("input", input)
+    _options.not_jagged(input)
     arguments.tensor("linear_weight", linear_weight)
     device = input.device.type
     autocast = torch.is_autocast_enabled(device)
@@ -213,8 +214,10 @@ _apply = apply_of(_Loss)
 
 def _scaled(t, g):
     """t times g. In place, for memory that only this backward holds; a graph that is retained may
-    ask again, a compiler places results itself, and torch.func allows no change."""
+    ask again, a compiler places results itself, torch.func allows no change, and a DTensor has no
+    rule for it."""
     watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    watched = watched or type(t) is not torch.Tensor
     if watched or torch._C._autograd._get_current_graph_task_keep_graph():
         return t * g.to(t.dtype)
     scale_unless_one_(t, g)

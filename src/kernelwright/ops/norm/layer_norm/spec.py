@@ -18,6 +18,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec
 from kernelwright.contract.rounding import U, mean_noise, root_levels
+from kernelwright.contract.sharding import Rows, last_dimension
 
 from . import cases
 
@@ -206,6 +207,7 @@ LAYER_NORM = Operator(
     cost=cost,
     outputs=outputs,
     layout="rows",
+    sharding=Rows(last_dimension),
     properties=MEAN_SQUARE,
     noise=layer_noise,
     source="torch.nn.functional.layer_norm; Ba, Kiros and Hinton 2016, arXiv:1607.06450",
@@ -220,6 +222,7 @@ LAYER_NORM_BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="rows",
+    sharding=Rows(last_dimension),
     noise=backward_noise,
     source="autograd of torch.nn.functional.layer_norm",
 )
@@ -232,6 +235,7 @@ RMS_NORM = Operator(
     cost=cost,
     outputs=outputs,
     layout="rows",
+    sharding=Rows(last_dimension),
     properties=MEAN_SQUARE,
     source="torch.nn.functional.rms_norm; Zhang and Sennrich 2019, arXiv:1910.07467",
 )
@@ -245,6 +249,7 @@ RMS_NORM_BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="rows",
+    sharding=Rows(last_dimension),
     noise=backward_noise,
     source="autograd of torch.nn.functional.rms_norm",
 )
@@ -258,6 +263,7 @@ ADD_LAYER_NORM = Operator(
     cost=cost,
     outputs=outputs,
     layout="rows",
+    sharding=Rows(last_dimension),
     properties=ADDED,
     noise=layer_noise,
     source="torch.nn.functional.layer_norm of a sum",
@@ -272,6 +278,7 @@ ADD_LAYER_NORM_BACKWARD = Operator(
     cost=_of_h(backward_cost),
     outputs=_of_h(backward_outputs),
     layout="rows",
+    sharding=Rows(last_dimension),
     noise=_of_h(backward_noise),
     source="autograd of torch.nn.functional.layer_norm of a sum",
 )
@@ -285,6 +292,7 @@ ADD_RMS_NORM = Operator(
     cost=cost,
     outputs=outputs,
     layout="rows",
+    sharding=Rows(last_dimension),
     properties=ADDED,
     source="torch.nn.functional.rms_norm of a sum",
 )
@@ -298,6 +306,7 @@ ADD_RMS_NORM_BACKWARD = Operator(
     cost=_of_h(backward_cost),
     outputs=_of_h(backward_outputs),
     layout="rows",
+    sharding=Rows(last_dimension),
     noise=_of_h(backward_noise),
     source="autograd of torch.nn.functional.rms_norm of a sum",
 )

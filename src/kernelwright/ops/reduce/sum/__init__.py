@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
-from kernelwright.dispatch import bind
+from kernelwright.dispatch import bind, on_rows
 from kernelwright.ops._out import written
 
 from . import heuristics, spec
@@ -125,7 +125,8 @@ def sum(
 
     Args:
         input: any shape, any dtype. float32, float16, bfloat16 (added up in float32) and float64
-            have GPU rungs; the rest is served by PyTorch.
+            have GPU rungs; the rest is served by PyTorch, and so are sums of jagged tensors over
+            samples.
         dim: the dimensions that disappear. None, or none named: all of them.
         keepdim: keep them with size 1.
         dtype: of the result, and what the input is cast to first. Integers and bool give int64
@@ -149,6 +150,8 @@ def sum(
         keepdim = _alias("keepdims", keepdims, "keepdim", keepdim, False)
     ndim = input.ndim
     dims = spec.every_dim(ndim) if dim is None or dim == () or dim == [] else _negative(dim, ndim)
+    if input.is_nested:
+        return _of_jagged(input, dims, keepdim, dtype)
     if dtype is None and torch.is_autocast_enabled() and input.is_cuda and input.dtype in HALF:
         dtype = torch.float32
     if dtype is not None and dtype == spec.result_dtype(input):
@@ -157,6 +160,12 @@ def sum(
     if keepdim:
         y = y.reshape([1 if i - ndim in dims else s for i, s in enumerate(input.shape)])
     return y if out is None else written(out, y)
+
+
+def _of_jagged(input, dims, keepdim, dtype):
+    """Of rows by this operator; PyTorch adds up samples of different lengths."""
+    y = on_rows(lambda values: sum(values, dims, keepdim, dtype=dtype), input, dims)
+    return torch.sum(input, dims, keepdim, dtype=dtype) if y is None else y
 
 
 def _alias(alias: str, value, name: str, given, default):
