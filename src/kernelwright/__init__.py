@@ -24,7 +24,7 @@ _OTHERS = {
     "use": f"{__name__}.ops.introspect",
     "warmup": f"{__name__}.ops.introspect",
 }
-_MODULES = ("optim",)
+_MODULES = ("nn", "optim")
 
 __all__ = sorted([*PUBLIC, *_OTHERS])  # pyright: ignore[reportUnsupportedDunderAll]
 

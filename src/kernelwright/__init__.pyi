@@ -1,5 +1,6 @@
 # Written by `make tables` from the table in ops/__init__.py.
 
+from . import nn as nn
 from . import optim as optim
 from .integrations.transformers import patch as patch
 from .integrations.transformers import unpatch as unpatch
@@ -22,6 +23,7 @@ from .ops.introspect import warmup as warmup
 from .ops.loss.cross_entropy import cross_entropy as cross_entropy
 from .ops.loss.cross_entropy import cross_entropy_with_grad as cross_entropy_with_grad
 from .ops.loss.cross_entropy import cross_entropy_with_grad_ as cross_entropy_with_grad_
+from .ops.loss.kl_div import kl_div as kl_div
 from .ops.loss.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from .ops.norm.layer_norm import add_layer_norm as add_layer_norm
 from .ops.norm.layer_norm import add_rms_norm as add_rms_norm
@@ -37,6 +39,7 @@ from .ops.optimizer.clip_grad_norm import get_total_norm as get_total_norm
 from .ops.random.dropout import bias_dropout_add as bias_dropout_add
 from .ops.random.dropout import dropout as dropout
 from .ops.random.dropout import dropout_with_mask as dropout_with_mask
+from .ops.reduce.log_softmax import log_softmax as log_softmax
 from .ops.reduce.softmax import softmax as softmax
 from .ops.reduce.sum import sum as sum
 

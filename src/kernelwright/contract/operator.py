@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,11 @@ import torch
 from kernelwright.support.errors import INCONCLUSIVE, UserError
 
 from .case import Case
+from .sharding import Split
 from .signature import TensorSpec
+
+#: `sharding(arguments, results)`, tensors as specs: every way to split one dimension.
+Sharding = Callable[[Mapping[str, Any], Mapping[str, TensorSpec]], Iterable[Split]]
 
 BACKENDS = ("torch", "inductor", "triton", "cuda", "numba")
 
@@ -90,6 +94,8 @@ class Operator:
         noise: where terms cancel: for each result, the absolute rounding error that a good order
             of operations makes in the accumulation dtype, a float64 tensor of the result's shape,
             from the arguments. It must come from an error analysis, not from a measurement.
+        sharding: along which dimensions its tensors may be split; None where results depend on the
+            place of an element among all (a random mask).
         source: where the definition comes from (a paper, a PyTorch function).
     """
 
@@ -104,6 +110,7 @@ class Operator:
     properties: dict[str, Callable[[dict, tuple], str | None]] = field(default_factory=dict)
     exact: bool = False
     noise: Callable[..., tuple[torch.Tensor, ...]] | None = None
+    sharding: Sharding | None = None
     source: str = ""
 
     def __post_init__(self):

@@ -3,10 +3,12 @@
 from .autograd import apply_of, vmap_loop
 from .binding import bind
 from .launcher import device_of, entry_of, launcher, plan_of
+from .once import differentiated_again, once
 from .override import override, use
 from .proof import proven_on, source_hash
 from .registry import UnknownOperator, known, ladder, ladders
 from .selection import Choice, Explanation, explain, select, specs_of, unsupported
+from .subclasses import on_rows
 
 __all__ = [
     "Choice",
@@ -15,12 +17,15 @@ __all__ = [
     "apply_of",
     "bind",
     "device_of",
+    "differentiated_again",
     "entry_of",
     "explain",
     "known",
     "ladder",
     "ladders",
     "launcher",
+    "on_rows",
+    "once",
     "override",
     "plan_of",
     "proven_on",

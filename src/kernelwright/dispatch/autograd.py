@@ -22,6 +22,7 @@ import torch
 from kernelwright.contract import Ladder, Operator, TensorSpec
 
 from .generated import WATCHERS, compiled, listed, spec_of, special
+from .launcher import entry_of
 from .override import active
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def setup_context(ctx, inputs, output):
     {derivative.keep}
 """
 
-    # No jvp: torch says that it is missing, and torch.compile refuses a Function that has one.
+    # No jvp: forward mode never comes here, and torch.compile refuses a Function that has one.
     class Function(torch.autograd.Function):
         @staticmethod
         def vmap(info, in_dims, *args):
@@ -115,12 +116,71 @@ def apply_of(made: Any) -> Callable:
 
 
 def none(op: Operator) -> Derivative:
-    again = "again: double backward is not implemented" if "." in op.name else ""
-
     def backward(ctx, *grads):
-        raise NotImplementedError(f"{op.name} cannot be differentiated {again}".rstrip())
+        raise NotImplementedError(
+            f"{op.name} cannot be differentiated; use the operator without its gradients"
+        )
 
     return Derivative("pass", backward)
+
+
+def formula_of(ladder: Ladder, statistics: Callable | None = None) -> Callable:
+    """The PyTorch rung of a ladder as plain code, which autograd and forward mode differentiate:
+    `manual`, or `native` where there is no such rung.
+
+    Args:
+        statistics: as `bind` says.
+    """
+    rung = ladder.rung("manual" if "manual" in ladder.names else "native")
+    names = [a.name for a in ladder.operator.args]
+    entry: list[Callable] = []
+
+    @torch.compiler.assume_constant_result
+    def load() -> bool:  # torch.compile calls this while it traces: it cannot follow the import
+        if not entry:
+            entry.append(entry_of(ladder, rung))
+        return True
+
+    def formula(*args: Any) -> Any:
+        load()
+        if statistics is not None:
+            named = dict(zip(names, args, strict=True))
+            args = tuple({**named, **statistics(**named)}.values())
+        return entry[0](*args)
+
+    return formula
+
+
+def by_formula(op: Operator, formula: Callable) -> Derivative:
+    """The gradient of a backward, by differentiating a formula of it: double backward, and as far
+    as PyTorch differentiates the formula's own operators, further."""
+    tensors = [a.name for a in op.args if a.is_tensor]
+    kept = [a.name for a in op.args if not a.is_tensor]
+    grads = ", ".join(f"g{r}" for r in op.results)
+    keep = f"""
+    ctx.save_for_backward({", ".join(tensors)})
+    ctx.kept = ({"".join(f"{n}, " for n in kept)})
+"""
+    back = f"""
+def backward(ctx, {grads}):
+    {"".join(f"{n}, " for n in tensors)} = ctx.saved_tensors
+    {f"{''.join(f'{n}, ' for n in kept)} = ctx.kept" if kept else ""}
+    return *pulled(formula, ({listed(op)},), ctx.needs_input_grad, ({grads},)), None
+"""
+    return Derivative(keep.strip(), compiled(back, "backward", formula=formula, pulled=_pulled))
+
+
+def _pulled(formula: Callable, args: tuple, wanted: tuple, grads: tuple) -> list[Any]:
+    """The gradients of a formula's arguments, None for those that are not wanted."""
+    at = [i for i, want in enumerate(wanted[: len(args)]) if want]
+
+    def of(*some):
+        given = dict(zip(at, some, strict=True))
+        return formula(*(given.get(i, a) for i, a in enumerate(args)))
+
+    _, pull = torch.func.vjp(of, *(args[i] for i in at))
+    found = dict(zip(at, pull(grads[0] if len(grads) == 1 else grads), strict=True))
+    return [found.get(i) for i in range(len(args))]
 
 
 def by_operator(

@@ -27,6 +27,7 @@ from .launcher import device_of, launcher
 from .lowering import lower
 from .override import active
 from .registry import register
+from .subclasses import on_values, prepare
 
 _library = torch.library.Library("kernelwright", "DEF")
 toolchain.claim()
@@ -43,6 +44,7 @@ def bind(
     vmap: str = "leading",
     same_gradient: dict[str, str] | None = None,
     alone: dict[str, tuple[str, str]] | None = None,
+    statistics: Callable | None = None,
 ) -> Callable:
     """Bind an operator and return its function, which takes the schema's arguments in order.
 
@@ -60,8 +62,17 @@ def bind(
         alone: of an operator of two tensors: where only one of them wants a gradient and both are
             of one shape and dtype, what the forward makes that gradient of, so that the other's is
             neither computed nor its operand kept; `{"x": ("gy", "other")}` for a product.
+        statistics: where the backward takes results of the forward that have no gradient but depend
+            on its arguments (a mean): `statistics(**arguments of the backward)` gives those by
+            name, in plain PyTorch over the others, so that double backward sees the dependence.
+
+    Forward mode and double backward differentiate the PyTorch rung `manual` of the forward and of
+    the backward (`native` where there is no such rung), whatever rung is dispatched otherwise.
     """
-    return _bound(forward, backward, gradient, formula, vmap, same_gradient or {}, alone or {})[0]
+    twice = autograd.formula_of(backward, statistics) if backward else None
+    return _bound(
+        forward, backward, gradient, formula, vmap, same_gradient or {}, alone or {}, twice
+    )[0]
 
 
 def _bound(
@@ -72,6 +83,7 @@ def _bound(
     vmap: str,
     same: dict[str, str],
     alone: dict[str, tuple[str, str]],
+    twice: Callable | None,
 ) -> tuple[Callable, LaunchCache]:
     """The operator's function, and what runs it where nobody watches."""
     op = forward.operator
@@ -79,10 +91,12 @@ def _bound(
     run = LaunchCache(forward)
     overload = _define(forward, run)
     if backward is not None:
-        call, back = _bound(backward, None, None, None, vmap, {}, {})
+        call, back = _bound(backward, None, None, None, vmap, {}, {}, twice)
         derivative = autograd.by_operator(op, backward, call, back, same)
     elif gradient is not None:
         derivative = autograd.by_views(op, gradient)
+    elif twice is not None:
+        derivative = autograd.by_formula(op, twice)
     else:
         derivative = autograd.none(op)
     function = autograd.function(op, run, overload, derivative, vmap)
@@ -91,7 +105,8 @@ def _bound(
         assert backward is not None
         itself = autograd.by_itself(op, backward, name, of, function.apply, run)
         eager[f"apply_{name}"] = autograd.eager(op, run, itself)
-    return _entry(op, run, overload, function, eager, tuple(alone), formula), run
+    differentiable = autograd.formula_of(forward)
+    return _entry(op, run, overload, function, eager, tuple(alone), formula, differentiable), run
 
 
 def _define(ladder: Ladder, run: LaunchCache) -> Any:
@@ -238,7 +253,14 @@ def _describer() -> Callable[[list[torch.Tensor]], Hashable]:
 
 
 def _entry(
-    op: Operator, run: LaunchCache, overload, function, eager: dict[str, Callable], alone, formula
+    op: Operator,
+    run: LaunchCache,
+    overload,
+    function,
+    eager: dict[str, Callable],
+    alone,
+    formula,
+    differentiable,
 ) -> Callable:
     """The function that public code calls; `rung` is for a backward, whose forward decided it."""
     given = listed(op)
@@ -248,11 +270,17 @@ def _entry(
         + [f"({a.name} is not None and {a.name}.requires_grad)" for a in op.args
            if a.kind == "Tensor?"]
     ) or "False"  # fmt: skip
+    nested = " or ".join(
+        [f"{n}.is_nested" for n in tensors]
+        + [f"({a.name} is not None and {a.name}.is_nested)" for a in op.args
+           if a.kind == "Tensor?"]
+    ) or "False"  # fmt: skip
     traced = transformed = f"apply({given}, rung)"
+    dual = f"differentiable({given})"
     if formula:
         traced = f"formula({given})"
     elif op.mutated:
-        traced, transformed = f"overload({given}, rung=rung)", "refuse()"
+        traced, transformed, dual = f"overload({given}, rung=rung)", "refuse()", "refuse()"
         wants_grad = "False"
     single = "".join(
         f"""
@@ -266,7 +294,8 @@ def _entry(
 
     def refuse():
         raise NotImplementedError(
-            f"{op.name}: changes its arguments, which torch.func and forward mode cannot follow"
+            f"{op.name}: changes its arguments, which torch.func and forward mode cannot follow; "
+            "call it outside of them"
         )
 
     return run.used_by(
@@ -275,11 +304,18 @@ def _entry(
 def call({given}, rung=False):
     if rung is False:
         rung = active.get({op.name!r})
+    if forward_ad._current_level >= 0:
+        return {dual}
     if compiling():
+        if {nested}:
+            return on_values(op, call, ({given},), rung)
         return {traced}
-    if functorch() or forward_ad._current_level >= 0:
+    if functorch():
         return {transformed}
     if dispatch_modes() or {special(op)}:
+        if {nested}:
+            return on_values(op, call, ({given},), rung)
+        prepare(op, overload, ({given},))
         if grad_enabled() and ({wants_grad}):
             return watched_apply({given}, rung)
         return overload({given}, rung=rung)
@@ -296,6 +332,10 @@ def call({given}, rung=False):
             active=active,
             overload=overload,
             refuse=refuse,
+            op=op,
+            on_values=on_values,
+            prepare=prepare,
             formula=formula,
+            differentiable=differentiable,
         )
     )

@@ -29,5 +29,13 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "matmul.gemm": ("linear", "matmul"),
 }
 
+#: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
+COMPOSED: dict[str, tuple[str, ...]] = {
+    "loss.kl_div": ("kl_div",),
+    "reduce.log_softmax": ("log_softmax",),
+}
+
 #: The module of each public function.
-PUBLIC = {name: f"{__name__}.{ladder}" for ladder, names in LADDERS.items() for name in names}
+PUBLIC = {
+    name: f"{__name__}.{module}" for module, names in (LADDERS | COMPOSED).items() for name in names
+}

@@ -11,15 +11,18 @@ from kernelwright.contract import arguments
 
 
 def normalized(
-    input: torch.Tensor, normalized_shape: Sequence[int], **parameters: torch.Tensor | None
+    input: torch.Tensor, normalized_shape: int | Sequence[int], **parameters: torch.Tensor | None
 ) -> int:
-    """How many last dimensions are normalised; `parameters`, where there are any, have their shape.
+    """How many last dimensions are normalised, an int being the last one alone; `parameters`, where
+    there are any, have their shape.
 
     Raises:
         TypeError: input is not floating point.
         ValueError: a shape does not agree.
     """
     arguments.floating("input", input)
+    if isinstance(normalized_shape, (int, torch.SymInt)):
+        normalized_shape = (normalized_shape,)
     dims = tuple(normalized_shape)
     if not dims:
         raise ValueError("normalized_shape: must name at least one dimension")

@@ -256,7 +256,7 @@ def test_chunks_of_any_number_of_tokens(tokens):
         ({"linear_weight": randn(7, 12).double()}, TypeError, "linear_weight: is torch.float64"),
         ({"linear_bias": randn(3)}, ValueError, r"linear_bias: has shape \(3,\)"),
         ({"target": torch.zeros(3, dtype=torch.long)}, ValueError, r"target: has shape \(3,\)"),
-        ({"target": randn(9)}, TypeError, "target: class probabilities"),
+        ({"target": randn(9)}, ValueError, "target: probabilities have shape"),
         ({"input": torch.zeros(9, 12, dtype=torch.long)}, TypeError, "input: must be floating"),
         ({"reduction": "avg"}, ValueError, "reduction: "),
     ],

@@ -14,7 +14,6 @@ from kernelwright.contract import CudaKernel
 from kernelwright.dispatch import ladder
 from kernelwright.emulator import build
 from kernelwright.emulator.checks import CHECKS, Watch
-from kernelwright.support import includes
 from kernelwright.support.errors import CompileError
 from kernelwright.workbench.records import records
 from kernelwright.workbench.sanitize import report

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from kernelwright.contract import arguments
@@ -15,7 +17,7 @@ def classes(shape, dtype, target, weight, reduction):
     """(target, weight) for logits of a shape and dtype, as kernels read them."""
     arguments.tensor("target", target)
     if target.is_floating_point():
-        raise TypeError("target: class probabilities are not implemented, give class indices")
+        raise TypeError("target: must be class indices here, kw.cross_entropy takes probabilities")
     if target.dtype not in (torch.int64, torch.int32):
         if target.dtype != torch.uint8:
             raise TypeError(f"target: must be int64, int32 or uint8, is {target.dtype}")
@@ -23,14 +25,39 @@ def classes(shape, dtype, target, weight, reduction):
     if target.shape != shape[:-1]:
         raise ValueError(f"target: has shape {tuple(target.shape)}, should be {tuple(shape[:-1])}")
     if weight is not None:
-        if weight.shape != shape[-1:]:
-            raise ValueError(
-                f"weight: has shape {tuple(weight.shape)}, should be {tuple(shape[-1:])}"
-            )
+        class_weight(weight, shape[-1])
         weight = weight.detach().to(torch.promote_types(dtype, torch.float32))
     if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction: must be one of {', '.join(REDUCTIONS)}, is {reduction!r}")
+        check_reduction(reduction)
     return target.contiguous(), weight
+
+
+def not_jagged(input) -> None:
+    """Raise NotImplementedError where it is nested: a loss is of all tokens."""
+    if input.is_nested:
+        raise NotImplementedError("input: is jagged; give values() of the input and of the target")
+
+
+def class_weight(weight, classes) -> None:
+    """Raise ValueError where weight is not one number for each class, or None."""
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"weight: has shape {tuple(weight.shape)}, should be {(classes,)}")
+
+
+def check_reduction(reduction) -> None:
+    """Raise ValueError where it is none."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction: must be one of {', '.join(REDUCTIONS)}, is {reduction!r}")
+
+
+def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """The reduction that PyTorch's deprecated arguments stand for, where there are any."""
+    if size_average is None and reduce is None:
+        return reduction
+    warnings.warn("size_average and reduce: are deprecated, use reduction", stacklevel=3)
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
 
 
 def form(ignore_index, label_smoothing, z_loss, softcap) -> Form:

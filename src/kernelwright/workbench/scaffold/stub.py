@@ -14,6 +14,7 @@ def stub(public: dict[str, str] | None = None) -> str:
     """
     lines = [
         "# Written by `make tables` from the table in ops/__init__.py.",
+        "from . import nn as nn",
         "from . import optim as optim",
         "from .integrations.transformers import patch as patch",
         "from .integrations.transformers import unpatch as unpatch",

@@ -10,6 +10,7 @@ import torch
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
 from kernelwright.contract.rounding import U, root_levels
+from kernelwright.contract.sharding import Rows
 
 from .. import _activations as act
 
@@ -96,6 +97,7 @@ FORWARD = Operator(
     cost=cost,
     outputs=outputs,
     layout="rows",
+    sharding=Rows(),
     noise=noise,
     source="torch.nn.functional.gelu(x + bias)",
 )
@@ -109,6 +111,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="rows",
+    sharding=Rows(),
     noise=backward_noise,
     source="autograd of torch.nn.functional.gelu(x + bias)",
 )

@@ -10,6 +10,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+from kernelwright.contract.sharding import Rows
 
 from .._activations import gelu, gelu_noise, gelu_slope, gelu_slope_noise
 
@@ -89,6 +90,7 @@ FORWARD = Operator(
     cost=cost,
     outputs=lambda x, approximate: like(x),
     layout="dense",
+    sharding=Rows(),
     noise=noise,
     source="torch.nn.functional.gelu; Hendrycks and Gimpel, arXiv:1606.08415",
 )
@@ -101,6 +103,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=lambda gy, x, approximate: like(x),
     layout="dense",
+    sharding=Rows(),
     noise=backward_noise,
     source="autograd of torch.nn.functional.gelu",
 )

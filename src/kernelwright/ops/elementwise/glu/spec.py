@@ -10,6 +10,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+from kernelwright.contract.sharding import Rows
 
 from .. import _activations as act
 
@@ -129,6 +130,7 @@ def _forward(name, more, cases):
         cost=cost,
         outputs=outputs,
         layout="rows",
+        sharding=Rows(),
         noise=noise,
         source="Shazeer, GLU Variants Improve Transformer, arXiv:2002.05202",
     )
@@ -144,6 +146,7 @@ def _backward(name, more, cases):
         cost=backward_cost,
         outputs=backward_outputs,
         layout="rows",
+        sharding=Rows(),
         noise=backward_noise,
         source="the chain rule",
     )

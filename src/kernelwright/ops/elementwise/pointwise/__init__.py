@@ -11,6 +11,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
+from kernelwright.ops._out import replaced, written
 
 from . import heuristics, spec, torch_rungs
 
@@ -94,19 +95,33 @@ def _bound(name: str) -> Callable:
 
 
 _operators = {name: _bound(name) for name in spec.TABLE}
-_add, _mul = _operators["add"], _operators["mul"]
+_add, _mul, _relu, _squared_relu, _silu, _sigmoid, _tanh = _operators.values()
 
 
-def _unary(name: str, what: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The public function of an operator of one argument."""
-    operator, source = _operators[name], spec.TABLE[name].source
+def relu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    """max(x, 0), elementwise, as torch.nn.functional.relu.
 
-    def function(input: torch.Tensor) -> torch.Tensor:
-        arguments.floating("input", input)
-        return operator(input)
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; PyTorch serves other
+            floating types and integers.
+        inplace: write the result over the input (by way of a temporary of its size).
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{what}, elementwise.
+    Returns:
+        A tensor of the input's shape, dtype and, where it is dense, strides; the input where it is
+        changed in place.
+
+    Raises:
+        TypeError: input is not a tensor of real numbers.
+    """
+    if not _floating("input", input):
+        if input.is_complex() or input.dtype == torch.bool:
+            raise TypeError(f"input: must be real numbers, is {input.dtype}")
+        return torch.nn.functional.relu(input, inplace)
+    return replaced(input, _relu) if inplace else _relu(input)
+
+
+def squared_relu(input: torch.Tensor) -> torch.Tensor:
+    """max(x, 0)^2, elementwise.
 
     Args:
         input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
@@ -118,19 +133,81 @@ def _unary(name: str, what: str) -> Callable[[torch.Tensor], torch.Tensor]:
     Raises:
         TypeError: input is not a tensor of floating-point numbers.
 
-    Source: {source}.
+    Source: So et al., Primer, arXiv:2109.08668.
     """
-    return function
+    arguments.floating("input", input)
+    return _squared_relu(input)
 
 
-relu = _unary("relu", "max(x, 0)")
-squared_relu = _unary("squared_relu", "max(x, 0)^2")
-silu = _unary("silu", "x / (1 + exp(-x))")
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x))")
-tanh = _unary("tanh", "The hyperbolic tangent")
+def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    """x / (1 + exp(-x)), elementwise, as torch.nn.functional.silu.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
+            served by PyTorch.
+        inplace: write the result over the input (by way of a temporary of its size).
+
+    Returns:
+        A tensor of the input's shape, dtype and, where it is dense, strides; the input where it is
+        changed in place.
+
+    Raises:
+        TypeError: input is not a tensor of floating-point numbers.
+    """
+    arguments.floating("input", input)
+    return replaced(input, _silu) if inplace else _silu(input)
 
 
-def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -> torch.Tensor:
+def sigmoid(input: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    """1 / (1 + exp(-x)), elementwise, as torch.sigmoid.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; PyTorch serves the rest.
+            Integers and bool give the default floating type.
+        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
+            gradient is not possible then.
+
+    Returns:
+        A tensor of the input's shape and, where it is dense, strides; `out` where it is given.
+
+    Raises:
+        TypeError: input is not a tensor.
+    """
+    y = _sigmoid(input) if _floating("input", input) else torch.sigmoid(input)
+    return y if out is None else written(out, y)
+
+
+def tanh(input: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    """The hyperbolic tangent, elementwise, as torch.tanh.
+
+    Args:
+        input, out: as in `sigmoid`.
+
+    Returns:
+        A tensor of the input's shape and, where it is dense, strides; `out` where it is given.
+
+    Raises:
+        TypeError: input is not a tensor.
+    """
+    y = _tanh(input) if _floating("input", input) else torch.tanh(input)
+    return y if out is None else written(out, y)
+
+
+def _floating(name: str, value) -> bool:
+    """Whether a tensor holds floating-point numbers."""
+    if isinstance(value, torch.Tensor):
+        return value.is_floating_point()
+    arguments.tensor(name, value)
+    return False
+
+
+def add(
+    input: torch.Tensor,
+    other: torch.Tensor | float,
+    *,
+    alpha: float = 1,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """input + alpha * other, as torch.add.
 
     Args:
@@ -138,9 +215,11 @@ def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -
         other: a tensor that broadcasts with the input, or a number. PyTorch serves numbers, 0-d
             tensors beside others, other dtypes and, where no rung is faster, broadcasts.
         alpha: PyTorch serves any but 1.
+        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
+            gradient is not possible then.
 
     Returns:
-        A tensor of the broadcast shape and the promoted dtype.
+        A tensor of the broadcast shape and the promoted dtype; `out` where it is given.
 
     Raises:
         TypeError: input is not a tensor.
@@ -148,22 +227,26 @@ def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -
     """
     arguments.tensor("input", input)
     if alpha != 1 or not _in_ladder(input, other):
-        return torch.add(input, other, alpha=alpha)
+        return torch.add(input, other, alpha=alpha, out=out)
     if input.shape != other.shape:
         input, other = _aligned(input, other)
-    return _add(input, other)
+    return _add(input, other) if out is None else written(out, _add(input, other))
 
 
-def mul(input: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
+def mul(
+    input: torch.Tensor, other: torch.Tensor | float, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """input * other, as torch.mul.
 
     Args:
         input: any shape. float32, float16 and bfloat16 have GPU rungs.
         other: a tensor that broadcasts with the input, or a number. PyTorch serves numbers, 0-d
             tensors beside others, other dtypes and, where no rung is faster, broadcasts.
+        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
+            gradient is not possible then.
 
     Returns:
-        A tensor of the broadcast shape and the promoted dtype.
+        A tensor of the broadcast shape and the promoted dtype; `out` where it is given.
 
     Raises:
         TypeError: input is not a tensor.
@@ -171,10 +254,10 @@ def mul(input: torch.Tensor, other: torch.Tensor | float) -> torch.Tensor:
     """
     arguments.tensor("input", input)
     if not _in_ladder(input, other):
-        return torch.mul(input, other)
+        return torch.mul(input, other, out=out)
     if input.shape != other.shape:
         input, other = _aligned(input, other)
-    return _mul(input, other)
+    return _mul(input, other) if out is None else written(out, _mul(input, other))
 
 
 def _in_ladder(input, other) -> bool:
@@ -191,7 +274,8 @@ def _in_ladder(input, other) -> bool:
 def _aligned(input, other):
     """Both with the same number of dimensions, so that a batch in front stays in front."""
     extra = input.ndim - other.ndim
-    a, b = input[(None,) * -extra], other[(None,) * extra]
+    a = input[(None,) * -extra] if extra < 0 else input
+    b = other[(None,) * extra] if extra > 0 else other
     if any(m != n and 1 not in (m, n) for m, n in zip(a.shape, b.shape, strict=True)):
         raise ValueError(
             f"other: shape {tuple(other.shape)} does not broadcast with input's "

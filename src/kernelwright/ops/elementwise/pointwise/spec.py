@@ -14,6 +14,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case, is_dense
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+from kernelwright.contract.sharding import Rows
 
 from .._activations import silu, silu_slope, silu_slope_noise
 
@@ -202,6 +203,7 @@ FORWARD = {
         cost=partial(_forward_cost, f),
         outputs=partial(outputs, f),
         layout="dense",
+        sharding=Rows(),
         source=f.source,
     )
     for f in TABLE.values()
@@ -216,6 +218,7 @@ BACKWARD = {
         cost=partial(_backward_cost, f),
         outputs=partial(backward_outputs, f),
         layout="dense",
+        sharding=Rows(),
         noise=f.noise,
         source=f"autograd of {f.source}",
     )

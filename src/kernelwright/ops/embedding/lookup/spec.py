@@ -12,6 +12,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, generator, tensor
+from kernelwright.contract.sharding import Rows
 
 INDICES = ("random", "equal", "sorted", "zipf", "once")
 # What a case leaves unsaid: 33 random int64 indices, no padding.
@@ -169,6 +170,7 @@ FORWARD = Operator(
     cost=cost,
     outputs=outputs,
     layout="rows",
+    sharding=Rows(main="indices", dims={"y": 1}, whole=("weight",)),
     exact=True,
     source="torch.nn.functional.embedding",
 )
@@ -181,6 +183,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="rows",
+    sharding=Rows(main="indices", dims={"gy": 1}, summed=("gweight",)),
     noise=backward_noise,
     properties={"the padding row has no gradient": padding_is_zero},
     source="autograd of torch.nn.functional.embedding",

@@ -243,6 +243,20 @@ def backward_noise(gyq, gyk, **angles):
 
 
 ANGLES = "Tensor? cos, Tensor? sin, Tensor? positions, float base, int rotary_dim, bool interleaved"
+
+
+def sharding(args, results):
+    """Samples, heads (as many as both have) or tokens; angles go with samples and tokens."""
+    heads = [t for t in (*args.values(), *results.values()) if getattr(t, "ndim", 0) == 4]
+    angles = ("cos", "sin", "positions")
+    for dim, of_angles in ((0, 0), (1, None), (2, 1)):
+        if all(t.shape[dim] > 1 for t in heads):
+            yield {
+                **{n: dim for n in (*args, *results) if n not in angles},
+                **dict.fromkeys(angles, of_angles),
+            }
+
+
 FORWARD = Operator(
     name="rope",
     schema=f"(Tensor q, Tensor k, {ANGLES}) -> (Tensor yq, Tensor yk)",
@@ -252,6 +266,7 @@ FORWARD = Operator(
     cost=cost,
     outputs=outputs,
     layout="any",
+    sharding=sharding,
     noise=noise,
     source="Su et al. 2021, arXiv:2104.09864; transformers' apply_rotary_pos_emb",
 )
@@ -264,6 +279,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=backward_outputs,
     layout="any",
+    sharding=sharding,
     noise=backward_noise,
     source="autograd of rope: the rotation by the opposite angle",
 )

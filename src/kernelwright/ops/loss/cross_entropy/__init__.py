@@ -8,7 +8,7 @@ from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from .. import _options
-from . import heuristics, spec
+from . import heuristics, probabilities, spec, torch_rungs
 
 
 def _cuda(name: str, side: str, idea: str, supports, configs, **more) -> Rung:
@@ -88,7 +88,7 @@ LADDER_WITH_GRAD_IN_PLACE = _ladder(
     heuristics.order_with_grad,
 )
 # a batch of losses is no loss of a batch
-_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=torch_rungs.log_sum_exp)
 _with_grad = bind(LADDER_WITH_GRAD, vmap="loop")
 _with_grad_in_place = bind(LADDER_WITH_GRAD_IN_PLACE, vmap="loop")
 
@@ -97,10 +97,12 @@ def cross_entropy(
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    *,
+    size_average: bool | None = None,
     ignore_index: int = -100,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    *,
     z_loss: float = 0.0,
     softcap: float | None = None,
     dtype: torch.dtype | None = None,
@@ -111,9 +113,14 @@ def cross_entropy(
         input: logits, shape (C,), (N, C) or (N, C, d1, ...). float32, float16 and bfloat16 have
             GPU rungs and are accumulated in float32; float64 is served by PyTorch. Classes in a
             dimension that is not contiguous are copied.
-        target: class indices, int64, int32 or uint8, of the input's shape without C.
-        weight: a weight for each class, shape (C,). A mean divides by the sum of the targets'.
-        ignore_index: targets of this value count for nothing and get no gradient.
+        target: class indices, int64, int32 or uint8, of the input's shape without C; or class
+            probabilities, floating point, of the input's shape, which PyTorch's kernels serve: the
+            memory traffic is PyTorch's.
+        weight: a weight for each class, shape (C,). A mean divides by the sum of the targets'; of
+            probabilities, by the number of tokens.
+        size_average, reduce: deprecated; where one is given it decides instead of `reduction`.
+        ignore_index: targets of this value count for nothing and get no gradient. Probabilities
+            have no such value.
         reduction: "mean" over the targets that are not ignored (NaN where there is none), "sum",
             or "none".
         label_smoothing: share of the target that is spread over all classes.
@@ -126,10 +133,16 @@ def cross_entropy(
         The loss: one number, or one for each target where reduction is "none".
 
     Raises:
-        TypeError: input is not floating point, target no integers.
+        TypeError: input is not floating point, target neither integers nor floating point.
         ValueError: a shape or an option does not agree.
         IndexError: a target is out of range. On a GPU the launch fails, as PyTorch's does.
     """
+    if size_average is not None or reduce is not None:
+        reduction = _options.legacy_reduction(size_average, reduce, reduction)
+    if isinstance(target, torch.Tensor) and target.is_floating_point():
+        return probabilities.cross_entropy(
+            input, target, weight, reduction, label_smoothing, z_loss, softcap, dtype
+        )
     rows, target, weight = _checked(input, target, weight, reduction)
     form = _options.form(ignore_index, label_smoothing, z_loss, softcap)
     return _cross_entropy(rows, target, weight, reduction, *form, dtype or _autocast(input))[0]
@@ -210,6 +223,8 @@ def cross_entropy_with_grad_(
 def _checked(input, target, weight, reduction):
     """(logits with the classes last, target, weight as kernels read it)."""
     arguments.floating("input", input)
+    if input.is_nested:
+        _options.not_jagged(input)
     if input.ndim == 0:
         raise ValueError("input: must have a dimension of classes")
     rows = input.movedim(1, -1) if input.ndim > 2 else input

@@ -11,6 +11,7 @@ import torch
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
 from kernelwright.contract.rounding import U, root_levels
+from kernelwright.contract.sharding import Rows, last_dimension
 
 from .. import _terms
 from .._terms import Form
@@ -323,6 +324,16 @@ def with_grad_in_place_noise(x, target, weight, g, **form):
     return of_loss, *backward_noise(g, x, target, weight, lse, totals, **form)
 
 
+# Of `sharding`: what a token has one of, without the dimension of classes; what is of all tokens.
+BESIDE = dict.fromkeys(("target", "lse", "loss", "gloss"), -1)
+WHOLE = ("weight", "totals")
+
+
+def _unless_mean(args):
+    """Dimensions that are not split: a mean is one of all tokens."""
+    return tuple(range(-len(args["x"].shape), 0)) if args["reduction"] == "mean" else (-1,)
+
+
 _FORM = (
     "int ignore_index, float label_smoothing, float z_loss, float softcap, bool smooth, bool cap"
 )
@@ -340,6 +351,7 @@ FORWARD = Operator(
     cost=cost,
     outputs=outputs,
     layout="rows",
+    sharding=Rows(_unless_mean, "x", BESIDE, WHOLE),
     noise=noise,
     source=SOURCE,
 )
@@ -353,6 +365,7 @@ BACKWARD = Operator(
     cost=backward_cost,
     outputs=lambda x, **others: (TensorSpec.contiguous(x.shape, x.dtype),),
     layout="rows",
+    sharding=Rows(last_dimension, "x", BESIDE, WHOLE),
     noise=backward_noise,
     source="autograd of torch.nn.functional.cross_entropy",
 )
@@ -365,6 +378,7 @@ WITH_GRAD = Operator(
     cost=with_grad_cost,
     outputs=with_grad_outputs,
     layout="rows",
+    sharding=Rows(_unless_mean, "x", BESIDE, WHOLE),
     noise=with_grad_noise,
     source=SOURCE,
 )

@@ -64,6 +64,13 @@ def native_backward(gloss, x, target, weight, lse, totals, *form):
     return _terms.through_cap(gz, z, of, scale, form).to(x.dtype)
 
 
+def log_sum_exp(x, softcap, cap, **others):
+    """What the backward takes of the forward as a function of the logits, by name."""
+    z = _wide(x)
+    z = softcap * torch.tanh(z / softcap) if cap else z
+    return {"lse": torch.logsumexp(z, -1)}
+
+
 def manual_with_grad(x, target, weight, reduction, *form_and_to):
     """The two of them, one after the other."""
     return _with_grad(manual, manual_backward, x, target, weight, reduction, *form_and_to)

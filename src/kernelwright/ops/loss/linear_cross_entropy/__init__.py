@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
-from kernelwright.dispatch import apply_of, bind, vmap_loop
+from kernelwright.dispatch import apply_of, bind, differentiated_again, once, vmap_loop
 
 from .. import _options
+from ..cross_entropy import cross_entropy
 from . import heuristics, spec
 
 RUNGS = (
@@ -59,11 +59,16 @@ def linear_cross_entropy(
     "none", and in float16, whose range is too small for gradients that a GradScaler has not scaled
     yet, the backward computes the logits again.
 
+    Forward mode and nested transforms of torch.func differentiate the formula over all logits.
+    Double backward without torch.func raises NotImplementedError: what it needs is not kept.
+
     Args:
         input: shape (*, H).
-        linear_weight: shape (C, H), of the input's dtype.
-        target: class indices, shape (*).
-        linear_bias: shape (C,).
+        linear_weight: shape (C, H), of the input's dtype; or (C, d1, ..., H) for a loss of further
+            dimensions, which computes all logits, as PyTorch does.
+        target: class indices, shape (*); with (C, d1, ..., H) of shape (N, d1, ...). Class
+            probabilities, of the shape of `cross_entropy`'s logits, compute all logits too.
+        linear_bias: shape (C,), or (C, d1, ...).
         weight, reduction, label_smoothing, z_loss, softcap: as `cross_entropy` takes them.
         ignore_index: None is -100.
         dtype: of the loss; the input's, or float32 under autocast. It is computed in float32 or
@@ -77,6 +82,7 @@ def linear_cross_entropy(
         As `cross_entropy`; TypeError and ValueError where dtypes and shapes do not agree.
     """
     arguments.floating("input", input)
+    _options.not_jagged(input)
     arguments.tensor("linear_weight", linear_weight)
     device = input.device.type
     autocast = torch.is_autocast_enabled(device)
@@ -85,6 +91,24 @@ def linear_cross_entropy(
         input, linear_weight = input.to(to), linear_weight.to(to)
         linear_bias = None if linear_bias is None else linear_bias.to(to)
     _check(input, linear_weight, linear_bias)
+    arguments.tensor("target", target)
+    if linear_weight.ndim > 2 or target.is_floating_point() or differentiated_again():
+        if linear_weight.ndim > 2 and input.ndim != 2:
+            raise ValueError(
+                f"input: must be (N, H) beside a linear_weight of {linear_weight.ndim} dimensions, "
+                f"has {input.ndim}"
+            )
+        return cross_entropy(
+            _all_logits(input, linear_weight, linear_bias),
+            target,
+            weight,
+            ignore_index=-100 if ignore_index is None else ignore_index,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
+            softcap=softcap,
+            dtype=dtype,
+        )
     leading = input.shape[:-1]
     logits = (*leading, linear_weight.shape[0])
     target, weight = _options.classes(logits, input.dtype, target, weight, reduction)
@@ -106,12 +130,14 @@ def linear_cross_entropy(
 
 
 def _check(input, linear_weight, linear_bias):
-    if linear_weight.ndim != 2 or linear_weight.shape[1] != input.shape[-1]:
+    if not input.ndim:
+        raise ValueError("input: must have a dimension of features")
+    if linear_weight.ndim < 2 or linear_weight.shape[-1] != input.shape[-1]:
         raise ValueError(
             f"linear_weight: has shape {tuple(linear_weight.shape)}, "
             f"should be (C, {input.shape[-1]})"
         )
-    shape = linear_weight.shape[:1]
+    shape = linear_weight.shape[:-1]
     if linear_bias is not None and linear_bias.shape != shape:
         raise ValueError(
             f"linear_bias: has shape {tuple(linear_bias.shape)}, should be {tuple(shape)}"
@@ -119,6 +145,16 @@ def _check(input, linear_weight, linear_bias):
     for name, t in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
         if t is not None and t.dtype != input.dtype:
             raise TypeError(f"{name}: is {t.dtype}, should be {input.dtype} as the input")
+
+
+def _all_logits(input, linear_weight, linear_bias):
+    """As `cross_entropy` takes them: (C,), (N, C), or (N, C, d1, ...)."""
+    rows = linear_weight.shape[:-1]
+    bias = None if linear_bias is None else linear_bias.flatten()
+    logits = torch.nn.functional.linear(input, linear_weight.flatten(0, -2), bias)
+    if len(rows) > 1:
+        return logits.view(*input.shape[:-1], *rows)
+    return logits.movedim(-1, 1) if logits.ndim > 2 else logits
 
 
 def _factor(x, target, weight, reduction, ignore_index):
@@ -152,7 +188,7 @@ class _Loss(torch.autograd.Function):
         ctx.save_for_backward(*(gradients if ctx.now else tensors))
 
     @staticmethod
-    @once_differentiable
+    @once("linear_cross_entropy: double backward needs all logits; use kw.cross_entropy of them")
     def backward(ctx, gloss, *_):
         wanted = ctx.needs_input_grad[:3]
         if gloss is None:
@@ -178,8 +214,10 @@ _apply = apply_of(_Loss)
 
 def _scaled(t, g):
     """t times g. In place, for memory that only this backward holds; a graph that is retained may
-    ask again, a compiler places results itself, and torch.func allows no change."""
+    ask again, a compiler places results itself, torch.func allows no change, and a DTensor has no
+    rule for it."""
     watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    watched = watched or type(t) is not torch.Tensor
     if watched or torch._C._autograd._get_current_graph_task_keep_graph():
         return t * g.to(t.dtype)
     scale_unless_one_(t, g)

@@ -12,6 +12,7 @@ import torch
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
 from kernelwright.contract.rounding import U, root_levels
+from kernelwright.contract.sharding import Rows, last_dimension
 
 from .. import _terms
 from .._terms import Form
@@ -182,6 +183,13 @@ OPERATOR = Operator(
     cost=cost,
     outputs=outputs,
     layout="any",
+    sharding=Rows(
+        last_dimension,
+        "x",
+        dict.fromkeys(("target", "g", "loss"), -1),
+        ("w", "bias", "weight"),
+        ("gw", "gbias"),
+    ),
     noise=noise,
     source="torch.nn.functional.linear_cross_entropy; Wijmans et al. 2024, arXiv:2411.09009;"
     " Hsu et al. 2024 (Liger), arXiv:2410.10989",

@@ -13,7 +13,7 @@ from kernelwright.contract import Ladder, Operator, Rung, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import agreed, flat, normalized
 
-from . import heuristics, spec
+from . import heuristics, spec, statistics
 
 # Autocast takes rms_norm to float32 since 2.12, as it has taken layer_norm before.
 _RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
@@ -83,24 +83,32 @@ def _ladders(forward: Operator, backward: Operator) -> tuple[Ladder, Ladder]:
 
 
 # samples of a vmap may each have a weight: no batch of rows with one weight
-_layer_norm = bind(*_ladders(spec.LAYER_NORM, spec.LAYER_NORM_BACKWARD), vmap="loop")
-_rms_norm = bind(*_ladders(spec.RMS_NORM, spec.RMS_NORM_BACKWARD), vmap="loop")
+_layer_norm = bind(
+    *_ladders(spec.LAYER_NORM, spec.LAYER_NORM_BACKWARD),
+    vmap="loop",
+    statistics=statistics.of_x,
+)
+_rms_norm = bind(
+    *_ladders(spec.RMS_NORM, spec.RMS_NORM_BACKWARD), vmap="loop", statistics=statistics.of_x
+)
 # h's gradient is that of x and that of the residual
 _add_layer_norm = bind(
     *_ladders(spec.ADD_LAYER_NORM, spec.ADD_LAYER_NORM_BACKWARD),
     vmap="loop",
     same_gradient={"residual": "x"},
+    statistics=statistics.of_h,
 )
 _add_rms_norm = bind(
     *_ladders(spec.ADD_RMS_NORM, spec.ADD_RMS_NORM_BACKWARD),
     vmap="loop",
     same_gradient={"residual": "x"},
+    statistics=statistics.of_h,
 )
 
 
 def layer_norm(
     input: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
@@ -110,7 +118,8 @@ def layer_norm(
     Args:
         input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
             is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32.
-        normalized_shape: the last dimensions, over which mean and variance are taken.
+        normalized_shape: the last dimensions, over which mean and variance are taken; a number
+            for the last one alone.
         weight, bias: of normalized_shape, or None; may be wider than the input.
         eps: added to the variance.
 
@@ -130,7 +139,7 @@ def layer_norm(
 
 def rms_norm(
     input: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     eps: float | None = None,
     *,
@@ -142,7 +151,8 @@ def rms_norm(
         input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
             is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32 where
             PyTorch does so (from 2.12).
-        normalized_shape: the last dimensions, over which the mean is taken.
+        normalized_shape: the last dimensions, over which the mean is taken; a number for the last
+            one alone.
         weight: of normalized_shape, or None for no scaling; may be wider than the input.
         eps: added to the mean square; by default float32's epsilon (float64's for float64).
         offset: added to the weight, in float32; Gemma's weights are stored less 1.
@@ -166,7 +176,7 @@ def rms_norm(
 def add_layer_norm(
     input: torch.Tensor,
     residual: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
@@ -200,7 +210,7 @@ def add_layer_norm(
 def add_rms_norm(
     input: torch.Tensor,
     residual: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     eps: float | None = None,
     *,

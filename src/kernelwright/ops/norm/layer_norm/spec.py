@@ -18,6 +18,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec
 from kernelwright.contract.rounding import U, mean_noise, root_levels
+from kernelwright.contract.sharding import Rows, last_dimension
 
 from . import cases
 
@@ -219,6 +220,7 @@ def _operators(forward, backward, schemas, of_cases, paper=""):
             cost=cost,
             outputs=outputs,
             layout="rows",
+            sharding=Rows(last_dimension),
             properties=ADDED if added else MEAN_SQUARE,
             noise=layer_noise if layer else None,
             source=f"{pytorch} of a sum" if added else f"{pytorch}; {paper}",
@@ -232,6 +234,7 @@ def _operators(forward, backward, schemas, of_cases, paper=""):
             cost=named(backward_cost),
             outputs=named(backward_outputs),
             layout="rows",
+            sharding=Rows(last_dimension),
             noise=named(backward_noise),
             source=f"autograd of {pytorch}{' of a sum' if added else ''}",
         ),

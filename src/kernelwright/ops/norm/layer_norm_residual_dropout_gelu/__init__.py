@@ -9,6 +9,7 @@ import torch
 from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import agreed, draw_seed, flat, normalized, probability
+from kernelwright.ops.norm.layer_norm import statistics
 
 from . import heuristics, spec
 
@@ -59,13 +60,13 @@ _ORDER = heuristics.order, heuristics.bucket, "peers:PEERS"
 LADDER = Ladder(spec.FORWARD, _rungs(), __name__, *_ORDER, emulated=True)
 LADDER_BACKWARD = Ladder(spec.BACKWARD, _rungs("_backward"), __name__, *_ORDER, emulated=True)
 # a batch in front would move every element to another place of the mask
-_chain = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_chain = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=statistics.of_x)
 
 
 def layer_norm_residual_dropout_gelu(
     input: torch.Tensor,
     residual: torch.Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     p: float = 0.5,
@@ -83,7 +84,8 @@ def layer_norm_residual_dropout_gelu(
             of up to 16,384 elements (Triton), 32,768 (CUDA), in the backward 8,192; float64 and
             longer rows are served by PyTorch.
         residual: of the input's shape; where dtypes differ, both are promoted to the wider.
-        normalized_shape: the last dimensions, over which mean and variance are taken.
+        normalized_shape: the last dimensions, over which mean and variance are taken; a number
+            for the last one alone.
         weight, bias: of normalized_shape, or None; may be wider than the input.
         p: probability of zeroing, 0 to 1, in steps of 2**-24.
         training: False drops nothing.

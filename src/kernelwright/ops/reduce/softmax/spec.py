@@ -12,6 +12,7 @@ import torch
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
 from kernelwright.contract.rounding import U
+from kernelwright.contract.sharding import Rows
 
 # (rows, columns): GPT-2's attention and vocabulary, Llama 3's, and row lengths up to the largest
 # that fit nowhere on chip; the shapes of quack's and Liger's published tables.
@@ -91,6 +92,7 @@ FORWARD = Operator(
     cost=lambda x, dim: Cost(reads=(x.nbytes,), writes=(x.nbytes,), flops=5 * x.numel()),
     outputs=outputs,
     layout="rows",
+    sharding=Rows(lambda args: (args["dim"],)),
     properties={"rows sum to 1": rows_sum_to_one},
     source="torch.nn.functional.softmax",
 )
@@ -105,6 +107,7 @@ BACKWARD = Operator(
     ),
     outputs=lambda gy, y, dim: (TensorSpec.contiguous(y.shape, y.dtype),),
     layout="rows",
+    sharding=Rows(lambda args: (args["dim"],)),
     noise=backward_noise,
     source="autograd of torch.nn.functional.softmax",
 )

@@ -8,7 +8,8 @@ from itertools import pairwise
 import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
-from kernelwright.dispatch import bind
+from kernelwright.dispatch import bind, on_rows
+from kernelwright.ops._out import written
 
 from . import heuristics, spec
 
@@ -116,27 +117,41 @@ def sum(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: torch.Tensor | None = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool | None = None,
 ) -> torch.Tensor:
     """The sum over `dim`, or of everything, as torch.sum.
 
     Args:
         input: any shape, any dtype. float32, float16, bfloat16 (added up in float32) and float64
-            have GPU rungs; the rest is served by PyTorch.
+            have GPU rungs; the rest is served by PyTorch, and so are sums of jagged tensors over
+            samples.
         dim: the dimensions that disappear. None, or none named: all of them.
         keepdim: keep them with size 1.
         dtype: of the result, and what the input is cast to first. Integers and bool give int64
             without it. Under CUDA autocast, 16-bit input gives float32.
+        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
+            gradient is not possible then.
+        axis, keepdims: other names of dim and keepdim.
 
     Returns:
-        A tensor without the dimensions `dim`.
+        A tensor without the dimensions `dim`; `out` where it is given.
 
     Raises:
         IndexError: dim is out of range.
+        TypeError: dim or keepdim is given by both of its names.
         ValueError: dim names a dimension twice.
     """
     arguments.tensor("input", input)
+    if axis is not None:
+        dim = _alias("axis", axis, "dim", dim, None)
+    if keepdims is not None:
+        keepdim = _alias("keepdims", keepdims, "keepdim", keepdim, False)
     ndim = input.ndim
     dims = spec.every_dim(ndim) if dim is None or dim == () or dim == [] else _negative(dim, ndim)
+    if input.is_nested:
+        return _of_jagged(input, dims, keepdim, dtype)
     if dtype is None and torch.is_autocast_enabled() and input.is_cuda and input.dtype in HALF:
         dtype = torch.float32
     if dtype is not None and dtype == spec.result_dtype(input):
@@ -144,7 +159,20 @@ def sum(
     y = _sum(input, dims, dtype)
     if keepdim:
         y = y.reshape([1 if i - ndim in dims else s for i, s in enumerate(input.shape)])
-    return y
+    return y if out is None else written(out, y)
+
+
+def _of_jagged(input, dims, keepdim, dtype):
+    """Of rows by this operator; PyTorch adds up samples of different lengths."""
+    y = on_rows(lambda values: sum(values, dims, keepdim, dtype=dtype), input, dims)
+    return torch.sum(input, dims, keepdim, dtype=dtype) if y is None else y
+
+
+def _alias(alias: str, value, name: str, given, default):
+    """The value of an argument that is given by its other name."""
+    if given is not default:
+        raise TypeError(f"{alias}: is another name of {name}, which is given too")
+    return value
 
 
 def _negative(dim: int | Sequence[int], ndim: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, adversarial, tensor
+from kernelwright.contract.sharding import SUM
 
 EVERY = (*FLOATS, torch.float64)
 BENCH_WHOLE = (2**20, 2**22, 2**24, 2**28, 2**30)
@@ -137,6 +138,15 @@ def gradient(specs, gy):
     return {"x": gy.reshape(shape).to(x.dtype).expand(x.shape)}
 
 
+def sharding(args, results):
+    """Any dimension: of one that is added up, each process has a part of the sum."""
+    x, dim = args["x"], args["dim"]
+    kept = [d for d in every_dim(x.ndim) if d not in dim]
+    for d in every_dim(x.ndim):
+        if x.shape[d] != 1:
+            yield {"x": x.ndim + d, "y": kept.index(d) if d in kept else SUM}
+
+
 FORWARD = Operator(
     name="sum",
     schema="(Tensor x, int[] dim, ScalarType? to=None) -> (Tensor y)",
@@ -146,6 +156,7 @@ FORWARD = Operator(
     cost=cost,
     outputs=outputs,
     layout="any",
+    sharding=sharding,
     noise=noise,
     source="torch.sum",
 )

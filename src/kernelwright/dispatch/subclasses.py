@@ -1,0 +1,139 @@
+"""Calls on tensors that are several: jagged ones (`torch.jagged`) and distributed ones (DTensor).
+
+A jagged tensor's samples lie one after the other in its values, so an operator whose rows do not
+depend on each other runs on the values. A DTensor's operator runs on each process's part, by the
+sharding rule in the operator's spec. Neither torch.nested nor torch.distributed is imported here:
+a call that needs one of them comes from a program that has.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelwright.contract import Operator, TensorSpec
+from kernelwright.contract.sharding import SUM, Rows, Split
+
+
+def on_values(op: Operator, call: Callable, args: tuple, rung: str | None) -> Any:
+    """A call that has jagged arguments, by a call on their values.
+
+    Raises:
+        NotImplementedError: rows of the operator depend on each other across samples.
+        ValueError: jagged arguments differ in their lengths, or another one does not fit.
+    """
+    named = dict(zip((a.name for a in op.args), args, strict=True))
+    first_name, first = next((k, v) for k, v in named.items() if _is_jagged(v))
+    rule = op.sharding
+    ragged = first._ragged_idx
+    # as many places from the back in the values, which lack the first dimension
+    dims = (-first.ndim, ragged - first.ndim)
+    if not isinstance(rule, Rows) or not rule.allows(named, dims):
+        raise NotImplementedError(
+            f"{first_name}: is jagged, which {op.name} cannot split; call it on each of unbind()"
+        )
+    given = {
+        k: v if k in rule.whole else _values(k, v, first, rule.dims.get(k, 0))
+        for k, v in named.items()
+    }
+    results = call(*given.values(), rung)
+    if isinstance(results, tuple):
+        return tuple(_jagged_like(t, first) for t in results)
+    return _jagged_like(results, first)
+
+
+def on_rows(function: Callable, input: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor | None:
+    """`function` of a jagged tensor's values as a jagged tensor, where it works along dimensions,
+    counted from the back, that stand behind the one that is jagged; else None."""
+    if min(dims, default=0) <= input._ragged_idx - input.ndim:
+        return None
+    return _jagged_like(function(input.values()), input)
+
+
+def _is_jagged(v: Any) -> bool:
+    return isinstance(v, torch.Tensor) and v.is_nested
+
+
+def _values(name: str, v: Any, first: torch.Tensor, further: int) -> Any:
+    """An argument beside the values of `first`."""
+    if not isinstance(v, torch.Tensor):
+        return v
+    if v.is_nested:
+        same = v.offsets() is first.offsets() or torch.equal(v.offsets(), first.offsets())
+        if not same or v._ragged_idx != first._ragged_idx:
+            raise ValueError(
+                f"{name}: has samples of other lengths than the jagged argument before"
+            )
+        return v.values()
+    behind = first.ndim - first._ragged_idx - 1 + further  # dimensions of a sample behind its rows
+    if v.ndim <= behind:
+        return v
+    if v.ndim == first.ndim and v.shape[0] == v.shape[first._ragged_idx] == 1:
+        return v.squeeze(0)
+    raise ValueError(f"{name}: shape {tuple(v.shape)} does not fit samples of different lengths")
+
+
+def _jagged_like(values: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+    return torch.nested.nested_tensor_from_jagged(
+        values, first.offsets(), first.lengths(), jagged_dim=first._ragged_idx
+    )
+
+
+def prepare(op: Operator, overload: Any, args: tuple) -> None:
+    """Tell DTensor how the operator is split, if a call has one among its arguments.
+
+    Raises:
+        NotImplementedError: the operator has no rule.
+    """
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is None or not any(isinstance(v, module.DTensor) for v in args):
+        return
+    if op.sharding is None:
+        raise NotImplementedError(
+            f"{op.name}: has no sharding rule for DTensors; call it on to_local()"
+        )
+    _register(op, overload)
+
+
+@cache
+def _register(op: Operator, overload: Any) -> None:
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+    from torch.distributed.tensor.experimental import register_sharding
+
+    def placement(dim: int | str | None) -> Any:
+        if dim is None:
+            return Replicate()
+        return Partial() if dim == SUM else Shard(dim)
+
+    def strategies(*args: Any, **kwargs: Any) -> list[tuple[list[Any], list[Any]]]:
+        named = {a.name: a.default for a in op.args}
+        named.update(zip(named, map(_spec_of, args), strict=False))
+        results = dict(zip(op.results, op.outputs(**named), strict=True))
+        rule = op.sharding
+        assert rule is not None
+        whole: Split = dict.fromkeys((*named, *results))
+        return [
+            (
+                [placement(split[r]) for r in results],
+                [placement(split[n]) if isinstance(named[n], TensorSpec) else None
+                 for n in list(named)[: len(args)]],
+            )
+            for split in (whole, *rule(named, results))
+        ]  # fmt: skip
+
+    register_sharding(overload)(strategies)
+    # Every argument decides: PyTorch's default keeps what it found for calls that differ in those
+    # before the first int, a bool or a reduction's name.
+    known = sys.modules["torch.distributed.tensor"].DTensor._op_dispatcher.sharding_propagator
+    known.op_to_schema_info[overload] = RuntimeSchemaInfo(static_argnum=0, needs_pytree=True)
+
+
+def _spec_of(v: Any) -> Any:
+    """What an operator's `outputs` takes for what DTensor shows of an argument."""
+    meta = getattr(v, "tensor_meta", None)
+    return v if meta is None else TensorSpec(tuple(meta.shape), tuple(meta.stride), meta.dtype)

@@ -1,0 +1,21 @@
+"""Modules made of operators; they stand where torch.nn's stood and load its state_dicts.
+
+Each module keeps the constructor, the parameters and the names of torch.nn's module, and is a
+subclass of it where every supported PyTorch has it, so that a check for `torch.nn.LayerNorm` (a
+weight decay filter, a wrap policy) finds it.
+"""
+
+from .activation import GELU, SwiGLU
+from .embedding import Embedding
+from .loss import CrossEntropyLoss, LinearCrossEntropyLoss
+from .norm import LayerNorm, RMSNorm
+
+__all__ = [
+    "GELU",
+    "CrossEntropyLoss",
+    "Embedding",
+    "LayerNorm",
+    "LinearCrossEntropyLoss",
+    "RMSNorm",
+    "SwiGLU",
+]

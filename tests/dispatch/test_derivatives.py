@@ -1,0 +1,111 @@
+"""Forward mode and double backward beside finite differences and PyTorch's own."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+import kernelwright as kw
+from support.publics import DEVICE, PUBLIC, agree, fullgraph, mapped, publics, randn
+
+# gradients that were computed with the loss
+ONCE = {"linear_cross_entropy"}
+TWICE = {k: v for k, v in PUBLIC.items() if k not in ONCE}
+twice = pytest.mark.parametrize("public", TWICE.values(), ids=TWICE)
+
+
+@publics
+def test_forward_mode_agrees_with_finite_differences(public):
+    tensors = public.tensors((2, 3, 5), torch.float64, grad=True)
+    assert torch.autograd.gradcheck(public.kw, tensors, check_forward_ad=True, fast_mode=True)
+
+
+@twice
+def test_double_backward_agrees_with_finite_differences(public):
+    tensors = public.tensors((2, 3, 5), torch.float64, grad=True)
+    assert torch.autograd.gradgradcheck(public.kw, tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "cross_entropy", "gelu"])
+def test_forward_over_reverse_and_a_third_derivative(name):
+    public = PUBLIC[name]
+    tensors = public.tensors((2, 2, 3), torch.float64, grad=True)
+    assert torch.autograd.gradgradcheck(public.kw, tensors, fast_mode=True, check_fwd_over_rev=True)
+
+    def once(*t):
+        return torch.autograd.grad(public.kw(*t).square().sum(), t, create_graph=True)
+
+    assert torch.autograd.gradgradcheck(once, tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@mapped
+def test_both_are_pytorchs(public, dtype):
+    """Gradients of a gradient's square, and a derivative along a direction."""
+    tensors = public.tensors((3, 4, 9), dtype)
+    again, along = [], []
+    for fn in (public.kw, public.pytorch):
+        leaves = [t.detach().requires_grad_() for t in tensors]
+        if public is not PUBLIC["linear_cross_entropy"]:
+            gx = torch.autograd.grad(fn(*leaves).float().pow(3).sum(), leaves, create_graph=True)
+            penalty = sum(g.float().square().sum() for g in gx)
+            again.append([g.double() for g in torch.autograd.grad(penalty, leaves)])
+        direction = tuple(randn(*t.shape, dtype=dtype, seed=5) for t in tensors)
+        along.append(torch.func.jvp(fn, tuple(tensors), direction)[1].double())
+    slack = {torch.float32: 1e-4, torch.bfloat16: 6e-2}[dtype]
+    for mine, right in zip(*again, strict=True) if again else ():
+        torch.testing.assert_close(mine, right, rtol=slack, atol=slack * right.abs().max().item())
+    torch.testing.assert_close(*along, rtol=slack, atol=slack * along[1].abs().max().item())
+
+
+@mapped
+def test_hessians_by_torch_func(public):
+    x, *rest = public.tensors((1, 2, 4))
+    for outer, inner in ((torch.func.jacfwd, torch.func.jacrev),
+                         (torch.func.jacrev, torch.func.jacrev)):  # fmt: skip
+        ours, theirs = (
+            outer(inner(lambda t, f=f: f(t, *rest).square().sum()))(x)
+            for f in (public.kw, public.pytorch)
+        )
+        agree(ours, theirs, torch.float16)
+
+
+def test_a_gradient_penalty_under_vmap():
+    x = randn(4, 6)
+
+    def penalty(fn):
+        return lambda s: torch.func.grad(lambda t: fn(t, -1)[0])(s).square().sum()
+
+    ours, theirs = (
+        torch.func.vmap(torch.func.grad(penalty(f)))(x) for f in (kw.softmax, torch.softmax)
+    )
+    agree(ours, theirs, x.dtype)
+
+
+def test_a_dual_level_without_tangents_changes_nothing():
+    x = randn(3, 4)
+    with forward_ad.dual_level():
+        agree(kw.softmax(x, -1), torch.softmax(x, -1), x.dtype)
+
+
+def test_double_backward_of_linear_cross_entropy_names_the_alternative():
+    public = PUBLIC["linear_cross_entropy"]
+    (x,) = public.tensors((4, 6), grad=True)
+    (gx,) = torch.autograd.grad(public.kw(x), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match=r"all logits; use kw\.cross_entropy"):
+        (gx.sum() + x.sum()).backward()
+
+
+def test_arguments_that_change_refuse_forward_mode():
+    p = torch.nn.Parameter(randn(3))
+    p.grad = randn(3)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="outside of them"):
+        kw.clip_grads_with_norm_([p], 1.0, torch.ones((), device=DEVICE))
+
+
+def test_forward_mode_compiled():
+    x, t = randn(3, 4), randn(3, 4, seed=1)
+    ours, theirs = (
+        fullgraph(lambda a, b, f=f: torch.func.jvp(lambda s: f(s, -1), (a,), (b,)))(x, t)
+        for f in (kw.softmax, torch.softmax)
+    )
+    agree(ours, theirs, x.dtype)
