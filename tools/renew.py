@@ -67,7 +67,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Budget:
     """`deadline` is on time.monotonic(); `jobs` how many processes share a GPU; `quick` times with
     a few samples."""
 
@@ -165,19 +165,19 @@ def _anything(gpu: Gpu, **call: object) -> None:
     return None
 
 
-def renew(folder: Path, chosen: list[Ladder], steps: Iterable[str], limits: Limits) -> list[Job]:
+def renew(folder: Path, chosen: list[Ladder], steps: Iterable[str], budget: Budget) -> list[Job]:
     """Do what is missing, step by step; what was not done or went wrong."""
     machine, left = slug(here()), []
     for step in steps:
-        jobs = missing(step, chosen, machine, limits.quick)
-        print(f"{step}: {len(jobs)} jobs, {limits.left:.0f} s left", flush=True)
+        jobs = missing(step, chosen, machine, budget.quick)
+        print(f"{step}: {len(jobs)} jobs, {budget.left:.0f} s left", flush=True)
         if step in ("prove", "watch"):
-            undone = _run_all(jobs, folder, limits)
+            undone = _run_all(jobs, folder, budget)
             if undone and step == "prove":  # the largest cases do not fit beside each other
-                undone = _run_all(undone, folder, replace(limits, jobs=max(1, limits.jobs // 4)))
+                undone = _run_all(undone, folder, replace(budget, jobs=max(1, budget.jobs // 4)))
         else:
-            _compile_all([job.words[1] for job in jobs], limits)
-            undone = _run_all(jobs, folder, replace(limits, jobs=1))
+            _compile_all([job.words[1] for job in jobs], budget)
+            undone = _run_all(jobs, folder, replace(budget, jobs=1))
         left += undone
         if any(folder.rglob("runs.jsonl")):
             print(f"{step}: {merge([folder])}", flush=True)
@@ -204,24 +204,24 @@ class _Gpus:
             self.free.put(name)
 
 
-def _run_all(jobs: list[Job], folder: Path, limits: Limits) -> list[Job]:
-    """Run jobs, the longest first, as many at once as the limits say; those that failed or found
+def _run_all(jobs: list[Job], folder: Path, budget: Budget) -> list[Job]:
+    """Run jobs, the longest first, as many at once as the budget allows; those that failed or found
     no time."""
-    gpus = _Gpus(limits.jobs)
+    gpus = _Gpus(budget.jobs)
     jobs = sorted(jobs, key=lambda job: len(job.words), reverse=True)
 
     def run(job: Job) -> int | None:
         with gpus.one() as environment:
-            return _run(job, folder, limits, environment)
+            return _run(job, folder, budget, environment)
 
     with ThreadPoolExecutor(gpus.count) as pool:
         codes = list(pool.map(run, jobs))
     return [job for job, code in zip(jobs, codes, strict=True) if code != 0]
 
 
-def _run(job: Job, folder: Path, limits: Limits, environment: dict[str, str]) -> int | None:
+def _run(job: Job, folder: Path, budget: Budget, environment: dict[str, str]) -> int | None:
     """The command's exit code; None where there was no time for it, or not enough."""
-    if limits.left < 5:
+    if budget.left < 5:
         return None
     start, log = time.monotonic(), folder / f"{job.name}.log"
     with open(log, "w") as out:
@@ -231,7 +231,7 @@ def _run(job: Job, folder: Path, limits: Limits, environment: dict[str, str]) ->
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**environment, "KW_RECORDS": str(folder / job.name)},
-                timeout=limits.left,
+                timeout=budget.left,
             ).returncode
         except subprocess.TimeoutExpired:
             code = None
@@ -242,7 +242,7 @@ def _run(job: Job, folder: Path, limits: Limits, environment: dict[str, str]) ->
     return code
 
 
-def _compile_all(operators: Iterable[str], limits: Limits) -> None:
+def _compile_all(operators: Iterable[str], budget: Budget) -> None:
     """Compile what will be timed, so that the GPU does not wait for compilers. torch.compile would
     start as many processes as there are cores in each of these."""
     parts = [
@@ -252,7 +252,7 @@ def _compile_all(operators: Iterable[str], limits: Limits) -> None:
     ]
     start = time.monotonic()
     words = [sys.executable, "-m", "tools.renew", "--compile"]
-    gpus = _Gpus(limits.jobs)
+    gpus = _Gpus(budget.jobs)
 
     def compile_part(part: tuple[str, str]) -> None:
         with gpus.one() as environment:
@@ -319,8 +319,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("there is no GPU here; --list says what is missing on an H200")
     words.folder.mkdir(parents=True, exist_ok=True)
     jobs = words.jobs or (len(os.sched_getaffinity(0)) - 1) // _Gpus(1).count
-    limits = Limits(time.monotonic() + words.seconds, max(1, jobs), words.quick)
-    left = renew(words.folder, chosen, steps, limits)
+    budget = Budget(time.monotonic() + words.seconds, max(1, jobs), words.quick)
+    left = renew(words.folder, chosen, steps, budget)
     for job in left:
         print(f"not done: kernelwright {' '.join(job.words)}")
     return 1 if left else 0

@@ -114,14 +114,14 @@ def test_double_backward_says_that_it_is_not_there(name):
 def test_a_backward_fills_no_zeros_for_results_that_have_no_gradient():
     launched = []
 
-    class Watch(TorchDispatchMode):
+    class Recorder(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             launched.append(func.name())
             return func(*args, **(kwargs or {}))
 
     y = kw.rms_norm(randn(4, 6).requires_grad_(), (6,))
     g = torch.ones_like(y)
-    with Watch():
+    with Recorder():
         y.backward(g)
     assert launched == ["kernelwright::rms_norm_backward", "aten::detach"]
 

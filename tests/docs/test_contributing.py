@@ -1,38 +1,107 @@
-"""What CONTRIBUTING.md tells to write works as it stands there."""
+"""What CONTRIBUTING.md tells a contributor is so, and its example works as it stands there."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import pytest
+
 import kernelwright
-from kernelwright.workbench.scaffold import scaffold
+from kernelwright.ops import LADDERS
+from support import contributing
+from support.contributing import ROOT, TEXT
 
-TEXT = (Path(kernelwright.__file__).parents[2] / "CONTRIBUTING.md").read_text()
-
-
-def blocks():
-    """Blocks of code by the file that their first line names."""
-    found = re.findall(r"^```\w+\n(?://|#) (\S+?):?(?: [^\n]*)?\n(.*?)^```$", TEXT, re.M | re.S)
-    return dict(found)
+PACKAGE = Path(kernelwright.__file__).parent
+RUNGS = {"manual", "native", "cuda_thread", "triton_block"}
 
 
-def test_an_operator_as_scaffolded_and_a_cuda_rung_as_written_are_right(tmp_path):
-    scaffold.new("scale", tmp_path)
-    folder, written = tmp_path / "scale", blocks()
-    init = folder / "__init__.py"
-    line = written.pop("__init__.py")
-    above = "        rungs.triton("
-    assert init.read_text().count(above) == 1
-    init.write_text(init.read_text().replace(above, line + above))
-    for name, text in written.items():
-        (folder / name).write_text(text)
-    assert set(written) == {"cuda.py", "cuda_thread.cu"}
-    command = [sys.executable, "-m", "kernelwright.cli", "verify", str(folder), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    rows = json.loads(done.stdout)["rows"]
-    outcomes = {(r["operator"], r["rung"]): r["outcome"] for r in rows}
-    assert outcomes["scale", "cuda_thread"] == outcomes["scale.backward", "cuda_thread"] == "pass"
-    assert {operator for operator, _ in outcomes} == {"scale", "scale.backward"}
-    assert set(outcomes.values()) == {"pass"} and done.returncode == 0
+def commands(section):
+    """The `kernelwright new` and `kernelwright verify` of a section, in order."""
+    text = TEXT.split(f"\n### {section}. ")[1].split("\n### ")[0]
+    lines = (line.split("   ")[0] for line in re.findall(r"^    (kernelwright .*)$", text, re.M))
+    return [s.split()[1:] for s in lines if re.fullmatch(r"kernelwright (new|verify) \S+", s)]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of this checkout, for `new` writes into it."""
+    root = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(
+        PACKAGE, root / "src/kernelwright", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+def run(checkout, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelwright.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout / "src")},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def verified(checkout, operator):
+    """The rungs of an operator that pass, where all do."""
+    rows = json.loads(run(checkout, "verify", operator, "--json"))["rows"]
+    assert {r["outcome"] for r in rows} == {"pass"}
+    return {(r["operator"], r["rung"]) for r in rows}
+
+
+def test_the_example_is_right_step_by_step(checkout):
+    (new, (verify, operator)) = commands(1)
+    assert (new, verify) == (["new", "elementwise/scale"], "verify")
+    run(checkout, *new)
+    folder = checkout / "src/kernelwright/ops/elementwise/scale"
+    sides = {"scale", "scale.backward"}
+    scaffolded = {(s, r) for s in sides for r in RUNGS - {"cuda_thread"}}
+    assert verified(checkout, operator) == scaffolded
+
+    contributing.follow(folder)
+    assert ["verify", operator] in commands(6)
+    assert verified(checkout, operator) == {(s, r) for s in sides for r in RUNGS}
+
+    script = """
+import torch, kernelwright as kw
+x = torch.tensor([1.0, -2.0], requires_grad=True)
+y = kw.scale(x, 3.0)
+y.backward(torch.tensor([10.0, 100.0]))
+print(y.tolist(), x.grad.tolist())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(checkout / "src")},
+    )
+    assert done.stdout == "[3.0, -6.0] [30.0, 300.0]\n", done.stderr
+
+
+def test_the_layers_are_those_that_imports_are_checked_by():
+    (contract, _) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = " > ".join(layer.removeprefix("kernelwright.") for layer in contract["layers"])
+    assert f"`{layers}`" in " ".join(TEXT.split())
+
+
+def test_the_smallest_complete_operator_is_named():
+    """Complete: a rung in PyTorch, Triton and CUDA C++, a backward and a page."""
+    sizes = {}
+    for ladder in LADDERS:
+        folder = PACKAGE / "ops" / ladder.replace(".", "/")
+        files = [p for p in folder.iterdir() if p.is_file()]
+        kinds = {re.split(r"[_.]", p.name)[0] for p in files if p.suffix in (".py", ".cu")}
+        if {"torch", "triton", "cuda"} <= kinds and (folder / "README.md").exists():
+            sizes[ladder] = sum(len(p.read_text().splitlines()) for p in files)
+    smallest = min(sizes, key=sizes.__getitem__).replace(".", "/")
+    assert f"The smallest complete operator to read is `ops/{smallest}`." in " ".join(TEXT.split())

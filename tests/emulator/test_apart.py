@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import kernelwright.ops.every  # noqa: F401
-from docs.test_contributing import blocks
 from kernelwright import dispatch, emulator, toolchain
 from kernelwright.contract import CudaKernel, Launch, Operator, Plan, Pointers, TensorSpec, i32
 from kernelwright.emulator import EmulationError, apart
@@ -18,6 +17,7 @@ from kernelwright.toolchain import cpu_executor, redzones
 from kernelwright.workbench.exercise import exercise, files
 from kernelwright.workbench.judge.judge import judge
 from kernelwright.workbench.scaffold import scaffold
+from support import contributing
 from support.paths import FIXTURES
 
 SOURCE = FIXTURES / "emulated" / "foreign.cu"
@@ -32,7 +32,7 @@ def bound(name, args=("x", "y"), n=64, schema="(Tensor x) -> (Tensor y)", grid=1
     given = specs or {"x": TensorSpec.contiguous((n,), torch.float32)}
     op = Operator("k", schema, None, None, (), None, outputs=lambda **k: _results(schema, n))
     step = Launch(CudaKernel(SOURCE, name), (grid, 1, 1), (*args, i32(n)), (64, 1, 1))
-    return cpu_executor.bind(Plan((step,)), op, given, ())
+    return cpu_executor.executor(Plan((step,)), op, given, ())
 
 
 def line(text):
@@ -163,22 +163,18 @@ def destructive(text, before):
 
 def test_verify_says_which_kernel_of_a_folder_crashes_and_goes_on(tmp_path):
     scaffold.new("scale", tmp_path)
-    folder, written = tmp_path / "scale", blocks()
-    init = folder / "__init__.py"
-    above = "        rungs.triton("
-    line = written.pop("__init__.py")
-    init.write_text(init.read_text().replace(above, line + above))
-    for name, text in written.items():
-        (folder / name).write_text(text)
+    folder = tmp_path / "scale"
+    contributing.follow(folder)
     source = folder / "cuda_thread.cu"
-    source.write_text(destructive(source.read_text(), "  const float v = "))
+    source.write_text(destructive(source.read_text(), "  if (i < n) y[i]"))
     command = [sys.executable, "-m", "kernelwright.cli", "verify", str(folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     rows = {(r["operator"], r["rung"]): r for r in json.loads(done.stdout)["rows"]}
-    crashed = rows.pop(("scale", "cuda_thread"))
-    assert crashed["outcome"] == "error"
-    assert "the process that ran it was ended by SIGILL; cuda_thread.cu:" in crashed["why"]
+    for operator in ("scale", "scale.backward"):  # one kernel serves both
+        crashed = rows.pop((operator, "cuda_thread"))
+        assert crashed["outcome"] == "error"
+        assert "the process that ran it was ended by SIGILL; cuda_thread.cu:" in crashed["why"]
     assert {r["outcome"] for r in rows.values()} == {"pass"}
 
 

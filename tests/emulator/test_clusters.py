@@ -115,7 +115,7 @@ def test_what_the_barrier_of_a_cluster_orders(name, found):
     step = step_of(name, values, grid=(4,), block=64, cluster=2)
     watch = Watch(tuple(CHECKS), 1)
     with watch.mode():
-        bound = emulator.bind(step)
+        bound = emulator.launcher(step)
     assert len(watch.call(lambda: bound(None, step, values), {}, ())[2]) == found
 
 

@@ -36,55 +36,73 @@ class FakeMachine:
 
         return clock.Track(start, launches)
 
-    def interleave(self, limits: clock.Limits, **tracks: float) -> dict[str, list[float]]:
+    def interleave(self, rule: clock.StoppingRule, **tracks: float) -> dict[str, list[float]]:
         made = {n: self.track(n, us) for n, us in tracks.items()}
-        return clock.interleave(made, limits, random.Random(0), before=self.before, now=self.now)
+        return clock.interleave(made, rule, random.Random(0), before=self.before, now=self.now)
 
 
 def test_every_round_samples_each_track_once_in_another_order():
     machine = FakeMachine(noise=0.1)
-    samples = machine.interleave(clock.Limits(least=16, most=16, width=0.0), a=10, b=20, c=30)
+    samples = machine.interleave(clock.StoppingRule(least=16, most=16, width=0.0), a=10, b=20, c=30)
     assert {len(s) for s in samples.values()} == {16}
     assert all(sorted(r) == ["a", "b", "c"] for r in machine.order)
     assert len({tuple(r) for r in machine.order}) > 3
 
 
 def test_sampling_stops_when_the_interval_is_narrow():
-    steady = FakeMachine(noise=0.001).interleave(clock.Limits(), a=100)
-    noisy = FakeMachine(noise=0.2).interleave(clock.Limits(), a=100)
-    assert len(steady["a"]) == clock.Limits().least
-    assert len(noisy["a"]) == clock.Limits().most
+    steady = FakeMachine(noise=0.001).interleave(clock.StoppingRule(), a=100)
+    noisy = FakeMachine(noise=0.2).interleave(clock.StoppingRule(), a=100)
+    assert len(steady["a"]) == clock.StoppingRule().least
+    assert len(noisy["a"]) == clock.StoppingRule().most
+
+
+def test_sampling_stops_by_the_interval_that_is_printed():
+    rule = clock.StoppingRule(least=8, candidate_s=1e9, seconds=1e9)
+
+    def narrow(samples):
+        low, high = stats.interval(samples)
+        return high - low <= rule.width * stats.median(samples)
+
+    stopped = set()
+    for seed in range(20):
+        machine = FakeMachine(noise=0.012)
+        machine.rng = random.Random(seed)
+        samples = machine.interleave(rule, a=100)["a"]
+        checked = range(rule.least, rule.most, 4)
+        assert len(samples) == next((n for n in checked if narrow(samples[:n])), rule.most)
+        stopped.add(len(samples))
+    assert len(stopped) > 5
 
 
 def test_rounds_until_the_machine_has_settled_are_thrown_away():
     machine = FakeMachine()
-    limits = clock.Limits(least=4, most=4)
+    rule = clock.StoppingRule(least=4, most=4)
     tracks = {"a": machine.track("a", 10)}
     samples = clock.interleave(
-        tracks, limits, random.Random(0), machine.before, now=machine.now, settle=3
+        tracks, rule, random.Random(0), machine.before, now=machine.now, settle=3
     )
     assert len(samples["a"]) == 4
     assert len(machine.order) == 7
 
 
 def test_a_slow_track_takes_its_own_time_only():
-    limits = clock.Limits(width=0.0, candidate_s=0.1, seconds=1e9)
-    samples = FakeMachine(noise=0.1).interleave(limits, slow=5000, fast=10)
+    rule = clock.StoppingRule(width=0.0, candidate_s=0.1, seconds=1e9)
+    samples = FakeMachine(noise=0.1).interleave(rule, slow=5000, fast=10)
     assert len(samples["slow"]) == 3
-    assert len(samples["fast"]) == limits.most
+    assert len(samples["fast"]) == rule.most
 
 
 def test_sampling_stops_at_the_time_limit():
-    limits = clock.Limits(width=0.0, candidate_s=1e9, seconds=0.01)
-    samples = FakeMachine(noise=0.1).interleave(limits, a=100, b=100)
+    rule = clock.StoppingRule(width=0.0, candidate_s=1e9, seconds=0.01)
+    samples = FakeMachine(noise=0.1).interleave(rule, a=100, b=100)
     assert 3 <= len(samples["a"]) == len(samples["b"]) < 10
 
 
 def test_drift_of_the_machine_does_not_decide():
     """The clock slows by half during the run; a is 5% faster than b all along."""
     machine = FakeMachine(drift=4.0, noise=0.003)
-    limits = clock.Limits(least=48, most=48, width=0.0)
-    s = machine.interleave(limits, a=95, again=95, b=100)
+    rule = clock.StoppingRule(least=48, most=48, width=0.0)
+    s = machine.interleave(rule, a=95, again=95, b=100)
     noise = stats.noise(s["a"], s["again"])
     assert max(s["a"]) / min(s["a"]) > 1.3
     assert noise < 0.01

@@ -46,7 +46,7 @@ LARGE = 2**18  # elements of a case that are not made to see whether a rung take
 ONCE = tuple(check for check in CHECKS if not check.again)
 
 
-class Run(NamedTuple):
+class RungCase(NamedTuple):
     """A rung on a case, with these of its configs, through these checks."""
 
     rung: Rung
@@ -56,14 +56,14 @@ class Run(NamedTuple):
 
 
 @cache
-def every(ladder: Ladder) -> tuple[Run, ...]:
+def every(ladder: Ladder) -> tuple[RungCase, ...]:
     """Everything that this machine runs of a ladder."""
     found = []
     for rung in ladder.rungs:
         for case in ladder.operator.cases:
             configs = [c for c in rung.configs if not skip(ladder, rung, c, case, here())]
             if configs and takes(ladder, rung, case):
-                found.append(Run(rung, case, tuple(configs)))
+                found.append(RungCase(rung, case, tuple(configs)))
     return tuple(found)
 
 
@@ -73,7 +73,7 @@ def takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
 
 
 @cache
-def covering(ladder: Ladder) -> tuple[Run, ...]:
+def covering(ladder: Ladder) -> tuple[RungCase, ...]:
     """The cover of a ladder, by the rule above."""
     chosen = {rung.name: _for_itself(ladder, rung) for rung in ladder.rungs}
     _deal(ladder, chosen)
@@ -81,7 +81,7 @@ def covering(ladder: Ladder) -> tuple[Run, ...]:
     for rung in ladder.rungs:
         checked = _checked(ladder, rung, chosen[rung.name])
         for case, configs in chosen[rung.name].items():
-            found.append(Run(rung, case, tuple(configs), CHECKS if case == checked else ONCE))
+            found.append(RungCase(rung, case, tuple(configs), CHECKS if case == checked else ONCE))
     return tuple(found)
 
 

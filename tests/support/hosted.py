@@ -89,7 +89,7 @@ def hosted(folder: Path):
             (dispatch.selection, "gpu_of", of_gpu),
             (dispatch.launcher, "gpu_of", of_gpu),
             (toolchain, "missing", lambda *_: None),
-            (toolchain, "bind", _bind),
+            (toolchain, "executor", _executor),
             (tensors, "in_c", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
             # builtins, as what they stand in for
@@ -103,8 +103,8 @@ def hosted(folder: Path):
         f.cache_clear()
 
 
-def _bind(plan, operator, specs, copies, device):
-    return gpu_executor.bind(plan, operator, specs, copies, _HERE)
+def _executor(plan, operator, specs, copies, device):
+    return gpu_executor.executor(plan, operator, specs, copies, _HERE)
 
 
 def _compiled(step, tensors, arch):

@@ -253,7 +253,7 @@ class TestInterpreter:
         plan = Plan((step,), {"work": Scratch(TensorSpec.contiguous((1,), torch.int32), zero=True)})
         m = torch.arange(16.0)[::2]
         specs = {"m": TensorSpec.contiguous((8,), torch.float32), "a": 0.0}
-        run = toolchain.bind(plan, op, specs, ("m",), CPU)
+        run = toolchain.executor(plan, op, specs, ("m",), CPU)
         for a in (2.0, 3.0):
             m.copy_(torch.arange(8.0))
             assert torch.equal(run(m, a), a * torch.arange(8.0))
@@ -261,7 +261,7 @@ class TestInterpreter:
 
     def test_cuda_is_emulated_and_reads_floats_at_each_call(self, cuda_source):
         specs = {"x": TensorSpec.contiguous((8,), torch.float32), "a": 0.0}
-        run = toolchain.bind(cuda_plan(cuda_source, 8), scaling(), specs, (), CPU)
+        run = toolchain.executor(cuda_plan(cuda_source, 8), scaling(), specs, (), CPU)
         for a in (2.0, 3.0):
             assert torch.equal(run(torch.arange(8.0), a), a * torch.arange(8.0))
 
@@ -346,7 +346,7 @@ def test_numba_plan_runs_in_the_simulator():
     for dtype in (torch.float32, torch.float16):
         x = torch.randn(50).to(dtype)
         specs = {"x": TensorSpec.of(x), "a": 1.0}
-        run = toolchain.bind(Plan((step,)), scaling(), specs, (), CPU)
+        run = toolchain.executor(Plan((step,)), scaling(), specs, (), CPU)
         assert torch.equal(run(x, 2.0), 2 * x.flip(0))
 
 

@@ -239,7 +239,7 @@ def test_missing_driver_newer_compiler_and_old_triton(monkeypatch, fake):
 
 @pytest.fixture
 def gpu(fake, cached, monkeypatch):
-    """Everything that `runner.bind` takes from torch.cuda, on the CPU; streams are numbers."""
+    """Everything that `gpu_executor` takes from torch.cuda, on the CPU; streams are numbers."""
     guards = torch._C._dynamo.guards
     state = {"stream": 0x55, "device": 0, "devices": 1}
     fakes = {
@@ -256,7 +256,7 @@ def gpu(fake, cached, monkeypatch):
 
 def bound(plan, op=None, copies=(), n=8):
     specs = {"x": TensorSpec.contiguous((n,), torch.float32), "a": 2.0}
-    return gpu_executor.bind(plan, op or scaling(), specs, copies, torch.device("cuda", 0))
+    return gpu_executor.executor(plan, op or scaling(), specs, copies, torch.device("cuda", 0))
 
 
 def words_of(lib):
@@ -361,7 +361,7 @@ def test_runner_returns_nothing_for_an_operator_without_results(gpu, fake, cuda_
     plan = Plan((Launch(step.kernel, step.grid, ("x", "ms[1]", i64(8), f32("a")), step.block),))
     spec = TensorSpec.contiguous((8,), torch.float32)
     specs = {"x": spec, "ms": [spec, spec], "a": 2.0}
-    run = gpu_executor.bind(plan, op, specs, (), torch.device("cuda", 0))
+    run = gpu_executor.executor(plan, op, specs, (), torch.device("cuda", 0))
     x, ms = torch.randn(8), [torch.randn(8), torch.randn(8)]
     assert run(x, ms, 1.0) is None
     assert words_of(fake)[:2] == [x.data_ptr(), ms[1].data_ptr()]
@@ -420,7 +420,7 @@ def test_nothing_is_compiled_during_capture(gpu, cuda_source, monkeypatch):
     with pytest.raises(toolchain.CompiledDuringCapture, match="call kw"):
         bound(cuda_plan(cuda_source, 8))
     with pytest.raises(toolchain.CompiledDuringCapture, match="call kw"):
-        toolchain.inductor.bind(lambda x: x, CPU)
+        toolchain.inductor.compiled(lambda x: x, CPU)
 
 
 # --- inductor ----------------------------------------------------------------------------------
@@ -441,7 +441,7 @@ def test_inductor_compiles_each_bind_afresh(monkeypatch):
         return 2 * x
 
     for n in range(1, 13):
-        run = toolchain.inductor.bind(double, CPU)
+        run = toolchain.inductor.compiled(double, CPU)
         assert torch.equal(run(torch.ones(n)), 2 * torch.ones(n))
         run(torch.ones(n))
     assert len(seen) == 12

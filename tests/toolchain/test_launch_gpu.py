@@ -67,7 +67,7 @@ def scale(cuda_source):
 def bound(plan, shape=(N,), outputs=None, copies=(), device=None):
     specs = {"x": TensorSpec.contiguous(shape, torch.float32), "a": 1.0}
     device = device or torch.device("cuda", torch.cuda.current_device())
-    return toolchain.bind(plan, scaling(outputs=outputs), specs, copies, device)
+    return toolchain.executor(plan, scaling(outputs=outputs), specs, copies, device)
 
 
 def one(source, name, grid, block=256, shared=0, cluster=1, extra=(), scratch=None):

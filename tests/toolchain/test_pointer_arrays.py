@@ -140,7 +140,7 @@ def launches(lib):
 
 def test_runner_writes_addresses_when_they_change(arrays, gpu, fake, cuda_source):
     plan = list_plan(CudaKernel(cuda_source, "scale<float>"))
-    run = gpu_executor.bind(plan, list_operator(), list_specs(), (), torch.device("cuda", 0))
+    run = gpu_executor.executor(plan, list_operator(), list_specs(), (), torch.device("cuda", 0))
     xs, ys, others = ([torch.zeros(8) for _ in range(3)] for _ in range(3))
     counts = []
     for call in ((xs, ys), (xs, ys), (xs, others), (list(xs), others)):
@@ -157,7 +157,7 @@ def test_runner_writes_addresses_when_they_change(arrays, gpu, fake, cuda_source
 
 def test_each_stream_and_each_captured_call_has_its_addresses(arrays, gpu, fake, cuda_source):
     plan = list_plan(CudaKernel(cuda_source, "scale<float>"))
-    run = gpu_executor.bind(plan, list_operator(), list_specs(), (), torch.device("cuda", 0))
+    run = gpu_executor.executor(plan, list_operator(), list_specs(), (), torch.device("cuda", 0))
     xs, ys = ([torch.zeros(8) for _ in range(3)] for _ in range(2))
     capture = ctypes.c_uint64.in_dll(fake, "capture")
     seen = []
@@ -212,7 +212,7 @@ def test_pointers_and_constants_reach_the_interpreter(monkeypatch):
         cpu_executor, "_launcher", lambda kernel: lambda kernel, step, values: seen.append(values)
     )
     plan = list_plan(TritonKernel(print))
-    run = cpu_executor.bind(plan, list_operator(), list_specs(), ())
+    run = cpu_executor.executor(plan, list_operator(), list_specs(), ())
     xs, ys = ([torch.zeros(8) for _ in range(3)] for _ in range(2))
     run(xs, ys, 2.0)
     pointers, places = seen[0][:2]

@@ -109,7 +109,7 @@ def test_an_operator_is_found_in_c_after_its_first_call(monkeypatch):
     monkeypatch.setattr(tensors, "in_c", lambda: True)
     bound, launcher = [], binding.launcher
     monkeypatch.setattr(binding, "launcher", lambda *a: bound.append(a) or launcher(*a))
-    run = binding.Run(ladder("softmax"))
+    run = binding.LaunchCache(ladder("softmax"))
     user = run.used_by(compiled("def user(*args): return run(*args)", "user"))
     first = user(X, -1, None)
     assert isinstance(run.now, tensors.module().Finder) and user.__globals__["run"] is run.now

@@ -164,7 +164,7 @@ def test_unknown_architectures_are_named():
     with pytest.raises(ValueError, match="arch: 'hopper' is no architecture"):
         binary.capability("hopper")
     with pytest.raises(ValueError, match="arch: the limits of sm_70 are not known"):
-        binary.limits("sm_70")
+        binary.sm_limits("sm_70")
 
 
 def test_missing_tools_are_named(monkeypatch):

@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from tools.renew import Job, Limits
+from tools.renew import Budget, Job
 
 from kernelwright.dispatch import ladder, source_hash
 from kernelwright.workbench.bench import tune
@@ -178,7 +178,7 @@ def test_gpus_share_the_jobs(two_gpus):
 
 def test_jobs_say_how_they_ended_and_failed_ones_are_left(tmp_path, capsys, two_gpus):
     good, bad = Job("good", ("--help",)), Job("bad", ("ledgers",))
-    assert renew._run_all([good, bad], tmp_path, Limits(time.monotonic() + 60, 1)) == [bad]
+    assert renew._run_all([good, bad], tmp_path, Budget(time.monotonic() + 60, 1)) == [bad]
     said = capsys.readouterr().out
     assert "good: exit 0" in said and "bad: exit 2" in said and "ledgers" in said
     assert "kernelwright" in (tmp_path / "good.log").read_text()
@@ -186,13 +186,13 @@ def test_jobs_say_how_they_ended_and_failed_ones_are_left(tmp_path, capsys, two_
 
 def test_no_job_starts_without_time(tmp_path, capsys, two_gpus):
     job = Job("late", ("--help",))
-    assert renew._run_all([job], tmp_path, Limits(time.monotonic() + 1, 1)) == [job]
+    assert renew._run_all([job], tmp_path, Budget(time.monotonic() + 1, 1)) == [job]
     assert not (tmp_path / "late.log").exists()
 
 
 def test_a_job_is_stopped_when_time_is_over(tmp_path, capsys, two_gpus):
     job = Job("slow", ("verify", "softmax", "sum"))
-    assert renew._run_all([job], tmp_path, Limits(time.monotonic() + 6, 1)) == [job]
+    assert renew._run_all([job], tmp_path, Budget(time.monotonic() + 6, 1)) == [job]
     assert "slow: no time" in capsys.readouterr().out
 
 

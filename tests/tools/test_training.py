@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tools.experiments import training
-from tools.experiments.training import Parts, Run, Sizes, Training
+from tools.experiments.training import Parts, Sizes, Training, TrainingRun
 from torch.nn import functional as F
 
 import kernelwright as kw
@@ -204,7 +204,9 @@ def test_other_roundings_are_no_fault(data, native):
 
 
 def made(curve, **changes):
-    return replace(Run(curve, {"softmax": {"cuda_warp": 4}}, "gradient of x", 1.0, 2.0), **changes)
+    return replace(
+        TrainingRun(curve, {"softmax": {"cuda_warp": 4}}, "gradient of x", 1.0, 2.0), **changes
+    )
 
 
 NATIVE = (made((4.0, 3.0)), made((4.2, 3.1)))

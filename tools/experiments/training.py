@@ -102,7 +102,7 @@ SWAPS = (*(f.name for f in fields(Operators)), "AdamW", "clip_grad_norm_")
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """One seed's training.
 
     Attributes:
@@ -131,8 +131,8 @@ class Training:
     """
 
     sizes: Sizes
-    native: tuple[Run, ...]
-    swapped: dict[str, tuple[Run, ...]]
+    native: tuple[TrainingRun, ...]
+    swapped: dict[str, tuple[TrainingRun, ...]]
     failed: dict[str, str]
     environment: dict[str, Any]
 
@@ -197,7 +197,7 @@ def train(
     """
     from kernelwright.workbench.bench.bench import environment, new_run
 
-    found, failed = dict[str, tuple[Run, ...]](), dict[str, str]()
+    found, failed = dict[str, tuple[TrainingRun, ...]](), dict[str, str]()
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         asked = {
             pool.submit(_train_swap, text, name, device, sizes, rungs or {}): name
@@ -219,7 +219,7 @@ def train(
 
 def _train_swap(
     text: Path | None, name: str, device: torch.device, sizes: Sizes, rungs: dict[str, str]
-) -> tuple[Run, ...]:
+) -> tuple[TrainingRun, ...]:
     import kernelwright as kw
 
     if device.type == "cpu":
@@ -237,7 +237,7 @@ def tokens(text: Path | None = None) -> torch.Tensor:
     return torch.frombuffer(bytearray(read if text else read[:LENGTH]), dtype=torch.uint8).long()
 
 
-def run(data: torch.Tensor, parts: Parts, seed: int, sizes: Sizes) -> Run:
+def run(data: torch.Tensor, parts: Parts, seed: int, sizes: Sizes) -> TrainingRun:
     """Train once, on the device of the data."""
     from kernelwright.ops.introspect import Serving
 
@@ -249,7 +249,7 @@ def run(data: torch.Tensor, parts: Parts, seed: int, sizes: Sizes) -> Run:
             losses.append(state.step(batch, CLIP, _rate(i, sizes)))
     curve = torch.stack(losses).view(-1, EVERY).mean(1).tolist()
     calls = {name: dict(rungs) for name, rungs in served.calls.items()}
-    return Run(tuple(round(x, 5) for x in curve), calls, *_last_step(state, last))
+    return TrainingRun(tuple(round(x, 5) for x in curve), calls, *_last_step(state, last))
 
 
 def _rate(i: int, sizes: Sizes) -> float:
@@ -351,8 +351,8 @@ def load(machine: str, root: Path | None = None) -> Training | None:
     return Training(sizes, _runs(d["native"]), swapped, d["failed"], d["environment"])
 
 
-def _runs(saved: list[dict[str, Any]]) -> tuple[Run, ...]:
-    return tuple(Run(tuple(run.pop("curve")), **run) for run in saved)
+def _runs(saved: list[dict[str, Any]]) -> tuple[TrainingRun, ...]:
+    return tuple(TrainingRun(tuple(run.pop("curve")), **run) for run in saved)
 
 
 def rows(found: Training) -> list[list[str]]:

@@ -34,7 +34,7 @@ class Error:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Accuracy:
     """Whether a result is right, the first thing that is not, and the measured errors."""
 
     ok: bool
@@ -53,7 +53,7 @@ def compare(
     *,
     noise: torch.Tensor | None = None,
     exact: bool = False,
-) -> Verdict:
+) -> Accuracy:
     """Judge `out` by the float64 `reference` and the error of `native`, PyTorch's own result.
 
     Args:
@@ -62,22 +62,22 @@ def compare(
         exact: equal to `native` bit for bit instead.
     """
     if not isinstance(out, torch.Tensor):
-        return Verdict(False, f"result is a {type(out).__name__}, not a tensor")
+        return Accuracy(False, f"result is a {type(out).__name__}, not a tensor")
     for what in ("shape", "dtype", "device"):
         if getattr(out, what) != getattr(native, what):
             got, want = getattr(out, what), getattr(native, what)
-            return Verdict(False, f"{what} is {got}, should be {want}")
+            return Accuracy(False, f"{what} is {got}, should be {want}")
     if exact or not out.dtype.is_floating_point:
         return _exact(out, native if exact else reference.to(out.dtype))
     if out.numel() == 0:
-        return Verdict(True, error=Error(0.0, 0.0, 0.0), budget=Error(0.0, 0.0, 0.0))
+        return Accuracy(True, error=Error(0.0, 0.0, 0.0), budget=Error(0.0, 0.0, 0.0))
     special = _special(out, native, reference)
     if special:
-        return Verdict(False, special)
+        return Accuracy(False, special)
     finite = torch.isfinite(reference) & torch.isfinite(native) & torch.isfinite(out)
     ref = reference[finite]
     if ref.numel() == 0:
-        return Verdict(True, error=Error(0.0, 0.0, 0.0), budget=Error(0.0, 0.0, 0.0))
+        return Accuracy(True, error=Error(0.0, 0.0, 0.0), budget=Error(0.0, 0.0, 0.0))
     own = None if noise is None else noise[finite]
     error = measure(out[finite], ref, own)
     theirs = measure(native[finite], ref, own)
@@ -91,10 +91,10 @@ def compare(
         mine, allowed = getattr(error, name), getattr(budget, name)
         if not mine <= allowed:
             unit = "" if name == "norm" else " ulp"
-            return Verdict(
+            return Accuracy(
                 False, f"{name} error is {mine:.3g}{unit}, allowed {allowed:.3g}", error, budget
             )
-    return Verdict(True, "", error, budget)
+    return Accuracy(True, "", error, budget)
 
 
 def measure(out: torch.Tensor, reference: torch.Tensor, noise: torch.Tensor | None = None) -> Error:
@@ -124,10 +124,10 @@ def ulp(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.ldexp(torch.full_like(reference, info.eps), exponent)
 
 
-def _exact(out: torch.Tensor, want: torch.Tensor) -> Verdict:
+def _exact(out: torch.Tensor, want: torch.Tensor) -> Accuracy:
     same = (out == want) | ((out != out) & (want != want))
     wrong = int((~same).sum())
-    return Verdict(wrong == 0, f"{wrong} of {out.numel()} elements differ" if wrong else "")
+    return Accuracy(wrong == 0, f"{wrong} of {out.numel()} elements differ" if wrong else "")
 
 
 def _special(out, native, reference) -> str:

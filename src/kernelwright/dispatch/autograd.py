@@ -25,7 +25,7 @@ from .generated import WATCHERS, compiled, listed, spec_of, special
 from .override import active
 
 if TYPE_CHECKING:
-    from .binding import Run
+    from .binding import LaunchCache
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Derivative:
     eager_names: dict[str, Any] = field(default_factory=dict)
 
 
-def function(op: Operator, run: Run, overload, derivative: Derivative, vmap: str) -> Any:
+def function(op: Operator, run: LaunchCache, overload, derivative: Derivative, vmap: str) -> Any:
     """The autograd.Function of an operator, for torch.compile, functorch, modes and subclasses."""
     # not *args: torch.compile tells a forward with ctx from one without by counting parameters
     forward = f"""
@@ -76,7 +76,7 @@ def setup_context(ctx, inputs, output):
     return Function
 
 
-def eager(op: Operator, run: Run, derivative: Derivative) -> Callable:
+def eager(op: Operator, run: LaunchCache, derivative: Derivative) -> Callable:
     """`apply(*args, rung)` for calls that nobody watches."""
     results = ", ".join(op.results)
     source = f"""
@@ -127,7 +127,7 @@ def by_operator(
     op: Operator,
     backward: Ladder,
     call: Callable,
-    run: Run,
+    run: LaunchCache,
     same: dict[str, str],
 ) -> Derivative:
     """Keep what the backward's schema names and call the backward with it.
@@ -153,7 +153,12 @@ _SERVES = "call if compiling() or functorch() or dispatch_modes() or grad_enable
 
 
 def by_itself(
-    op: Operator, backward: Ladder, name: str, of: tuple[str, str], apply: Callable, run: Run
+    op: Operator,
+    backward: Ladder,
+    name: str,
+    of: tuple[str, str],
+    apply: Callable,
+    run: LaunchCache,
 ) -> Derivative:
     """The gradient of the one argument `name`, by the forward of what `of` names: an incoming
     gradient, and the argument that is kept."""

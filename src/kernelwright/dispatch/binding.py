@@ -72,11 +72,11 @@ def _bound(
     vmap: str,
     same: dict[str, str],
     alone: dict[str, tuple[str, str]],
-) -> tuple[Callable, Run]:
+) -> tuple[Callable, LaunchCache]:
     """The operator's function, and what runs it where nobody watches."""
     op = forward.operator
     register(forward)
-    run = Run(forward)
+    run = LaunchCache(forward)
     overload = _define(forward, run)
     if backward is not None:
         call, back = _bound(backward, None, None, None, vmap, {}, {})
@@ -94,7 +94,7 @@ def _bound(
     return _entry(op, run, overload, function, eager, tuple(alone), formula), run
 
 
-def _define(ladder: Ladder, run: Run) -> Any:
+def _define(ladder: Ladder, run: LaunchCache) -> Any:
     """torch.ops.kernelwright.<name>, its implementation and its fake."""
     op = ladder.operator
     inputs, results = op.schema.rsplit("->", 1)
@@ -138,7 +138,7 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
     return named
 
 
-class Run:
+class LaunchCache:
     """`run(*args, rung)` of an operator: finds the bound launcher of calls like this one, and
     launches. In Python; in C from the first call on where a GPU makes the host's time count.
 
@@ -231,7 +231,7 @@ def _list_key(tensors) -> Hashable:
 
 
 def _entry(
-    op: Operator, run: Run, overload, function, eager: dict[str, Callable], alone, formula
+    op: Operator, run: LaunchCache, overload, function, eager: dict[str, Callable], alone, formula
 ) -> Callable:
     """The function that public code calls; `rung` is for a backward, whose forward decided it."""
     given = listed(op)

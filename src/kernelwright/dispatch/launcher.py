@@ -16,12 +16,12 @@ from kernelwright.machine import gpu_of
 
 from .selection import Choice, config_of, select, specs_of
 
-Launch = Callable[..., Any]  # takes the operator's arguments in the schema's order
+RungFunction = Callable[..., Any]  # takes the operator's arguments in the schema's order
 
 
 def launcher(
     ladder: Ladder, args: dict[str, Any], rung: str | None = None, config: Config | None = None
-) -> Launch:
+) -> RungFunction:
     """The bound function for calls like this one, by the rung that serves or by the one named.
 
     Args:
@@ -37,17 +37,19 @@ def launcher(
     choice = select(ladder, specs, device, rung)
     if config is not None:
         choice = Choice(choice.rung, config, choice.why)
-    return bind(ladder, choice, specs, copies, device)
+    return rung_function(ladder, choice, specs, copies, device)
 
 
-def bind(ladder: Ladder, choice: Choice, specs, copies, device: torch.device) -> Launch:
+def rung_function(
+    ladder: Ladder, choice: Choice, specs, copies, device: torch.device
+) -> RungFunction:
     rung = choice.rung
     if rung.backend in ("torch", "inductor"):
         fn = entry_of(ladder, rung)
         if rung.backend == "inductor":
-            fn = toolchain.inductor.bind(fn, device)
+            fn = toolchain.inductor.compiled(fn, device)
         return _as_promised(fn, ladder.operator, specs, copies)
-    return toolchain.bind(
+    return toolchain.executor(
         plan_of(ladder, rung, specs, device=device, config=choice.config),
         ladder.operator,
         specs,
@@ -56,7 +58,7 @@ def bind(ladder: Ladder, choice: Choice, specs, copies, device: torch.device) ->
     )
 
 
-def _as_promised(fn: Callable, operator: Operator, specs, copies) -> Launch:
+def _as_promised(fn: Callable, operator: Operator, specs, copies) -> RungFunction:
     """A PyTorch function whose results have the strides that the operator promises: it may take
     them from a permuted input, while the fake that torch.compile trusts says otherwise."""
     given = [t for t in specs.values() if isinstance(t, TensorSpec)]

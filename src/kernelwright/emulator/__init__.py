@@ -61,8 +61,8 @@ __all__ = [
     "EmulationError",
     "Mode",
     "Schedule",
-    "bind",
     "ensure",
+    "launcher",
     "looked_on",
     "missing",
     "mode",
@@ -121,7 +121,7 @@ def ensure(kernels: Iterable[CudaKernel]) -> None:
     build.ensure(kernels, _active.kind)
 
 
-def bind(step: Launch) -> Callable[..., None]:
+def launcher(step: Launch) -> Callable[..., None]:
     """`run(kernel, step, values)` for one launch of a plan; `launch=` as `launch.run` takes it.
 
     Raises:

@@ -25,7 +25,7 @@ class Library(Structure):
     _fields_ = [("module", c_uint64), ("bytes", c_uint64), ("dynamic", c_uint64)]
 
 
-class Launch(Structure):
+class RawLaunch(Structure):
     """runtime.h's Launch."""
 
     _fields_ = [
@@ -47,7 +47,7 @@ class Launch(Structure):
 @cache
 def runtime(path: str) -> ctypes.CDLL:
     lib = ctypes.CDLL(path)
-    lib.kw_launch.argtypes, lib.kw_launch.restype = (POINTER(Launch),), c_char_p
+    lib.kw_launch.argtypes, lib.kw_launch.restype = (POINTER(RawLaunch),), c_char_p
     lib.kw_library.argtypes = (c_void_p, c_void_p, POINTER(Library))
     lib.kw_library.restype = ctypes.c_bool
     return lib
@@ -93,7 +93,7 @@ def launch(
     lib, shared = load(path, runtimes)
     held = [SCALARS[kind](value) for kind, value in arguments]
     pointers = (c_void_p * len(held))(*(ctypes.addressof(h) for h in held))
-    it = Launch(
+    it = RawLaunch(
         entry=ctypes.cast(getattr(lib, f"kw_run_{number}"), c_void_p).value,
         arguments=ctypes.addressof(pointers),
         library=shared,

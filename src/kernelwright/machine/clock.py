@@ -60,7 +60,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Limits:
+class StoppingRule:
     """When sampling stops.
 
     A candidate is done once the 95% interval of its median is narrower than `width` of it, after
@@ -78,9 +78,9 @@ class Limits:
         assert 0 < self.least <= self.most <= KEEP
 
 
-QUICK = Limits(least=4, most=8, width=0.05, candidate_s=0.05, seconds=0.3)
-CPU = Limits(least=5, most=32, width=0.04, candidate_s=1.5, seconds=12.0)
-CPU_QUICK = Limits(least=3, most=5, width=0.10, candidate_s=0.5, seconds=4.0)
+QUICK = StoppingRule(least=4, most=8, width=0.05, candidate_s=0.05, seconds=0.3)
+CPU = StoppingRule(least=5, most=32, width=0.04, candidate_s=1.5, seconds=12.0)
+CPU_QUICK = StoppingRule(least=3, most=5, width=0.10, candidate_s=0.5, seconds=4.0)
 
 
 @dataclass
@@ -128,7 +128,7 @@ def session(device: torch.device) -> Generator[None]:
 def measure(
     candidates: Sequence[Candidate],
     device: torch.device,
-    limits: Limits | None = None,
+    rule: StoppingRule | None = None,
     *,
     seed: int = 0,
 ) -> Result:
@@ -138,17 +138,17 @@ def measure(
     machine's memory cannot reach is an error too.
     """
     timer = GpuTimer(device) if device.type == "cuda" else CpuTimer(device)
-    limits = limits or (Limits() if device.type == "cuda" else CPU)
+    rule = rule or (StoppingRule() if device.type == "cuda" else CPU)
     rng = random.Random(seed)
     tracks, errors = prepare(candidates, timer.track)
     settle = 2 if device.type == "cuda" else 0  # rounds until the clocks have risen
-    cold = interleave(tracks, limits, rng, timer.before, timer.after, settle=settle)
+    cold = interleave(tracks, rule, rng, timer.before, timer.after, settle=settle)
     del tracks  # their graphs hold memory that the warm ones need
     timer.renew()
     good = [c for c in candidates if c.name in cold]
     once = [Candidate(c.name, c.calls[:1]) for c in good if c.warm]
     tracks, warm_errors = prepare(once, timer.track)
-    short = Limits(min(limits.least, 8), min(limits.most, 16), 0.02, 0.05, limits.seconds / 4)
+    short = StoppingRule(min(rule.least, 8), min(rule.most, 16), 0.02, 0.05, rule.seconds / 4)
     warm = interleave(tracks, short, rng, timer.before, timer.after)
     hosted = {c.name: c.calls[0] for c in good if c.host and median(cold[c.name]) < HOST_US}
     host = time_host(hosted, timer.after, rng)
@@ -187,7 +187,7 @@ def prepare(
 
 def interleave(
     tracks: Mapping[str, Track],
-    limits: Limits,
+    rule: StoppingRule,
     rng: random.Random,
     before: Callable[[], None] = lambda: None,
     after: Callable[[], None] = lambda: None,
@@ -211,22 +211,22 @@ def interleave(
             continue
         for name, read in reads:
             samples[name].append(read())
-        if now() - start > limits.seconds and all(len(samples[n]) >= 3 for n in live):
+        if now() - start > rule.seconds and all(len(samples[n]) >= 3 for n in live):
             break
-        live = [n for n in live if not _done(samples[n], tracks[n].launches, limits)]
+        live = [n for n in live if not _done(samples[n], tracks[n].launches, rule)]
     return samples
 
 
-def _done(samples: list[float], launches: int, limits: Limits) -> bool:
+def _done(samples: list[float], launches: int, rule: StoppingRule) -> bool:
     n = len(samples)
-    if n >= limits.most:
+    if n >= rule.most:
         return True
-    if n >= 3 and sum(samples) * launches / 1e6 > limits.candidate_s:
+    if n >= 3 and sum(samples) * launches / 1e6 > rule.candidate_s:
         return True
-    if n < limits.least or n % 4:
+    if n < rule.least or n % 4:
         return False
-    low, high = interval(samples, draws=200)
-    return high - low <= limits.width * median(samples)
+    low, high = interval(samples)
+    return high - low <= rule.width * median(samples)
 
 
 def time_host(

@@ -11,27 +11,28 @@ import torch
 
 #: SM clocks further apart than this, as a part, leave a difference of that size undecided.
 CLOCK_SPREAD = 0.02
+DRAWS = 1000  # of a bootstrap
 
 
 def median(samples: Sequence[float]) -> float:
     return statistics.median(samples)
 
 
-def interval(samples: Sequence[float], draws: int = 1000) -> tuple[float, float]:
-    """(low, high): bootstrap 95% interval of the median. Seeded, so a table prints the same
-    twice."""
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """(low, high): bootstrap 95% interval of the median, which sampling stops by and tables print.
+    Seeded, so that both see the same of the same samples."""
     values = torch.tensor(sorted(samples), dtype=torch.float64)
-    below, above = _middles(len(values), draws)
+    below, above = _middles(len(values))
     medians = ((values[below] + values[above]) / 2).sort().values
-    cut = round(0.025 * draws)
-    return medians[cut].item(), medians[draws - 1 - cut].item()
+    cut = round(0.025 * DRAWS)
+    return medians[cut].item(), medians[DRAWS - 1 - cut].item()
 
 
 @cache
-def _middles(n: int, draws: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _middles(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The ranks of the two middle ones of n samples that are drawn with replacement."""
     generator = torch.Generator().manual_seed(0)
-    ranks = torch.randint(n, (draws, n), generator=generator).sort(dim=1).values
+    ranks = torch.randint(n, (DRAWS, n), generator=generator).sort(dim=1).values
     return ranks[:, (n - 1) // 2], ranks[:, n // 2]
 
 

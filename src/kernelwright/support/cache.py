@@ -21,7 +21,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from functools import cache as once
 from pathlib import Path
@@ -101,7 +101,7 @@ def root() -> Path:
 
 
 @contextmanager
-def locked(*what: str) -> Iterator[Path]:
+def locked(*what: str) -> Generator[Path]:
     """One thread of one process at a time is inside, for equal `what`. Yields the name of a folder
     that it may make to write to; what it leaves there is removed.
 
@@ -195,7 +195,7 @@ def _lock(aside: Path) -> Path:
 
 
 @contextmanager
-def _room(folder: Path) -> Iterator[None]:
+def _room(folder: Path) -> Generator[None]:
     """What fails inside because the folder's disk is full, here or in a compiler's words, says
     which disk that is."""
     try:

@@ -26,11 +26,11 @@ __all__ = [
     "CompiledDuringCapture",
     "NoSpace",
     "ToolchainError",
-    "bind",
     "claim",
     "compile_only",
     "compiling",
     "describer",
+    "executor",
     "finder",
     "inductor",
     "missing",
@@ -85,7 +85,7 @@ def finder(
     return tensors.finder(kinds, bound, run)
 
 
-def bind(
+def executor(
     plan: Plan,
     operator: Operator,
     specs: dict[str, Any],
@@ -104,7 +104,7 @@ def bind(
     if device.type == "cuda":
         from . import gpu_executor
 
-        return gpu_executor.bind(plan, operator, specs, copies, device)
+        return gpu_executor.executor(plan, operator, specs, copies, device)
     from . import cpu_executor
 
-    return cpu_executor.bind(plan, operator, specs, copies)
+    return cpu_executor.executor(plan, operator, specs, copies)

@@ -17,7 +17,7 @@ from .compiled import Compiled
 
 
 @dataclass(frozen=True)
-class Limits:
+class SmLimits:
     """What one SM of a compute capability holds (CUDA C++ Programming Guide, Technical
     Specifications per Compute Capability)."""
 
@@ -28,15 +28,15 @@ class Limits:
     registers: int = 65536
 
 
-LIMITS = {
-    (8, 0): Limits(64, 32, 164 * 1024, 163 * 1024),
-    (8, 6): Limits(48, 16, 100 * 1024, 99 * 1024),
-    (8, 7): Limits(48, 16, 164 * 1024, 163 * 1024),
-    (8, 9): Limits(48, 24, 100 * 1024, 99 * 1024),
-    (9, 0): Limits(64, 32, 228 * 1024, 227 * 1024),
-    (10, 0): Limits(64, 32, 228 * 1024, 227 * 1024),
-    (10, 3): Limits(64, 32, 228 * 1024, 227 * 1024),
-    (12, 0): Limits(48, 24, 100 * 1024, 99 * 1024),
+SM_LIMITS = {
+    (8, 0): SmLimits(64, 32, 164 * 1024, 163 * 1024),
+    (8, 6): SmLimits(48, 16, 100 * 1024, 99 * 1024),
+    (8, 7): SmLimits(48, 16, 164 * 1024, 163 * 1024),
+    (8, 9): SmLimits(48, 24, 100 * 1024, 99 * 1024),
+    (9, 0): SmLimits(64, 32, 228 * 1024, 227 * 1024),
+    (10, 0): SmLimits(64, 32, 228 * 1024, 227 * 1024),
+    (10, 3): SmLimits(64, 32, 228 * 1024, 227 * 1024),
+    (12, 0): SmLimits(48, 24, 100 * 1024, 99 * 1024),
 }
 _RESERVED_SHARED = 1024  # bytes a block, by the system
 _SHARED_UNIT, _REGISTER_UNIT, _PARTITIONS = 128, 256, 4
@@ -95,12 +95,12 @@ def capability(arch: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def limits(arch: str) -> Limits:
+def sm_limits(arch: str) -> SmLimits:
     """The SM limits of an architecture. Raises ValueError where they are not known."""
-    if capability(arch) not in LIMITS:
-        known = ", ".join(f"sm_{a}{b}" for a, b in LIMITS)
+    if capability(arch) not in SM_LIMITS:
+        known = ", ".join(f"sm_{a}{b}" for a, b in SM_LIMITS)
         raise ValueError(f"arch: the limits of {arch} are not known; known are {known}")
-    return LIMITS[capability(arch)]
+    return SM_LIMITS[capability(arch)]
 
 
 def resources(compiled: Compiled) -> Resources:
@@ -133,7 +133,7 @@ def resources(compiled: Compiled) -> Resources:
 
 def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
     """Occupancy of blocks of `threads` with `shared` bytes, static and dynamic together."""
-    sm = limits(arch)
+    sm = sm_limits(arch)
     warps = -(-threads // 32)
     by = {"warps": sm.warps // warps, "blocks": sm.blocks}
     # a warp's registers come in units, from the file of one of the SM's four partitions

@@ -26,7 +26,7 @@ from kernelwright.support.errors import ToolchainError
 from . import interpreter, redzones
 
 
-def bind(
+def executor(
     plan: Plan, operator: Operator, specs: dict[str, Any], copies: tuple[str, ...]
 ) -> Callable:
     """The function that runs `plan` on CPU tensors; it takes the operator's arguments in order."""
@@ -124,7 +124,7 @@ def _launcher(step: Launch) -> Callable:
         from . import numba_rt
 
         return numba_rt.simulate
-    return emulator.bind(step)
+    return emulator.launcher(step)
 
 
 def _table(pointers: Pointers, values: dict[str, Any]) -> torch.Tensor:

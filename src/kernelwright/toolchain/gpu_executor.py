@@ -23,7 +23,7 @@ from .workspace import ZeroScratch, places
 _KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d"}
 
 
-def bind(
+def executor(
     plan: Plan,
     operator: Operator,
     specs: dict[str, Any],

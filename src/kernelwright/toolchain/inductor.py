@@ -15,10 +15,10 @@ from . import interpreter, modes
 _serial = itertools.count()
 
 
-def bind(fn: Callable, device: torch.device) -> Callable:
+def compiled(fn: Callable, device: torch.device) -> Callable:
     """`fn` compiled for one call's shapes.
 
-    Each bind compiles a code object of its own: torch counts recompilations by code object, and
+    Each call compiles a code object of its own: torch counts recompilations by code object, and
     past its limit would run the function uncompiled without a word.
     """
     what = f"{fn.__module__}.{fn.__name__}"

@@ -92,13 +92,13 @@ def test_pytorchs_kernel_gets_no_empty_gradient(rows, d, n):
     """It would take a table of no columns for one of a column, and read where nothing is."""
     called = []
 
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             called.append(function)
             return function(*args, **kwargs or {})
 
     gy, indices = randn(n, d), drawn("random", n, max(rows, 1))
-    with Watch():
+    with Recorder():
         got = by(LADDER_BACKWARD, "native", gy, indices, rows, -1)
     assert got.shape == (rows, d) and not got.any()
     assert torch.ops.aten.embedding_dense_backward.default not in called

@@ -84,7 +84,7 @@ def _dissected(kernel):
     specs = {"x": TensorSpec.contiguous((256,), torch.float32)}
     look = Dissection()
     with look.mode():
-        run = toolchain.bind(Plan((launch,)), operator, specs, (), CPU)
+        run = toolchain.executor(Plan((launch,)), operator, specs, (), CPU)
     (found,) = look.call(run, {"x": x})
     return found
 

@@ -90,7 +90,7 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def counted(candidates, device, limits=None):
+def counted(candidates, device, rule=None):
     """Stands for machine.clock.measure."""
     times = {}
     for k, candidate in enumerate(candidates):

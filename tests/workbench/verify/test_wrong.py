@@ -37,9 +37,9 @@ def wrong(request):
 @pytest.fixture(autouse=True)
 def nothing_stays_replaced():
     """What a kernel patches, other tests would count on."""
-    watch = integrity.Watch()
+    functions = integrity.Snapshot()
     yield
-    watch.restore()
+    functions.restore()
 
 
 def test_its_check_rejects_it(wrong):
@@ -85,9 +85,9 @@ def _right(operator, shown):
 
 
 def test_what_a_kernel_patched_is_put_back():
-    before, watch = time.perf_counter, integrity.Watch()
+    before, functions = time.perf_counter, integrity.Snapshot()
     wrong = next(w for w in WRONG if w.name == "timer_patched")
     rejecting_check(wrong, tuple(c for c in CHECKS if c.name != "nothing replaced"))
     assert time.perf_counter is not before
-    watch.restore()
+    functions.restore()
     assert time.perf_counter is before

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kernelwright.contract import Ladder
 from kernelwright.machine import here
-from kernelwright.workbench.bench.bench import BenchResult, limits_of
+from kernelwright.workbench.bench.bench import BenchResult, stopping_rule
 from kernelwright.workbench.bench.cpu_verification import COMPILED, VERIFIED, WRONG
 from kernelwright.workbench.records import records
 from kernelwright.workbench.verify.coverage import skip
@@ -37,7 +37,7 @@ def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> Rende
     )  # fmt: skip
     rows.append(("further", f"kernelwright verify {names}: {pairs:,} checks of a rung on a case"))
     if quick:
-        more, less = (limits_of(device, q, None).seconds for q in (False, True))
+        more, less = (stopping_rule(device, q, None).seconds for q in (False, True))
         types = "float32 and bfloat16 of each shape, " if device.type == "cpu" else ""
         words = f"without --quick: {types}up to {more:g} s of samples a case, not {less:g}"
         rows.append(("", words))

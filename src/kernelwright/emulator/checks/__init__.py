@@ -3,7 +3,7 @@ divergence. The questions of compute-sanitizer's tools, asked on a CPU.
 
     watch = Watch(("races", "bounds"), seed=7)
     with watch.mode():
-        run = toolchain.bind(plan, operator, specs, copies, device)
+        run = toolchain.executor(plan, operator, specs, copies, device)
     _, _, found = watch.call(run, args, fresh={"y"})
 
 Files: order.h knows what happened before what, mail.h what blocks of a cluster know of each other,

@@ -39,7 +39,7 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Case, Ladder, Peer, Rung
-from kernelwright.contract.compare import Verdict
+from kernelwright.contract.compare import Accuracy
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, source_hash, specs_of, unsupported
 from kernelwright.dispatch.selection import config_of
@@ -94,7 +94,7 @@ class Guest(Protocol):
 
     def enter(
         self, case: Case, want: Expected, sets: list[dict[str, Any]]
-    ) -> tuple[Verdict, Callable[[], Track]]:
+    ) -> tuple[Accuracy, Callable[[], Track]]:
         """Whether it is right on a case, and what makes it ready to be sampled on the sets."""
         ...
 
@@ -164,10 +164,10 @@ def bench(
     device = here()
     result = BenchResult(new_run(), {})
     result.environment = environment(result.run, device)
-    limits = limits_of(device, quick, time_limit)
+    rule = stopping_rule(device, quick, time_limit)
     listed = None if cases is None else list(cases)
     work = chosen(list(ladders), listed, device, quick=quick)
-    empty_us = launch_us(device, limits)
+    empty_us = launch_us(device, rule)
     stand_ins: dict[tuple[str, str], str] = {}
     for number, (ladder, case) in enumerate(work, 1):
         if why := unfit(case, device):
@@ -175,7 +175,7 @@ def bench(
             continue
         at = f"{number} of {len(work)}: {ladder.name} {case.id}"
         say = partial(_say, on_step, at)
-        one = _Bench(ladder, case, device, limits, empty_us, result, stand_ins, say)
+        one = _Bench(ladder, case, device, rule, empty_us, result, stand_ins, say)
         for record in one.run(peers, guests):
             result.records.append(record)
             on_row(record)
@@ -204,12 +204,14 @@ def environment(run: str, device: torch.device) -> dict[str, Any]:
     return {"run": run, "when": when, "load": os.getloadavg()[0], **facts(device), "clocks": {}}
 
 
-def limits_of(device: torch.device, quick: bool, time_limit: float | None) -> clock.Limits:
+def stopping_rule(
+    device: torch.device, quick: bool, time_limit: float | None
+) -> clock.StoppingRule:
     if device.type == "cuda":
-        limits = clock.QUICK if quick else clock.Limits()
+        rule = clock.QUICK if quick else clock.StoppingRule()
     else:
-        limits = clock.CPU_QUICK if quick else clock.CPU
-    return replace(limits, seconds=time_limit) if time_limit else limits
+        rule = clock.CPU_QUICK if quick else clock.CPU
+    return replace(rule, seconds=time_limit) if time_limit else rule
 
 
 def _say(on_step: Callable[[str], None], at: str, what: str) -> None:
@@ -223,7 +225,7 @@ class _Bench:
     ladder: Ladder
     case: Case
     device: torch.device
-    limits: clock.Limits
+    rule: clock.StoppingRule
     launch_us: float
     result: BenchResult
     stand_ins: dict[tuple[str, str], str]
@@ -272,7 +274,7 @@ class _Bench:
                 roofs_of = roofs.nearest(self.cost.mix, self.device)
                 candidates += roofs.roof_candidates(roofs_of, self.cost.bytes, self.device)
             self.say("timing")
-            measured = clock.measure(candidates, self.device, self.limits)
+            measured = clock.measure(candidates, self.device, self.rule)
             del sets, candidates, calls
         self._note(measured)
         yield from self._finished(made, measured.times, roofs_of)
@@ -357,7 +359,7 @@ class _Bench:
             run = peer.make(**args)
             results = all_results(self.ladder.operator, args, run())
             if peer.random:
-                verdict = Verdict([_form(r) for r in results] == [_form(r) for r in want.native])
+                verdict = Accuracy([_form(r) for r in results] == [_form(r) for r in want.native])
             else:
                 verdict = right(self.ladder.operator, want, results)
             if not verdict.ok and not _near(verdict):

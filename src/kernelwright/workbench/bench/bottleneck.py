@@ -34,9 +34,9 @@ def bound(
     return "compute" if cost.flops / cold_us >= 0.5 * peak else "latency"
 
 
-def launch_us(device: torch.device, limits: clock.Limits) -> float:
+def launch_us(device: torch.device, rule: clock.StoppingRule) -> float:
     """What an empty launch costs, in microseconds; 0 where that cannot be measured."""
     with clock.session(device):
         candidate = roofs.launch_candidate(device)
-        times = clock.measure([candidate], device, replace(limits, seconds=0.2)).times["launch"]
+        times = clock.measure([candidate], device, replace(rule, seconds=0.2)).times["launch"]
     return stats.median(times.cold) if times.cold else 0.0

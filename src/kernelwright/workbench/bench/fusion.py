@@ -212,7 +212,7 @@ def _ways() -> list[_Way]:
             "gelu(x + bias)",
             "kw.gelu under torch.compile",
             lambda x, bias, *rest: fused(biased_formula, x, bias),
-            lambda device: _first_two(inductor.bind(with_bias, device)),
+            lambda device: _first_two(inductor.compiled(with_bias, device)),
         ),
         _counted("gelu(x + bias)", "kw.bias_gelu", lambda x, b: kw.bias_gelu(x, b, "tanh"), 2),
         _counted("dropout(x + bias) + residual", "three kernels", dropout_add, 3),
@@ -248,7 +248,7 @@ def rows(device: torch.device | None = None) -> list[Row]:
     return [Row(w.example, w.name, w.work(*given)) for w in _ways()]
 
 
-def measure(device: torch.device, limits: clock.Limits | None = None) -> list[Row]:
+def measure(device: torch.device, rule: clock.StoppingRule | None = None) -> list[Row]:
     """The counts, and beside them what this machine took: kernels seen, time with cold operands."""
     found = rows(device)
     x, bias, *more = inputs(device)
@@ -261,7 +261,7 @@ def measure(device: torch.device, limits: clock.Limits | None = None) -> list[Ro
                 for r, call in zip(found, calls, strict=True)
             ],
             device,
-            limits,
+            rule,
         )
         seen = [kernels_seen(call, x, bias, *more) if x.is_cuda else None for call in calls]
     out = []

@@ -103,7 +103,7 @@ def candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candid
 def best(mix: str, nbytes: int, device: torch.device) -> tuple[str, ...]:
     """Names of the two configurations that a short run finds fastest at this size."""
     these = candidates(mix, nbytes, device)
-    brief = clock.Limits(least=3, most=4, candidate_s=0.01, seconds=0.2)
+    brief = clock.StoppingRule(least=3, most=4, candidate_s=0.01, seconds=0.2)
     times = clock.measure(these, device, brief).times
     good = [n for n, t in times.items() if t.cold]
     return tuple(sorted(good, key=lambda n: median(times[n].cold))[:2])
@@ -150,7 +150,7 @@ def _bind(reads, writes, vectors, gpu: Gpu, config: Config, device) -> Callable:
     made, operator = plan(reads, writes, vectors, config, gpu)
     spec = TensorSpec.contiguous((4 * vectors,), torch.int32)
     specs = {a.name: spec for a in operator.args}
-    return toolchain.bind(made, operator, specs, (), device)
+    return toolchain.executor(made, operator, specs, (), device)
 
 
 def _fill(names: Sequence[str], count: int) -> list[str]:
@@ -220,23 +220,23 @@ def measure_roofs(
         if on_record:
             on_record(record)
 
-    limits = clock.QUICK if quick else clock.Limits(seconds=0.5)
+    rule = clock.QUICK if quick else clock.StoppingRule(seconds=0.5)
     if device.type != "cuda":
-        limits = clock.CPU_QUICK if quick else clock.Limits(5, 16, 0.05, 0.5, 3.0)
+        rule = clock.CPU_QUICK if quick else clock.StoppingRule(5, 16, 0.05, 0.5, 3.0)
     with clock.session(device):
         for nbytes in _sizes(device, quick):
             for mix in ("r1w0", "r1w1", "r2w1", "r0w1"):
-                times = clock.measure(roof_candidates(mix, nbytes, device), device, limits).times
+                times = clock.measure(roof_candidates(mix, nbytes, device), device, rule).times
                 name, fastest = _fastest(times)
                 add(mix, _size(nbytes), fastest, nbytes, config={"kernel": name})
         for case, candidate, flops in _matmuls(device):
-            times = clock.measure([candidate], device, limits).times
+            times = clock.measure([candidate], device, rule).times
             add("matmul", case, times[candidate.name], flops=flops)
         for rung, case, candidate, nbytes in _on_chip(device):
-            times = clock.measure([candidate], device, limits).times
+            times = clock.measure([candidate], device, rule).times
             add(rung, case, times[candidate.name], nbytes=nbytes)
         empty = launch_candidate(device)
-        add("launch", "empty", clock.measure([empty], device, limits).times[empty.name])
+        add("launch", "empty", clock.measure([empty], device, rule).times[empty.name])
     return records
 
 
@@ -285,7 +285,7 @@ def _on_chip(device: torch.device) -> list[tuple[str, str, clock.Candidate, int]
 
 def _bind_on_chip(made: Plan, x: torch.Tensor, device: torch.device) -> Callable:
     _, operator = plan(1, 0, x.numel() // 4, CONFIGS[0])
-    return toolchain.bind(made, operator, {"x0": TensorSpec.of(x)}, (), device)
+    return toolchain.executor(made, operator, {"x0": TensorSpec.of(x)}, (), device)
 
 
 def _matmuls(device: torch.device):

@@ -116,12 +116,16 @@ def tune(
     gpu = gpu_of(device)
     if gpu is None:
         raise NoGpu("tune needs a GPU: there is none here")
-    limits = clock.Limits(4, 8, 0.03, 0.02, 0.5) if quick else clock.Limits(8, 32, 0.01, 0.1, 3.0)
+    rule = (
+        clock.StoppingRule(4, 8, 0.03, 0.02, 0.5)
+        if quick
+        else clock.StoppingRule(8, 32, 0.01, 0.1, 3.0)
+    )
     result, start = TuneResult(ladder.name, gpu.capability, sources(ladder)), time.perf_counter()
     usual: dict[str, float] = {}
     for case in ladder.operator.cases:
         if case.use == "bench":
-            tried, ordered = _case(ladder, case, device, limits)
+            tried, ordered = _case(ladder, case, device, rule)
             result.tried += tried
             if ordered is not None:
                 usual[case.id] = ordered
@@ -162,7 +166,7 @@ def decide(result: TuneResult, usual: dict[str, float]) -> None:
 
 
 def _case(
-    ladder: Ladder, case: Case, device: torch.device, limits: clock.Limits
+    ladder: Ladder, case: Case, device: torch.device, rule: clock.StoppingRule
 ) -> tuple[list[Tried], float | None]:
     """Everything tried on a case, and the microseconds of what the ladder's order takes."""
     operator, gpu = ladder.operator, gpu_of(device)
@@ -191,7 +195,7 @@ def _case(
             calls = [partial(call, *a.values()) for a in sets]
             candidates.append(clock.Candidate(name, calls, cost.bytes))
         del want
-        times = clock.measure(candidates, device, limits).times
+        times = clock.measure(candidates, device, rule).times
         del sets, candidates
     for name, (rung, config) in keys.items():
         t = times[name]

@@ -100,7 +100,7 @@ def inspect(
 
 def gpu_of(arch: str) -> Gpu:
     """The GPU that stands for an architecture when there is none: an H200, or one like it."""
-    limits, capability = binary.limits(arch), binary.capability(arch)
+    limits, capability = binary.sm_limits(arch), binary.capability(arch)
     if capability == H200.capability:
         return H200
     sms = _SMS.get(capability, 132)

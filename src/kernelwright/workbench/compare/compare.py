@@ -23,7 +23,7 @@ from kernelwright.contract import Case, Ladder, Operator
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, ladder, specs_of
 from kernelwright.machine import clock, here, stats
-from kernelwright.workbench.bench.bench import limits_of
+from kernelwright.workbench.bench.bench import stopping_rule
 from kernelwright.workbench.bench.workload import chosen, sets_of, unfit
 from kernelwright.workbench.verify.candidate import (
     Expected,
@@ -188,7 +188,7 @@ def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row
             for n, call in zip(("A", "B", "A again"), (*calls, calls[0]), strict=True)
         ]
         del made, want
-        measured = clock.measure(candidates, device, limits_of(device, quick, None))
+        measured = clock.measure(candidates, device, stopping_rule(device, quick, None))
         del sets, candidates
     times = measured.times.items()
     if errors := [f"{n}: {t.error}" for n, t in times if t.error]:
@@ -208,7 +208,7 @@ def judged(a, b, control, *, clock_spread: float = 0.0) -> dict[str, Any]:
 
 def _bound(side: Side, args: dict[str, Any]) -> Bound:
     try:
-        return side.bind(args)
+        return side.runner(args)
     except Exception as e:  # noqa: BLE001 - whatever a side raises is its verdict, and is shown
         return Bound(side.name, None, one_line(e), failed=True)
 

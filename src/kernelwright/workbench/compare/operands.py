@@ -54,13 +54,13 @@ class Side:
     Attributes:
         name: as the user wrote it.
         operator: what it computes.
-        bind: from the operator's arguments by name to what runs on such arguments here.
+        runner: from the operator's arguments by name to what runs on such arguments here.
         package: the import name of the Kernelwright that it is of; "" for a function.
     """
 
     name: str
     operator: str
-    bind: Callable[[dict[str, Any]], Bound]
+    runner: Callable[[dict[str, Any]], Bound]
     package: str = ""
 
 
@@ -120,7 +120,7 @@ def of_rung(name: str, lad: Ladder, rung: Rung | None, package: str = THIS) -> S
     normalise = importlib.import_module(f"{package}.contract.layout").normalise
     device = here()
 
-    def bind(args: dict[str, Any]) -> Bound:
+    def runner(args: dict[str, Any]) -> Bound:
         specs, _ = normalise(lad.operator.layout, house.specs_of(args))
         if rung is not None:
             chosen = rung
@@ -137,7 +137,7 @@ def of_rung(name: str, lad: Ladder, rung: Rung | None, package: str = THIS) -> S
             return Bound(chosen.name, None, why)
         return Bound(chosen.name, house.launcher(lad, args, chosen.name))
 
-    return Side(name, lad.name, bind, package)
+    return Side(name, lad.name, runner, package)
 
 
 def _side(text: str, as_: str | None) -> Side:
@@ -190,7 +190,7 @@ def _function(text: str, as_: str | None) -> Side:
     given, held = binding(subject_of(ladder(as_)), parameters_of(fn), False)
     names = [a.name for a in operator.args]
 
-    def bind(args: dict[str, Any]) -> Bound:
+    def runner(args: dict[str, Any]) -> Bound:
         lacking = [n for n, v in held.items() if args[n] != v]
         if lacking:
             return Bound(name, None, f"it takes no {lacking[0]}, which is {args[lacking[0]]} here")
@@ -203,7 +203,7 @@ def _function(text: str, as_: str | None) -> Side:
 
         return Bound(name, call)
 
-    return Side(text, operator.name, bind)
+    return Side(text, operator.name, runner)
 
 
 def _operator(text: str) -> str | None:

@@ -55,12 +55,12 @@ def binding(
             )
     held = {a.name: _usual(subject, a.name) for a in missing}
 
-    def bind(args: dict[str, Any]) -> dict[str, Any]:
+    def arguments_of(args: dict[str, Any]) -> dict[str, Any]:
         listed = [args[n] for n in taken if n not in by_name]
         listed += [args[n] for n in gradients]
         return {"listed": listed, "named": {n: args[n] for n in taken if n in by_name}}
 
-    return bind, held
+    return arguments_of, held
 
 
 def value_of(subject: Subject, case: Case, name: str) -> Any:

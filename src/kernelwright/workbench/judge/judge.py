@@ -191,7 +191,9 @@ class _Judging:
             raise UsageError(f"{self.target.path.name}: {said}{where}") from None
         except Died as e:
             raise UsageError(f"{self.target.path.name}: importing it, {e}") from None
-        self.bind, self.held = binding(self.subject, self.facts["parameters"], self.autograd)
+        self.arguments_of, self.held = binding(
+            self.subject, self.facts["parameters"], self.autograd
+        )
 
     def run(self, ids: list[str] | None, again: str) -> Verdict:
         outcomes: list[CaseOutcome] = []
@@ -248,7 +250,7 @@ class _Judging:
     def with_times(self, verdict: Verdict, ids: list[str] | None) -> Verdict:
         """The verdict with its times, on the cases that were asked for; what timing finds wrong
         is wrong."""
-        place = There(self.box, self.subject.operator, self.bind)
+        place = There(self.box, self.subject.operator, self.arguments_of)
         guest = timing.Timed(verdict.target, place, self.subject, self.seed + 7)
         refused = timing.refused(self.subject, verdict)
         cases = timing.cases_to_time(self.subject, self.held, self.device, self.quick, refused)
@@ -344,7 +346,7 @@ class _Judging:
             self.deterministic,
             sibling,
             like_native=True,
-            place=There(self.box, op, self.bind),
+            place=There(self.box, op, self.arguments_of),
         )
         return Trial(candidate, case, self.device.type, seed=self.seed)
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from kernelwright.contract import Case, Rung
-from kernelwright.contract.compare import Verdict as Comparison
+from kernelwright.contract.compare import Accuracy
 from kernelwright.dispatch import entry_of
 from kernelwright.machine.facts import last_level_cache
 from kernelwright.machine.timers import SPAN_US, Track
@@ -66,7 +66,7 @@ class Timed:
 
     def enter(
         self, case: Case, want: Expected, sets: list[dict[str, Any]]
-    ) -> tuple[Comparison, Callable[[], Track]]:
+    ) -> tuple[Accuracy, Callable[[], Track]]:
         """Whether it is right on a case, and what makes it ready to be sampled."""
         self.case, self.prepared, self.host_us = case, False, None
         each = sum(t.untyped_storage().nbytes() + ROOM for t in tensors(want.args))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kernelwright.contract import Case
-from kernelwright.contract.compare import Verdict as Comparison
+from kernelwright.contract.compare import Accuracy
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.metrics import Table
 from kernelwright.workbench.verify.checks import CHECKS, REPEATS
@@ -96,7 +96,7 @@ class CaseOutcome:
     why: str
     lines: tuple[str, ...]
     numel: int
-    worst: Comparison | None
+    worst: Accuracy | None
     command: str
     capture: str = ""
     thorough: bool = False

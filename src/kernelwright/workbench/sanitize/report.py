@@ -260,7 +260,7 @@ class Call:
     def _run(self, watch: Watch) -> tuple[tuple[Any, ...] | None, list[Finding]]:
         op, plan = self.ladder.operator, self.plan
         with watch.mode(), redzones.guarded():
-            run = toolchain.bind(plan, op, self.specs, self.copies, torch.device("cpu"))
+            run = toolchain.executor(plan, op, self.specs, self.copies, torch.device("cpu"))
         fresh = {*op.results, *(n for n, s in plan.scratch.items() if not s.zero)}
         args = self.make()
         ended, out, found = watch.call(run, args, fresh)

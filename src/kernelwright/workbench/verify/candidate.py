@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import torch
 
 from kernelwright.contract import Case, Operator
-from kernelwright.contract.compare import Verdict, compare
+from kernelwright.contract.compare import Accuracy, compare
 from kernelwright.toolchain import redzones
 
-from .integrity import Watch
+from .integrity import Snapshot
 
 FENCE = 64  # elements of filler on either side of a copied argument
 _CACHED = 2**20  # elements; what larger cases should give is computed each time
@@ -205,13 +205,13 @@ class Here:
     def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
         problem = replaced = None
         if guarded:
-            watch = Watch()
+            before = Snapshot()
             with redzones.guarded() as guard:
                 results = self._results(fenced.args)
             if self.device == "cuda":
                 torch.cuda.synchronize()
-            problem, replaced = guard.check(), watch.replaced()
-            watch.restore()
+            problem, replaced = guard.check(), before.replaced()
+            before.restore()
         else:
             results = self._results(fenced.args)
         outputs = results[: len(self.operator.results)]
@@ -280,7 +280,7 @@ class Trial:
     candidate: Candidate
     case: Case
     device: str
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[Accuracy] = field(default_factory=list)
     seed: int = 0
 
     @property

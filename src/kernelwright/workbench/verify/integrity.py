@@ -34,7 +34,7 @@ OWNERS: dict[str, Any] = {
 }
 
 
-class Watch:
+class Snapshot:
     """The functions as they are now."""
 
     def __init__(self):

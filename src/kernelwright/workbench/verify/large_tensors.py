@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernelwright.contract import Operator
-from kernelwright.contract.compare import FACTOR, ULPS, Verdict, compare, ulp
+from kernelwright.contract.compare import FACTOR, ULPS, Accuracy, compare, ulp
 
 from .candidate import Expected, map_tensors, result_names, tensors
 
@@ -18,7 +18,7 @@ CHUNK = 1 << 22  # elements that are held in float64 at a time
 NEAR = 1 << 15  # the same of a pass over them on a CPU: they stay in a core's cache
 
 
-def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...]) -> Verdict:
+def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...]) -> Accuracy:
     """The verdict on the worst of an operator's results.
 
     Results up to SAMPLE elements are compared whole. Of larger ones, elements spread over the
@@ -27,8 +27,8 @@ def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...])
     """
     names = result_names(operator, want.args)
     if len(results) != len(want.native):
-        return Verdict(False, f"{len(results)} results, should be {len(want.native)}")
-    verdict = Verdict(True)
+        return Accuracy(False, f"{len(results)} results, should be {len(want.native)}")
+    verdict = Accuracy(True)
     for i, name in enumerate(names):
         given = results[i], want.native[i], want.reference[i]
         verdict = _judge(*given, None, operator.exact, partial(_natives, want, i, False))
@@ -36,11 +36,11 @@ def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...])
             own = want.noise[i]
             verdict = _judge(*given, own, operator.exact, partial(_natives, want, i, True))
         if not verdict.ok:
-            return Verdict(False, f"{name}: {verdict.why}", verdict.error, verdict.budget)
+            return Accuracy(False, f"{name}: {verdict.why}", verdict.error, verdict.budget)
     return verdict
 
 
-def _judge(out, native, reference, noise, exact: bool, natives: Callable[[], float]) -> Verdict:
+def _judge(out, native, reference, noise, exact: bool, natives: Callable[[], float]) -> Accuracy:
     """`natives`: the largest error of PyTorch's own result."""
     n = reference.numel()
     same = isinstance(out, torch.Tensor) and (out.shape, out.dtype) == (native.shape, native.dtype)
@@ -57,7 +57,7 @@ def _judge(out, native, reference, noise, exact: bool, natives: Callable[[], flo
         allowed = 2 * (FACTOR * theirs + ULPS * torch.finfo(out.dtype).eps)
         if not mine <= allowed:
             why = f"an element is off by {mine:.3g} of its value, allowed {allowed:.3g}"
-            return Verdict(False, why, verdict.error, verdict.budget)
+            return Accuracy(False, why, verdict.error, verdict.budget)
     return verdict
 
 

@@ -20,7 +20,7 @@ import torch
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
-from kernelwright.contract.compare import Error, Verdict
+from kernelwright.contract.compare import Accuracy, Error
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
     UnknownOperator,
@@ -53,7 +53,7 @@ class Outcome:
     case: Case
     check: str = ""
     why: str = ""
-    verdict: Verdict | None = None
+    verdict: Accuracy | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Row:
     passed: int = 0
     failures: tuple[Outcome, ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
-    worst: Verdict | None = None
+    worst: Accuracy | None = None
     worst_case: str = ""
     seconds: float = 0.0
 
@@ -320,7 +320,7 @@ def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candid
     return Candidate(op, call, native, rung.deterministic, sibling)
 
 
-def usage(verdict: Verdict | None) -> float:
+def usage(verdict: Accuracy | None) -> float:
     """The largest part of its budget that an error takes; more than 1 is wrong."""
     if verdict is None or verdict.error is None or verdict.budget is None:
         return 0.0 if verdict is None or verdict.ok else float("inf")

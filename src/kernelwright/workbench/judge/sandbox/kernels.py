@@ -42,7 +42,7 @@ class CudaFunction:
             gpu = gpu_of(device) or H200
             plan = plan_of(self.module, self.source, self.name, gpu, self.operator, specs)
             self._last = plan, specs
-            bound = toolchain.bind(plan, self.operator, specs, (), device)
+            bound = toolchain.executor(plan, self.operator, specs, (), device)
             self._bound[key] = bound, len(plan.launches)
         call, launches = self._bound[key]
         self.launches += launches

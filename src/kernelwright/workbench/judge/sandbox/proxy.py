@@ -37,11 +37,13 @@ class There:
     memory that the parent has spoiled.
 
     Args:
-        bind: turns arguments by name into {"listed": [...], "named": {...}}.
+        arguments_of: turns arguments by name into {"listed": [...], "named": {...}}.
     """
 
-    def __init__(self, box: Box, operator: Operator, bind: Callable[[dict], dict[str, Any]]):
-        self.box, self.operator, self.bind = box, operator, bind
+    def __init__(
+        self, box: Box, operator: Operator, arguments_of: Callable[[dict], dict[str, Any]]
+    ):
+        self.box, self.operator, self.arguments_of = box, operator, arguments_of
 
     def fence(self, args: dict[str, Any]) -> Fenced:
         blocks: list[int] = []
@@ -121,7 +123,7 @@ class There:
                 return {"dtype": str(v).removeprefix("torch.")}
             return {"v": v}
 
-        bound = self.bind(args)
+        bound = self.arguments_of(args)
         return {
             "listed": [told(v) for v in bound["listed"]],
             "named": {k: told(v) for k, v in bound["named"].items()},

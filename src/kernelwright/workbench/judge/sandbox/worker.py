@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelwright.contract import TensorSpec
 from kernelwright.toolchain import redzones
 from kernelwright.workbench.verify.candidate import unexpanded
-from kernelwright.workbench.verify.integrity import Watch
+from kernelwright.workbench.verify.integrity import Snapshot
 
 from .loading import (
     as_tuple,
@@ -53,7 +53,7 @@ class Child:
 
     def __init__(self, read: int, write: int):
         self.read, self.write = read, write
-        self.watch = Watch()
+        self.functions = Snapshot()
         self.fn: Callable[..., Any] | None = None
         self.runs: dict[int, tuple[Any, ...]] = {}
         self.captured: dict[int, Any] = {}
@@ -146,7 +146,7 @@ class Child:
             make: the name is of a function that makes the kernel.
             kind: {"autograd": ...}, {"launch": {"path", "what"}} or nothing.
         """
-        self.watch.restore()
+        self.functions.restore()
         self.loaded += 1
         before = imported()
         if "launch" in kind:
@@ -163,7 +163,7 @@ class Child:
         return {
             "parameters": parameters_of(fn),
             "languages": sorted(self.languages),
-            "replaced": self.watch.replaced(),
+            "replaced": self.functions.replaced(),
         }
 
     def _cuda_function(self, source: str, name: str, path: str, what: str) -> Callable[..., Any]:
@@ -208,7 +208,7 @@ class Child:
             "results": [_described(r) for r in results],
             "lent": [t.untyped_storage().data_ptr() for t in _tensors(self._args(args))],
             "allocations": guard.check(),
-            "replaced": self.watch.replaced(),
+            "replaced": self.functions.replaced(),
         }
 
     def _spoil(self, sizes: list[int]) -> None:
@@ -299,7 +299,7 @@ class Child:
         self.synchronize()
 
     def do_replaced(self) -> str | None:
-        return self.watch.replaced()
+        return self.functions.replaced()
 
     # what it is made of
 
