@@ -21,7 +21,7 @@ SHORT = {
 LAYOUTS = ("contiguous", "sliced", "permuted", "offset", "expanded")
 
 #: What stands in the tensors. `contract/inputs.py` makes each of them.
-VALUES = ("normal", "large", "nan", "inf", "neginf_row", "constant")
+VALUES = ("normal", "large", "nan", "inf", "neginf_row", "both_infs", "constant")
 
 
 @dataclass(frozen=True)

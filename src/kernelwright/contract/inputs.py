@@ -82,6 +82,9 @@ def _spoil(t: torch.Tensor, values: str) -> None:
         rows = t.unsqueeze(0) if t.ndim < 2 else t
         rows[..., ::3] = -math.inf
         rows[0] = -math.inf
+    elif values == "both_infs":
+        rows = t.unsqueeze(0) if t.ndim < 2 else t
+        rows[0][..., 0], rows[0][..., -1] = math.inf, -math.inf
     else:
         flat = t.view(-1) if t.is_contiguous() else t[..., 0]
         flat[flat.numel() // 2 if flat.ndim == 1 else ...] = float(values)

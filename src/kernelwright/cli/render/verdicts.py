@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelwright.support.errors import UsageError
-from kernelwright.workbench.judge.verdict import ARBITRARY, CaseOutcome, Verdict
+from kernelwright.workbench.judge.checks import meaning
+from kernelwright.workbench.judge.verdict import ARBITRARY, KINDS, CaseOutcome, Verdict
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.report import charts, report
-from kernelwright.workbench.verify.checks import CHECKS
 
 from . import results
 
-STYLES = {"right": "bold green", "wrong": "bold red", "nothing": "bold yellow"}
+STYLES = {"right": "bold green", "wrong": "bold red", "inconclusive": "bold yellow"}
 SHOWN = 4  # further failing cases, and reasons of refusals
 
 
@@ -45,14 +45,19 @@ def verdict(v: Verdict) -> RenderableType:
 
 def headline(v: Verdict) -> str:
     """The verdict in a line."""
-    ran = len(v.outcomes)
     if v.outcome == "right":
         refused = f"; it refuses {len(v.refused)} more" if v.refused else ""
-        return f"RIGHT on {_inputs(len(v.passed))}{refused}"
+        unable = f"; {len(v.unable)} more cannot be judged here" if v.unable else ""
+        edges = f"; it raises on {len(v.edges)} without elements" if v.edges else ""
+        return f"RIGHT on {_inputs(len(v.passed))}{refused}{unable}{edges}"
     if v.outcome == "wrong":
         right = f", right on {len(v.passed)}" if v.passed else ""
-        return f"WRONG on {len(v.failures)} of {_inputs(ran)}{right}"
-    return f"NOTHING could run: it took none of {_inputs(ran)}"
+        counts = Counter(KINDS[o.kind] for o in v.failures)
+        kinds = ", ".join(f"{name} {n}" for name, n in counts.items())
+        return f"WRONG on {len(v.failures)} of {_inputs(len(v.outcomes))} ({kinds}){right}"
+    if v.unable and not v.passed:
+        return f"CANNOT BE JUDGED HERE: {v.unable[0].why}"
+    return f"INCONCLUSIVE, not enough evidence: {v.shortage}"
 
 
 def _inputs(count: int) -> str:
@@ -60,14 +65,7 @@ def _inputs(count: int) -> str:
 
 
 def where(v: Verdict) -> str:
-    return "this GPU" if v.device == "cuda" else "a CPU: right or wrong and static facts, no times"
-
-
-def meaning(check: str) -> str:
-    """What a check asks, the first sentence of its own words."""
-    found = next((c for c in CHECKS if c.name == check), None)
-    words = " ".join((found.run.__doc__ or "").split()) if found else ""
-    return words.split(". ")[0].rstrip(".")
+    return "this GPU" if v.device == "cuda" else "a CPU: correctness and static facts, no times"
 
 
 def _failure(o: CaseOutcome) -> Table:
@@ -99,6 +97,10 @@ def further(v: Verdict) -> list[str]:
     ]
     more = sum(len(cases) for cases in list(groups.values())[SHOWN:])
     said += [f"and {more} more"] if more else []
+    for name, found in (("edge cases", v.edges), ("cannot be judged here", v.unable)):
+        for why, n in Counter(o.why for o in found).most_common(SHOWN):
+            said.append(f"{name}: {_inputs(n)}, {why}")
+    said += _layout(v)
     reasons = Counter(o.why for o in v.refused)
     said += [f"refuses {n}: {why}" for why, n in reasons.most_common(SHOWN)]
     if v.worst and v.worst.worst and v.worst.worst.error and v.worst.worst.budget:
@@ -106,9 +108,20 @@ def further(v: Verdict) -> list[str]:
         said.append(
             f"closest to its budget on {v.worst.case}: {error.worst:.2g} of {budget.worst:.2g} ulp"
         )
-    said += [f"takes no {n}: judged with {n}={value}" for n, value in v.held.items()]
+    said += [f"the kernel takes no {n}: judged with {n}={value}" for n, value in v.held.items()]
     said += [f"not run: {_inputs(n)}, {why}" for why, n in v.left_out.items()]
     return said
+
+
+def _layout(v: Verdict) -> list[str]:
+    """Strides that are not PyTorch's, where values are right."""
+    found = [o for o in v.passed if o.layout]
+    if not found:
+        return []
+    return [
+        f"layout: on {_inputs(len(found))} (a note; --strict makes it a failure), "
+        f"{found[0].case}: {found[0].layout}"
+    ]
 
 
 def _why(v: Verdict, case: str) -> str:

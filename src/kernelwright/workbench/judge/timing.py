@@ -87,7 +87,7 @@ class Timed:
         try:
             yield
         except (Failed, Died) as e:
-            if isinstance(e, Died) or not e.refused:
+            if isinstance(e, Died) or not (e.refused or e.unable):
                 self._fault("while it was timed", e)
             raise
 

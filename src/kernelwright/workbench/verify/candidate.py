@@ -34,8 +34,7 @@ class Candidate:
         native: PyTorch's own, called the same way; twice its error is the budget.
         deterministic: claims to give the same bits each time.
         sibling: a case of another shape that the candidate takes too, or None.
-        like_native: results may have the strides of PyTorch's own, or be contiguous, instead of
-            the promised ones.
+        any_strides: results may have other strides than the promised ones.
         place: where it runs, if not in this process.
     """
 
@@ -44,7 +43,7 @@ class Candidate:
     native: Callable[..., Any]
     deterministic: bool = True
     sibling: Callable[[Case], Case | None] = lambda case: None
-    like_native: bool = False
+    any_strides: bool = False
     place: Place | None = None
 
 

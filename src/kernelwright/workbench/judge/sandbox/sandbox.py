@@ -71,8 +71,8 @@ class Limits:
 
 #: What an input that a kernel does not take may be refused with, in words.
 REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
-#: What stops a kernel without a GPU that runs on one: no fault of its own.
-ELSEWHERE = ("ToolchainError", "InterpreterError")
+#: What stops a kernel that a machine with a GPU, or with its headers, may run: no fault of its own.
+UNABLE = ("ToolchainError", "CompileError", "InterpreterError")
 
 
 class Failed(Exception):
@@ -84,8 +84,18 @@ class Failed(Exception):
 
     @property
     def refused(self) -> bool:
-        """It said in words that it does not take this, or cannot be run here."""
-        return self.kind in (*REFUSALS, *ELSEWHERE)
+        """The kernel said in words that it does not take this input."""
+        return self.kind in REFUSALS
+
+    @property
+    def unable(self) -> bool:
+        """This machine cannot build or run the kernel."""
+        return self.kind in UNABLE
+
+    @property
+    def static(self) -> bool:
+        """Whatever the values are, this would have happened: the kernel cannot be built."""
+        return self.kind == "CompileError"
 
 
 class Died(Exception):
