@@ -35,6 +35,11 @@ def tensor(
         return t
     base = t if 0 not in t.stride() or t.numel() == 0 else _unexpanded(t)
     base.normal_(0.0, scale, generator=generator(_seed(c.id, name, c.seed), device))
+    if c.tail:
+        other = torch.empty_like(base)
+        other.normal_(0.0, scale, generator=generator(_seed(c.id, name, c.tail), device))
+        at = torch.arange(base.numel(), device=device).view(base.shape)
+        base.copy_(torch.where(at < base.numel() - max(1, base.numel() // 8), base, other))
     if not plain:
         _spoil(base, c.values)
     return t

@@ -12,7 +12,7 @@ from kernelwright.workbench.judge.sandbox.sandbox import Box
 from kernelwright.workbench.judge.spec import subject_of
 from support.judging import FOLDER, QUICK, SMALL, USER, judged, only_native
 
-LARGE, PLAIN = "4x66-f32-dim=-1-large", "6x40-f32-dim=-1"
+LARGE = "4x66-f32-dim=-1-large"
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,12 @@ def test_a_refusal_by_value_is_wrong(box):
 def test_a_refusal_after_the_first_call_is_wrong(box):
     found = judged("RefusesTheSecond", box, make=True).smallest
     assert found.check == "refusal" and "but other values" in found.why
+
+
+def test_a_refused_shape_between_two_calls_is_no_refusal_of_theirs(box):
+    """The other shape that is called in between is one that the kernel takes."""
+    found = judged("narrow", box, cases=(SMALL, "4x1000-f32-dim=-1"))
+    assert (found.outcome, len(found.refused)) == ("right", 1), found.smallest
 
 
 # numerics, edge cases, layout

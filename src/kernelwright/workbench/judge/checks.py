@@ -7,8 +7,12 @@ from dataclasses import replace
 from kernelwright.contract import contiguous_strides
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
+from kernelwright.workbench.verify import checks
 from kernelwright.workbench.verify.candidate import Trial
 from kernelwright.workbench.verify.checks import CHECKS, Check, differs
+
+from .sandbox.proxy import There
+from .sandbox.sandbox import Died, Failed
 
 
 def layout(trial: Trial) -> str | None:
@@ -27,10 +31,65 @@ def layout(trial: Trial) -> str | None:
     return None
 
 
-LAYOUT = Check("layout", layout)
+def only_read(trial: Trial) -> str | None:
+    """Arguments are not written during a call, not even to be restored at its end: their memory is
+    read-only."""
+    place = trial.place
+    assert isinstance(place, There)
+    if not place.lockable:
+        return None
+    try:
+        place.run(trial.fence(), locked=True)
+    except Died as e:
+        if "SIGSEGV" in str(e) or "SIGBUS" in str(e):
+            return f"an argument is written during the call, and restored: {e}"
+        raise
+    return None
 
-#: A user's function has no fake to be compared with.
-ASKED = (*(c for c in CHECKS if c.name != "fake"), LAYOUT)
+
+def tail_changed(trial: Trial) -> str | None:
+    """Other values in the last eighth of each argument, at the same address: no result was kept by
+    the first values of an argument."""
+    want = trial.expected(tail=1)
+    fenced = trial.fence()
+    trial.run(fenced)
+    fenced.refill(want.args)
+    return trial.judge(trial.run(fenced).results, want)
+
+
+def another_shape(trial: Trial) -> str | None:
+    """After a call of one shape, a call of another that it takes, and then the first again."""
+    place = trial.place
+    assert isinstance(place, There)
+    while (other := trial.candidate.sibling(trial.case)) is not None:
+        try:
+            return checks.another_shape(trial)
+        except Failed as e:
+            if not (e.refused or e.unable) or other.id in place.refused:
+                raise
+        trial.run(trial.fence(seed=1))  # this shape is still taken: the other one was refused
+        place.refused.add(other.id)
+    return None
+
+
+LAYOUT = Check("layout", layout)
+_AFTER = {
+    "arguments untouched": Check("arguments only read", only_read, again=True),
+    "fresh data": Check("tail changed", tail_changed, again=True),
+}
+_INSTEAD = {"another shape": Check("another shape", another_shape, again=True)}
+
+
+def _asked() -> tuple[Check, ...]:
+    """A user's function has no fake to be compared with."""
+    found: list[Check] = []
+    for check in CHECKS:
+        found += [_INSTEAD.get(check.name, check)] if check.name != "fake" else []
+        found += [_AFTER[check.name]] if check.name in _AFTER else []
+    return (*found, LAYOUT)
+
+
+ASKED = _asked()
 
 #: What a check asks that is no function of a trial.
 REFUSAL = "An input may be refused by its shape, dtype, device and layout, not by its values"

@@ -59,7 +59,7 @@ class Judging:
         self.launch, self.what, self.limits, self.stack = launch, what, limits, stack
         self.device = here()
         self.facts: dict[str, Any] = {}
-        self.accepted: dict[str, bool] = {}
+        self.refused: set[str] = set()  # ids of cases
         self.deaths, self.dead = 0, False
 
     def open(self, box: Box | None = None) -> None:
@@ -87,6 +87,7 @@ class Judging:
             self.subject, self.facts["parameters"], self.autograd
         )
         languages = tuple(self.facts["languages"]) + (("cuda",) if self.launch else ())
+        self.lockable = self.device.type == "cpu" and not languages
         self.selection = Selection(self.subject, self.held, self.device, languages)
 
     def run(self, ids: list[str] | None, again: str) -> Verdict:
@@ -202,10 +203,9 @@ class Judging:
                 c for c in same
                 if c.dtype == shown.dtype and c.shape != shown.shape and 32 < c.numel <= SIBLING
                 and c.params == shown.params and c.layout == "contiguous"
-                and self.selection.left_out(c) is None
+                and c.id not in self.refused and self.selection.left_out(c) is None
             ]  # fmt: skip
-            fits.sort(key=lambda c: -c.numel)
-            return next(filter(self._accepts, fits), None)
+            return max(fits, key=lambda c: c.numel, default=None)
 
         candidate = Candidate(
             op,
@@ -214,28 +214,16 @@ class Judging:
             self.deterministic,
             sibling,
             any_strides=True,
-            place=There(self.box, op, self.arguments_of),
+            place=There(self.box, op, self.arguments_of, self.lockable, self.refused),
         )
         return Trial(candidate, case, self.device.type, seed=self.seed)
-
-    def _accepts(self, case: Case) -> bool:
-        """Whether the kernel takes a case at all; right or wrong is another question."""
-        if case.id not in self.accepted:
-            trial = self._trial(case)
-            try:
-                trial.run(trial.fence())
-            except Failed as e:
-                self.accepted[case.id] = not (e.refused or e.unable)
-            else:
-                self.accepted[case.id] = True
-        return self.accepted[case.id]
 
     def _case(self, case: Case, thorough: bool, checked: Counter[str], again: str) -> CaseOutcome:
         trial = self._trial(case)
         command = f"{again} --case {case.id} --seed {self.seed}"
         try:
             self._make_room(case, trial.candidate.sibling(case) if thorough else None)
-            return attempt(
+            outcome = attempt(
                 trial, thorough=thorough, strict=self.strict, checked=checked, command=command
             )
         except Died as e:
@@ -244,6 +232,9 @@ class Judging:
                 case.id, "error", "", str(e), (), case.numel, None, command,
                 thorough=thorough, kind="behaviour",
             )  # fmt: skip
+        if not self.box.process.alive:  # a check has ended it
+            self.deaths, self.dead = self.deaths + 1, True
+        return outcome
 
     def _make_room(self, *cases: Case | None) -> None:
         """Share enough memory for the arguments and results that checks have at a time."""

@@ -290,8 +290,9 @@ class Trial:
     def place(self) -> Place:
         return self.candidate.place or Here(self.operator, self.candidate.call, self.device)
 
-    def expected(self, seed: int = 0) -> Expected:
-        case = replace(self.case, seed=self.seed + seed)
+    def expected(self, seed: int = 0, tail: int = 0) -> Expected:
+        """What a case gives. `tail`: only the end of its tensors has the values of that seed."""
+        case = replace(self.case, seed=self.seed + seed, tail=tail and self.seed + tail)
         return expected(self.operator, self.candidate.native, case, self.device)
 
     def fence(self, seed: int = 0) -> Fenced:

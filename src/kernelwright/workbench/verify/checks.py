@@ -50,6 +50,8 @@ def promised(trial: Trial) -> str | None:
     for name, out, where, want in zip(op.results, run.outputs, run.devices, wanted, strict=True):
         if type(out) is not torch.Tensor:
             return f"{name} is a {type(out).__name__}, not a plain tensor"
+        if lazy := not_plain(out):
+            return f"{name} is {lazy}, not a plain tensor"
         if torch.device(where) != device:
             return f"{name} is on {where}, should be on {device}"
         if trial.candidate.any_strides and out.ndim == len(want.shape):
@@ -60,6 +62,15 @@ def promised(trial: Trial) -> str | None:
         if why:
             return f"{name}'s {why}"
     return None
+
+
+def not_plain(t: torch.Tensor) -> str | None:
+    """What a tensor is that computes later, or that remembers how it was computed, or None."""
+    if t.is_neg():
+        return "a lazily negated view"
+    if t.is_conj():
+        return "a lazily conjugated view"
+    return "a tensor that requires a gradient" if t.requires_grad else None
 
 
 def _overlaps(out: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ import contextlib
 import json
 import mmap
 import os
+import re
 import select
 import shutil
 import signal
@@ -300,8 +301,20 @@ class Process:
         said = self.said().strip().splitlines()
         last = f": {said[-1]}" if said else ""
         if code < 0:
-            return f"the process was ended by {signal.Signals(-code).name}{last}"
+            return f"the process was ended by {signal.Signals(-code).name}{self._line() or last}"
         return f"the process ended with exit code {code}{last}"
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def _line(self) -> str:
+        """The user's line that a crash happened in, as `faulthandler` has printed it."""
+        package = str(Path(__file__).resolve().parents[3])
+        for file, line in re.findall(r'File "([^"]+)", line (\d+)', self.said()):
+            if not file.startswith((package, sys.prefix, sys.base_prefix, "<")):
+                return f" at {file}:{line}"
+        return ""
 
     def said(self) -> str:
         """The end of what the user's code printed."""
