@@ -185,7 +185,9 @@ def judge(
         ),
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Time few samples of one case.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that one call may take.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that importing the file, and each call, may take.")
+    ] = 120.0,
     memory: Annotated[float, typer.Option(help="GiB of host memory that it may take.")] = 16.0,
     html: Annotated[Path | None, typer.Option(help="Write the verdict as a page too.")] = None,
     as_json: Json = False,

@@ -144,6 +144,12 @@ def test_a_process_that_ends_is_a_verdict(name, limits, why):
     assert verdict.exit_code == 1 and why in verdict.smallest.why, verdict.smallest
 
 
+def test_a_file_that_never_ends_its_import_is_told(tmp_path):
+    (tmp_path / "endless.py").write_text("while True:\n    pass\n")
+    with pytest.raises(UsageError, match="importing it, took longer than its time limit"):
+        judge(f"{tmp_path}/endless.py:fn", "softmax", limits=Limits(call_s=1.0))
+
+
 def test_a_full_disk_is_no_verdict(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(

@@ -67,6 +67,27 @@ def test_many_rows_and_columns_are_tried_without_a_gpu(name):
         assert any(n % 16 == 0 for n in many) and any(n % 2 for n in many), (what, sizes)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the emulator's checks are for CPUs")
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("row_sum_without_a_barrier", "races: rows.cu:27: thread"),
+        ("row_sum_past_the_end", "bounds: rows.cu:37: thread 0 of block 0 reads"),
+        ("row_sum", ""),
+    ],
+)
+def test_a_race_is_the_headline_with_its_line(kernel, words, box):
+    subject = only_native("1-f32-dim=-1", "5x33-f32-dim=-1", "4x1000-f32-dim=-1", of="sum")
+    how = {"launch": FOLDER / "launch.py", "box": box, "describe": False}
+    found = judge(f"{FOLDER / 'rows.cu'}:{kernel}", subject, **how)
+    if not words:
+        assert found.outcome == "right", found.smallest
+        assert found.properties()[0][1].startswith("none, by the emulator's checks")
+        return
+    assert found.smallest.check == "races and bounds", found.smallest
+    assert found.smallest.why.startswith(words)
+
+
 # refusals
 
 
@@ -115,4 +136,4 @@ def test_the_worst_kind_comes_first(box):
     found = judged("without_the_maximum", box, cases=(SMALL, LARGE), strict=True)
     assert [o.kind for o in found.failures] == ["special", "layout"]
     assert found.smallest.case == LARGE and "NaN" in found.smallest.why
-    assert "(NaN and infinity 1, layout 1)" in verdicts.headline(found)
+    assert "failures by kind: NaN and infinity 1 input, layout 1 input" in verdicts.further(found)

@@ -52,9 +52,7 @@ def headline(v: Verdict) -> str:
         return f"RIGHT on {_inputs(len(v.passed))}{refused}{unable}{edges}"
     if v.outcome == "wrong":
         right = f", right on {len(v.passed)}" if v.passed else ""
-        counts = Counter(KINDS[o.kind] for o in v.failures)
-        kinds = ", ".join(f"{name} {n}" for name, n in counts.items())
-        return f"WRONG on {len(v.failures)} of {_inputs(len(v.outcomes))} ({kinds}){right}"
+        return f"WRONG on {len(v.failures)} of {_inputs(len(v.outcomes))}{right}"
     if v.unable and not v.passed:
         return f"CANNOT BE JUDGED HERE: {v.unable[0].why}"
     return f"INCONCLUSIVE, not enough evidence: {v.shortage}"
@@ -68,13 +66,18 @@ def where(v: Verdict) -> str:
     return "this GPU" if v.device == "cuda" else "a CPU: correctness and static facts, no times"
 
 
+def fault(o: CaseOutcome) -> str:
+    """What is wrong on an input, or why it was not judged, in a line."""
+    named = o.check and o.kind != "race"  # a race says what it is
+    return f"{o.check}: {o.why}" if named else o.why or o.layout
+
+
 def _failure(o: CaseOutcome) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
+    table.add_row("what is wrong", Text(fault(o), "red"))
     table.add_row("smallest failing input", Text(o.case, "bold"))
-    what = f"{o.check}: {o.why}" if o.check else o.why
-    table.add_row("what is wrong", Text(what, "red"))
     if o.check:
         table.add_row("the check", Text(meaning(o.check), "dim"))
     for line in o.lines:
@@ -85,16 +88,18 @@ def _failure(o: CaseOutcome) -> Table:
 
 def further(v: Verdict) -> list[str]:
     """Further failures, what it refuses, how close to the budget it is, what did not run."""
+    counts = Counter(KINDS[o.kind] for o in v.failures)
+    kinds = ", ".join(f"{name} {_inputs(n)}" for name, n in counts.items())
     groups: dict[tuple[str, str], list[str]] = {}
     for o in v.failures:
         if o is not v.smallest:
             what = re.sub(r"[0-9.e+-]*[0-9]", "#", o.why)  # alike but for their numbers
             groups.setdefault((o.check, what), []).append(o.case)
     said = [
-        f"also {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}: "
-        f"{f'{check}: ' if check else ''}{_why(v, cases[0])}"
-        for (check, _), cases in list(groups.items())[:SHOWN]
+        f"also {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}: {_why(v, cases[0])}"
+        for cases in list(groups.values())[:SHOWN]
     ]
+    said = [f"failures by kind: {kinds}", *said] if len(counts) > 1 else said
     more = sum(len(cases) for cases in list(groups.values())[SHOWN:])
     said += [f"and {more} more"] if more else []
     for name, found in (("edge cases", v.edges), ("cannot be judged here", v.unable)):
@@ -125,7 +130,7 @@ def _layout(v: Verdict) -> list[str]:
 
 
 def _why(v: Verdict, case: str) -> str:
-    return next(o.why for o in v.failures if o.case == case)
+    return next(fault(o) for o in v.failures if o.case == case)
 
 
 def pairs(v: Verdict) -> list[tuple[str, str]]:
@@ -190,6 +195,7 @@ def html(verdicts: Sequence[Verdict]) -> str:
         verdicts=verdicts,
         note=ARBITRARY,
         headline=headline,
+        fault=fault,
         where=where,
         further=further,
         pairs=pairs,

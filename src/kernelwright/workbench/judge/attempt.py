@@ -9,7 +9,7 @@ from kernelwright.workbench.verify.candidate import Trial
 from kernelwright.workbench.verify.checks import UNCAPTURED, rejection
 from kernelwright.workbench.verify.verify import usage
 
-from .checks import ASKED, LAYOUT
+from .checks import ASKED, LAYOUT, RACES
 from .sandbox.sandbox import Failed
 from .verdict import CaseOutcome
 
@@ -59,8 +59,8 @@ def _checked(
 
 
 def _kind(trial: Trial, check: str) -> str:
-    if check == LAYOUT.name:
-        return "layout"
+    if check in (LAYOUT.name, RACES.name):
+        return "layout" if check == LAYOUT.name else "race"
     if not trial.case.numel:
         return "edge case"
     if check == "value":

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kernelwright.contract import contiguous_strides
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
+from kernelwright.emulator.checks import CHECKS as EMULATOR_CHECKS
 from kernelwright.workbench.verify import checks
 from kernelwright.workbench.verify.candidate import Trial
 from kernelwright.workbench.verify.checks import CHECKS, Check, differs
@@ -29,6 +30,17 @@ def layout(trial: Trial) -> str | None:
         if all(why):
             return f"{name}'s {why[0]}"
     return None
+
+
+def races_and_bounds(trial: Trial) -> str | None:
+    """No two threads race, no access is out of bounds, nothing uninitialized is read, and all
+    threads reach a barrier (CUDA C++ without a GPU)."""
+    place = trial.place
+    assert isinstance(place, There)
+    if not place.watchable or trial.case.numel > WATCHED:
+        return None
+    found = place.watched(trial.fence())
+    return next((f"{c}: {found[c]}" for c in EMULATOR_CHECKS if c in found), None)
 
 
 def only_read(trial: Trial) -> str | None:
@@ -72,6 +84,8 @@ def another_shape(trial: Trial) -> str | None:
     return None
 
 
+WATCHED = 2**13  # elements of the largest case whose memory accesses are checked
+RACES = Check("races and bounds", races_and_bounds, again=True)
 LAYOUT = Check("layout", layout)
 _AFTER = {
     "arguments untouched": Check("arguments only read", only_read, again=True),
@@ -82,7 +96,7 @@ _INSTEAD = {"another shape": Check("another shape", another_shape, again=True)}
 
 def _asked() -> tuple[Check, ...]:
     """A user's function has no fake to be compared with."""
-    found: list[Check] = []
+    found = [RACES]
     for check in CHECKS:
         found += [_INSTEAD.get(check.name, check)] if check.name != "fake" else []
         found += [_AFTER[check.name]] if check.name in _AFTER else []

@@ -10,6 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from kernelwright import emulator
 from kernelwright.contract import Case
 from kernelwright.machine import here
 from kernelwright.support.errors import UsageError
@@ -87,8 +88,18 @@ class Judging:
             self.subject, self.facts["parameters"], self.autograd
         )
         languages = tuple(self.facts["languages"]) + (("cuda",) if self.launch else ())
+        self.unwatched = self._unwatched()
         self.lockable = self.device.type == "cpu" and not languages
         self.selection = Selection(self.subject, self.held, self.device, languages)
+
+    def _unwatched(self) -> str | None:
+        """Why the emulator's checks do not watch a kernel of a .cu, or ""; None of any other."""
+        if not self.launch:
+            return None
+        if self.device.type == "cuda":
+            return "not checked: `judge` checks that without a GPU"
+        missing = emulator.missing("watched")
+        return f"not checked: {missing}" if missing else ""
 
     def run(self, ids: list[str] | None, again: str) -> Verdict:
         outcomes: list[CaseOutcome] = []
@@ -120,6 +131,7 @@ class Judging:
             checked=dict(checked),
             languages=tuple(self.facts["languages"]),
             command=again,
+            unwatched=self.unwatched,
             shortage=self.selection.shortage(outcomes, ids),
         )
 
@@ -214,7 +226,9 @@ class Judging:
             self.deterministic,
             sibling,
             any_strides=True,
-            place=There(self.box, op, self.arguments_of, self.lockable, self.refused),
+            place=There(
+                self.box, op, self.arguments_of, self.lockable, self.refused, self.unwatched == ""
+            ),
         )
         return Trial(candidate, case, self.device.type, seed=self.seed)
 

@@ -134,6 +134,7 @@ class Verdict:
         checked: how many cases each check looked at.
         languages: kernel languages that it has imported.
         command: judges it again.
+        unwatched: why the emulator's checks did not watch a kernel of a .cu, or ""; None of others.
         shortage: why the inputs that passed are not enough to call it right, or "".
         kernels: what its kernels compile to, as `inspect.Inspection` has it; `no_kernels` says
             why there are none.
@@ -153,6 +154,7 @@ class Verdict:
     languages: tuple[str, ...]
     command: str
     shortage: str = ""
+    unwatched: str | None = None
     kernels: tuple[dict[str, Any], ...] = ()
     no_kernels: str = ""
     costs: Costs | None = None
@@ -229,7 +231,12 @@ class Verdict:
 
     def properties(self) -> list[tuple[str, str]]:
         """What else is known of it, in words."""
+        found: list[tuple[str, str]] = []
+        if self.unwatched is not None:
+            said = self._ran("races and bounds", "none, by the emulator's checks on small inputs")
+            found.append(("races and bounds", self.unwatched or said))
         return [
+            *found,
             ("deterministic", self._deterministic()),
             ("graph capture", self._capture()),
             ("leaves memory behind", self._ran("memory flat", "no, over 1,000 calls")),
@@ -253,7 +260,7 @@ class Verdict:
         """What to say of a property that a check has looked at."""
         against = next((o for o in self.failures if o.check == check), None)
         if against:
-            return f"{check}: {against.why}"
+            return against.why
         if self.checked.get(check):
             return said
         return (

@@ -41,6 +41,7 @@ class There:
         lockable: nothing but the kernel writes to its arguments, so that they can be read-only. An
             interpreter copies every argument back.
         refused: ids of the cases that the function is known to refuse.
+        watchable: it is emulated CUDA C++, whose memory accesses and barriers can be checked.
     """
 
     def __init__(
@@ -50,9 +51,10 @@ class There:
         arguments_of: Callable[[dict], dict[str, Any]],
         lockable: bool = False,
         refused: set[str] | None = None,
+        watchable: bool = False,
     ):
         self.box, self.operator, self.arguments_of = box, operator, arguments_of
-        self.lockable = lockable
+        self.lockable, self.watchable = lockable, watchable
         self.refused = set[str]() if refused is None else refused
 
     def fence(self, args: dict[str, Any]) -> Fenced:
@@ -161,6 +163,11 @@ class There:
         outputs = tuple(_result(d, s) for d, s in zip(described, slots, strict=True))
         self.box.arena.release(blocks)
         return all_results(self.operator, fenced.args, outputs)
+
+    def watched(self, fenced: Fenced) -> dict[str, str]:
+        """What the emulator's checks find in a call of a kernel of a .cu, by check."""
+        found = self.box.process.ask("watched", args=self.told(fenced.args))
+        return {str(check): str(text) for check, text in found.items()}
 
     def threads_left(self, fenced: Fenced) -> list[str]:
         return list(map(str, self.box.process.ask("threads", args=self.told(fenced.args))))

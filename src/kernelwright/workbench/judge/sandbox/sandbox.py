@@ -54,8 +54,8 @@ class Limits:
     """What a kernel's process may take.
 
     Attributes:
-        load_s: seconds to start and to import the user's file, compilers among it.
-        call_s: seconds for one call, its first compilation among it.
+        load_s: seconds to start, and to make a kernel ready to be timed.
+        call_s: seconds to import the user's file, and for one call; compilers count.
         memory: bytes of host memory.
     """
 
@@ -385,9 +385,7 @@ class Box:
         Raises:
             Failed: with the user's lines; its kind is "NoFunction" where there is none.
         """
-        return self.process.ask(
-            "load", self.limits.load_s, path=str(path), name=name, make=make, kind=kind
-        )
+        return self.process.ask("load", path=str(path), name=name, make=make, kind=kind)
 
     def rearm(self, size: int, largest: int) -> None:
         """Share so many bytes instead; what was shared before may not be used any more."""

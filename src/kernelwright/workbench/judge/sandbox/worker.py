@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from kernelwright.contract import TensorSpec
 from kernelwright.toolchain import redzones
@@ -177,7 +177,7 @@ class Child:
         from .kernels import CudaFunction
 
         launch = module_of(path, f"launch_{self.loaded}")
-        return CudaFunction(Path(source), name, launch, subject_of(what).operator)
+        return CudaFunction(Path(source), name, launch, subject_of(what))
 
     def _watch_interpreter(self) -> None:
         """Triton's interpreter, mended, and what it is asked to launch."""
@@ -205,6 +205,7 @@ class Child:
         with ExitStack() as stack:
             if guarded:
                 guard = stack.enter_context(redzones.guarded())
+                guard.empty = _unseen(guard.empty)  # pyright: ignore[reportAttributeAccessIssue]
                 stack.enter_context(_Poisoned(guard))
             results = self._call(args)
         self.synchronize()
@@ -232,6 +233,13 @@ class Child:
                 unexpanded(self._tensor(slot)).copy_(unexpanded(result.detach()))
 
     # what checks ask besides
+
+    def do_watched(self, args: dict[str, Any]) -> dict[str, str]:
+        """Races, accesses out of bounds and the like of an emulated kernel, by check."""
+        from .kernels import CudaFunction
+
+        assert _isinstance(self.fn, CudaFunction)
+        return self.fn.watched(self._args(args)[0])
 
     def do_late(self, args, staged, slots) -> None:
         """On a busy stream: the arguments arrive, the call, its results leave."""
@@ -396,6 +404,16 @@ class _Poisoned(TorchDispatchMode):
         spec = TensorSpec(tuple(made.shape), tuple(made.stride()), made.dtype)
         guarded = self.guard.empty(name, spec, made.device, result=False)
         return guarded.copy_(made) if fill else guarded
+
+
+def _unseen(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` outside of every mode: what a guard allocates is no result to be guarded again."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        with _disable_current_modes():
+            return fn(*args, **options)
+
+    return call
 
 
 def _address(t: torch.Tensor) -> int:
