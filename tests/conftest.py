@@ -12,6 +12,7 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401
 from kernelwright import toolchain
+from kernelwright.toolchain import availability
 from support import cover, recorded
 
 logging.getLogger("torch.__trace").propagate = False  # thousands of lines beside a failure
@@ -37,7 +38,7 @@ KNOWN = re.compile("|".join(ANYWHERE + (WITH_A_GPU if GPU else WITHOUT_A_GPU)))
 
 if not GPU:
     for backend in ("triton", "numba"):
-        if toolchain.missing(backend, torch.device("cpu")) is None:
+        if availability.missing(backend, "cpu") is None:
             toolchain.prepare(backend)
 if os.environ.get("PYTEST_XDIST_WORKER"):
     torch.set_num_threads(1)  # workers share the cores, and so do the processes that they start

@@ -9,8 +9,8 @@ import pytest
 import torch
 from wrong.kernels import WRONG
 
-from kernelwright import toolchain
 from kernelwright.dispatch import ladders
+from kernelwright.toolchain import availability
 from kernelwright.workbench.verify.checks import CHECKS
 from kernelwright.workbench.verify.coverage import thorough_cases
 from kernelwright.workbench.verify.verify import here
@@ -31,7 +31,7 @@ def of(runs, rung):
 @LADDERS
 def test_every_rung_runs(ladder):
     for rung in ladder.rungs:
-        if toolchain.missing(rung.backend, torch.device(here())) is None:
+        if availability.missing(rung.backend, here()) is None:
             assert of(cover.covering(ladder), rung), rung.name
 
 

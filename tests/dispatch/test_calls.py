@@ -1,5 +1,6 @@
 """Which rung a call gets, what it is told when it is wrong, and arguments that change."""
 
+import json
 import subprocess
 import sys
 
@@ -156,6 +157,49 @@ def test_floats_are_read_at_each_call():
     x = randn(4, 16)
     for eps in (1e-6, 1.0, 100.0):
         agree(kw.rms_norm(x, (16,), eps=eps), F.rms_norm(x, (16,), eps=eps), x.dtype)
+
+
+#: What `kw.softmax` of a tensor on a CPU may import of this package: whole packages with a dot.
+FOR_SOFTMAX = (
+    "contract.",
+    "dispatch.",
+    "support.",
+    "machine",
+    "machine.facts",
+    "machine.nvml",
+    "toolchain",
+    "toolchain.availability",
+    "toolchain.c_extensions",
+    "toolchain.inductor",
+    "toolchain.interpreter",
+    "toolchain.modes",
+    "toolchain.tensors",
+    "toolchain.versions",
+    "ops",
+    "ops.reduce",
+    "ops.reduce.softmax",
+    "ops.reduce.softmax.heuristics",
+    "ops.reduce.softmax.spec",
+    "ops.reduce.softmax.tiling",
+    "ops.reduce.softmax.torch_rungs",
+)
+SOFTMAX = """
+import json, sys, torch
+before = set(sys.modules)
+import kernelwright as kw
+kw.softmax(torch.ones(2, 3), -1)
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_a_call_imports_its_operator_alone():
+    done = subprocess.run([sys.executable, "-c", SOFTMAX], capture_output=True, text=True)
+    loaded = json.loads(done.stdout)
+    ours = {m.removeprefix("kernelwright.") for m in loaded if m.startswith("kernelwright.")}
+    rooms = {name for name in FOR_SOFTMAX if name.endswith(".")}
+    others = {m for m in ours if f"{m.split('.')[0]}." not in rooms} - {*FOR_SOFTMAX}
+    assert sorted(others) == []
+    assert not {*loaded} & {"triton", "numba", "cuda.bindings", "typer", "rich"}
 
 
 def test_importing_the_operators_imports_no_kernel_language():

@@ -63,7 +63,7 @@ def test_captured_forward_and_backward_replay_on_new_data(public):
 
 @gpu
 def test_nothing_is_compiled_during_capture():
-    from kernelwright.toolchain import CompiledDuringCapture
+    from kernelwright.support.errors import CompiledDuringCapture
 
     x = randn(3, 1237)
     with kw.use(softmax="triton_row"):

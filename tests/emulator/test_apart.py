@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import kernelwright.ops.every  # noqa: F401
-from kernelwright import dispatch, emulator, toolchain
+from kernelwright import dispatch, emulator
 from kernelwright.contract import CudaKernel, Launch, Operator, Plan, Pointers, TensorSpec, i32
 from kernelwright.emulator import EmulationError, apart
-from kernelwright.toolchain import cpu_executor, redzones
+from kernelwright.toolchain import availability, cpu_executor, redzones
 from kernelwright.workbench.exercise import exercise, files
 from kernelwright.workbench.judge.judge import judge
 from kernelwright.workbench.scaffold import scaffold
@@ -22,7 +22,7 @@ from support.paths import FIXTURES
 
 SOURCE = FIXTURES / "emulated" / "foreign.cu"
 pytestmark = pytest.mark.skipif(
-    toolchain.missing("cuda", torch.device("cpu")) is not None or torch.cuda.is_available(),
+    availability.missing("cuda", "cpu") is not None or torch.cuda.is_available(),
     reason="nothing is emulated here",
 )
 

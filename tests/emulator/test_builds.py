@@ -18,8 +18,8 @@ from kernelwright.contract import CudaKernel
 from kernelwright.dispatch import ladder
 from kernelwright.emulator import build, compiler, messages
 from kernelwright.support import settings
+from kernelwright.support.errors import CompileError
 from kernelwright.support.includes import INCLUDE
-from kernelwright.toolchain import CompileError
 from kernelwright.workbench.verify import cuda_kernels, verify
 from support.primitives import PRIMITIVES, build_together, ints, run
 

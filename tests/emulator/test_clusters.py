@@ -9,7 +9,7 @@ from kernelwright.contract import CudaKernel, Launch, i32
 from kernelwright.dispatch import ladders
 from kernelwright.emulator import EmulationError, Schedule, launch
 from kernelwright.emulator.checks import CHECKS, Watch
-from kernelwright.toolchain import ToolchainError
+from kernelwright.support.errors import ToolchainError
 from kernelwright.workbench.sanitize import report
 from kernelwright.workbench.verify.verify import here
 from support.paths import FIXTURES

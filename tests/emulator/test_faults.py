@@ -8,7 +8,7 @@ import torch
 from kernelwright import emulator
 from kernelwright.contract import CudaKernel, Launch, i32, i64
 from kernelwright.emulator import EmulationError, build, compiler, launch
-from kernelwright.toolchain import CompileError, ToolchainError
+from kernelwright.support.errors import CompileError, ToolchainError
 from support.primitives import PRIMITIVES, build_together, ints, run
 
 pytestmark = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))

@@ -18,6 +18,7 @@ import kernelwright as kw
 from kernelwright import dispatch, toolchain
 from kernelwright.contract import H200
 from kernelwright.toolchain import (
+    availability,
     build,
     c_extensions,
     compiled,
@@ -88,7 +89,7 @@ def hosted(folder: Path):
             (gpu_executor, "gpu_of", of_gpu),
             (dispatch.selection, "gpu_of", of_gpu),
             (dispatch.launcher, "gpu_of", of_gpu),
-            (toolchain, "missing", lambda *_: None),
+            (availability, "missing", lambda *_: None),
             (toolchain, "executor", _executor),
             (tensors, "in_c", lambda: True),
             (torch.cuda, "device_count", lambda: 1),

@@ -21,7 +21,8 @@ from kernelwright.contract import CudaKernel
 from kernelwright.emulator import build as emulated
 from kernelwright.emulator import launch
 from kernelwright.support import cache
-from kernelwright.toolchain import NoSpace, c_extensions, nvrtc
+from kernelwright.support.errors import CompileError, NoSpace, ToolchainError
+from kernelwright.toolchain import c_extensions, nvrtc
 from kernelwright.workbench.verify import cuda_kernels
 from support.planning import CUDA_SOURCE, own_cache, scale_cu  # noqa: F401
 
@@ -73,10 +74,10 @@ def test_put_takes_the_place_of_an_entry(cached):
 def test_a_build_that_fails_leaves_nothing(cached):
     def fails(work):
         (work / "half").write_text("")
-        raise toolchain.CompileError("refused")
+        raise CompileError("refused")
 
     for _ in range(2):
-        with pytest.raises(toolchain.CompileError, match="refused"):
+        with pytest.raises(CompileError, match="refused"):
             cache.get_or_build("kind", KEY, "building", fails)
     assert not left(cached) and made() == FILES
 
@@ -88,7 +89,7 @@ def test_a_key_knows_where_a_part_ends():
 def test_a_folder_that_others_may_write_to_is_refused(cached):
     cached.mkdir(mode=0o700)
     cached.chmod(0o770)
-    with pytest.raises(toolchain.ToolchainError, match="writable by others"):
+    with pytest.raises(ToolchainError, match="writable by others"):
         cache.root()
 
 
@@ -96,14 +97,14 @@ def test_a_folder_that_others_may_write_to_is_refused(cached):
 def test_a_folder_of_somebody_else_is_refused(cached):
     cached.mkdir(mode=0o700)
     os.chown(cached, 12345, -1)
-    with pytest.raises(toolchain.ToolchainError, match="belongs to another user"):
+    with pytest.raises(ToolchainError, match="belongs to another user"):
         cache.root()
 
 
 def test_a_folder_that_cannot_be_made_names_the_variable(cached):
     cached.parent.mkdir(exist_ok=True)
     cached.write_text("a file")
-    with pytest.raises(toolchain.ToolchainError, match="KW_CACHE"):
+    with pytest.raises(ToolchainError, match="KW_CACHE"):
         cache.root()
 
 
@@ -175,8 +176,9 @@ def test_nvrtcs_kernels_are_built_again(cached, cuda_source, damage):
 def test_tritons_kernels_are_built_again(cached, damage):
     pytest.importorskip("triton")
     code = (
-        "import kernelwright.ops.every; from kernelwright import dispatch, toolchain;"
-        "toolchain.compile_only();"
+        "import kernelwright.ops.every; from kernelwright import dispatch;"
+        "from kernelwright.toolchain import modes;"
+        "modes.compile_only();"
         "from kernelwright.workbench.binary_info.inspection import inspect;"
         "(i,) = inspect(dispatch.ladder('softmax'), 'triton_row', arch='sm_90a');"
         "print(i.ptx, i.ttgir)"
@@ -299,7 +301,7 @@ def test_a_build_under_way_is_not_swept(cached):
 
 
 def test_a_process_has_a_folder_until_it_ends(cached):
-    code = "from kernelwright.toolchain import cache; print(cache.of_process().is_dir())"
+    code = "from kernelwright.support import cache; print(cache.of_process().is_dir())"
     kill = "; import os; os.kill(os.getpid(), 9)"
     assert python(code) == "True\n" and not left(cached)
     subprocess.run(
@@ -332,7 +334,7 @@ def test_a_full_disk_is_named(cached, monkeypatch):
 
 def test_a_compilers_full_disk_is_named_too(cached):
     def refuse(work):
-        raise toolchain.CompileError("as: can't write 64 bytes to unit.o: No space left on device")
+        raise CompileError("as: can't write 64 bytes to unit.o: No space left on device")
 
     with pytest.raises(NoSpace, match="no space is left on the disk mounted on "):
         cache.get_or_build("kind", KEY, "building", refuse)
@@ -416,7 +418,7 @@ def test_a_cache_that_may_not_be_made_is_a_temporary_one(cached, temporary, monk
 def test_a_temporary_cache_ends_with_its_process(cached, tmp_path):
     code = (
         "import os; os.access = lambda path, mode: False\n"
-        "from kernelwright.toolchain import cache; print(cache.root())"
+        "from kernelwright.support import cache; print(cache.root())"
     )
     folder = Path(python(code, TMPDIR=str(tmp_path)).strip())
     assert folder.parent == tmp_path and not folder.exists()
@@ -425,5 +427,5 @@ def test_a_temporary_cache_ends_with_its_process(cached, tmp_path):
 def test_neither_the_cache_nor_a_temporary_folder(cached, temporary, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(tempfile, "mkdtemp", full)
-    with pytest.raises(toolchain.ToolchainError, match=r"neither .* can be written to"):
+    with pytest.raises(ToolchainError, match=r"neither .* can be written to"):
         cache.root()

@@ -22,7 +22,8 @@ from kernelwright.contract import (
     f32,
     i64,
 )
-from kernelwright.toolchain import interpreter, libdevice, numba_rt
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import interpreter, libdevice, modes, numba_rt
 from support.paths import TESTS
 from support.planning import CPU, cuda_plan, no_gpu, scale_cu, scaling  # noqa: F401
 
@@ -266,8 +267,8 @@ class TestInterpreter:
             assert torch.equal(run(torch.arange(8.0), a), a * torch.arange(8.0))
 
     def test_compiling_here_says_how(self):
-        with pytest.raises(toolchain.ToolchainError, match="interprets"):
-            toolchain.compile_only()
+        with pytest.raises(ToolchainError, match="interprets"):
+            modes.compile_only()
 
 
 @no_gpu
@@ -303,7 +304,8 @@ def test_repairs_are_made_where_they_are_needed():
 def test_a_language_imported_too_early_says_how(language, variable):
     code = (
         f"import {language}, torch; from kernelwright import toolchain;"
-        f"print(toolchain.missing('{language}', torch.device('cpu')));"
+        "from kernelwright.toolchain import availability;"
+        f"print(availability.missing('{language}', 'cpu'));"
         f"toolchain.prepare('{language}')"
     )
     env = {k: v for k, v in os.environ.items() if k != variable}
@@ -351,5 +353,5 @@ def test_numba_plan_runs_in_the_simulator():
 
 
 def test_numba_has_no_bfloat16():
-    with pytest.raises(toolchain.ToolchainError, match=r"numba has no torch\.bfloat16"):
+    with pytest.raises(ToolchainError, match=r"numba has no torch\.bfloat16"):
         numba_rt._code(torch.bfloat16)

@@ -3,14 +3,15 @@
 import ctypes
 import subprocess
 import threading
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from kernelwright import toolchain
 from kernelwright.contract import H200, CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, i64
+from kernelwright.support.errors import CompiledDuringCapture, ToolchainError
 from kernelwright.toolchain import (
     availability,
     build,
@@ -18,6 +19,7 @@ from kernelwright.toolchain import (
     compiled,
     driver,
     gpu_executor,
+    inductor,
     modes,
     nvrtc,
     redzones,
@@ -199,27 +201,27 @@ def test_driver_allows_large_shared_memory_and_clusters(fake, cuda_source, cache
 
 
 def test_driver_refuses_a_bad_cubin(fake):
-    with pytest.raises(toolchain.ToolchainError, match="k: loading its sm_90a cubin: CUDA_ERROR_I"):
+    with pytest.raises(ToolchainError, match="k: loading its sm_90a cubin: CUDA_ERROR_I"):
         driver.function(compiled.Compiled("k", "sm_90a", b"garbage", ""), 0, 0, 1)
 
 
 def test_no_driver_has_a_message(monkeypatch):
     if modes.has_gpu():
         pytest.skip("the real driver is here")
-    with pytest.raises(toolchain.ToolchainError, match="no NVIDIA driver"):
+    with pytest.raises(ToolchainError, match="no NVIDIA driver"):
         driver.library.__wrapped__()
 
 
 def test_no_compiler_has_a_message(cached, monkeypatch, tmp_path):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(toolchain.ToolchainError, match="no C compiler: install gcc"):
+    with pytest.raises(ToolchainError, match="no C compiler: install gcc"):
         c_extensions._built()
 
 
 def test_no_python_headers_has_a_message(cached, monkeypatch, tmp_path):
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
-    with pytest.raises(toolchain.ToolchainError, match="install Python's development headers"):
+    with pytest.raises(ToolchainError, match="install Python's development headers"):
         c_extensions._built()
 
 
@@ -257,6 +259,15 @@ def gpu(fake, cached, monkeypatch):
 def bound(plan, op=None, copies=(), n=8):
     specs = {"x": TensorSpec.contiguous((n,), torch.float32), "a": 2.0}
     return gpu_executor.executor(plan, op or scaling(), specs, copies, torch.device("cuda", 0))
+
+
+def test_an_error_in_a_call_shows_the_generated_line(gpu, cuda_source):
+    run = bound(cuda_plan(cuda_source, 8))
+    with pytest.raises(AttributeError) as e:
+        run(None, 2.0)
+    assert "in run\n    launch0(stream, x.data_ptr()" in "".join(
+        traceback.format_exception(e.value)
+    )
 
 
 def words_of(lib):
@@ -410,17 +421,17 @@ def test_runner_guards_its_outputs(gpu, fake, cuda_source, monkeypatch):
 
 
 def test_a_grid_that_clusters_do_not_divide_is_refused(gpu, cuda_source):
-    with pytest.raises(toolchain.ToolchainError, match=r"grid of 5 blocks .* clusters of 2"):
+    with pytest.raises(ToolchainError, match=r"grid of 5 blocks .* clusters of 2"):
         bound(cuda_plan(cuda_source, 8, cluster=2, grid=5))
 
 
 def test_nothing_is_compiled_during_capture(gpu, cuda_source, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    with pytest.raises(toolchain.CompiledDuringCapture, match="call kw"):
+    with pytest.raises(CompiledDuringCapture, match="call kw"):
         bound(cuda_plan(cuda_source, 8))
-    with pytest.raises(toolchain.CompiledDuringCapture, match="call kw"):
-        toolchain.inductor.compiled(lambda x: x, CPU)
+    with pytest.raises(CompiledDuringCapture, match="call kw"):
+        inductor.compiled(lambda x: x, CPU)
 
 
 # --- inductor ----------------------------------------------------------------------------------
@@ -441,7 +452,7 @@ def test_inductor_compiles_each_bind_afresh(monkeypatch):
         return 2 * x
 
     for n in range(1, 13):
-        run = toolchain.inductor.compiled(double, CPU)
+        run = inductor.compiled(double, CPU)
         assert torch.equal(run(torch.ones(n)), 2 * torch.ones(n))
         run(torch.ones(n))
     assert len(seen) == 12

@@ -16,7 +16,8 @@ from kernelwright.contract import (
     f32,
     i64,
 )
-from kernelwright.toolchain import modes, redzones
+from kernelwright.support.errors import CompiledDuringCapture
+from kernelwright.toolchain import availability, modes, redzones
 from support.planning import cuda_plan, own_cache, scale_cu, scaling  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not modes.has_gpu(), reason="needs a GPU")
@@ -109,7 +110,7 @@ def test_a_plan_runs_in_a_graph(scale):
 def test_binding_in_a_capture_is_refused(cuda_source):
     torch.zeros(1, device="cuda")
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph), pytest.raises(toolchain.CompiledDuringCapture):
+    with torch.cuda.graph(graph), pytest.raises(CompiledDuringCapture):
         bound(cuda_plan(cuda_source, N))
 
 
@@ -192,7 +193,7 @@ def test_triton():
 
 def test_numba_and_its_graph():
     toolchain.prepare("numba")
-    if toolchain.missing("numba", torch.device("cuda")):
+    if availability.missing("numba", "cuda"):
         pytest.skip("numba-cuda is not installed")
     from numba import cuda
 

@@ -17,8 +17,8 @@ from kernelwright.contract import (
     TritonKernel,
     f32,
 )
+from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import (
-    ToolchainError,
     build,
     cpu_executor,
     driver,

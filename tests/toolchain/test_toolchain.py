@@ -12,6 +12,7 @@ from kernelwright import dispatch, toolchain
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorSpec, f32, i32
 from kernelwright.emulator import build as emulated
 from kernelwright.support import includes, progress, settings
+from kernelwright.support.errors import CompileError, ToolchainError
 from kernelwright.toolchain import availability, binary, build, compiled, nvrtc, tools
 from kernelwright.workbench.binary_info.inspection import inspect
 from support.planning import CUDA_SOURCE, cuda_plan, no_gpu, own_cache, scale_cu, scaling  # noqa: F401
@@ -51,20 +52,20 @@ def test_a_header_of_a_header_changes_the_keys_of_both_compilers(cached, cuda_so
 
 def test_a_header_that_a_macro_names_is_refused(cached, cuda_source):
     cuda_source.write_text("#define WHICH <kw/types.cuh>\n#include WHICH\n" + CUDA_SOURCE)
-    with pytest.raises(toolchain.CompileError, match=r"#include WHICH: write the header's name"):
+    with pytest.raises(CompileError, match=r"#include WHICH: write the header's name"):
         nvrtc.compile(CudaKernel(cuda_source, "scale<float>"), "sm_90a")
 
 
 def test_cuda_error_names_file_and_line(cached, cuda_source):
     cuda_source.write_text(CUDA_SOURCE.replace("x[i] * T(a)", "no_such_name"))
-    with pytest.raises(toolchain.CompileError, match=r"scale\.cu\(5\): error: .*no_such_name"):
+    with pytest.raises(CompileError, match=r"scale\.cu\(5\): error: .*no_such_name"):
         nvrtc.compile(CudaKernel(cuda_source, "scale<float>"), "sm_90a")
 
 
 def test_incomplete_headers_are_named(monkeypatch, tmp_path):
     (tmp_path / "cuda_fp16.h").touch()
     monkeypatch.setattr(nvrtc, "_candidates", lambda: [tmp_path])
-    with pytest.raises(toolchain.ToolchainError, match=r"lacks .*nv/target.*pip install"):
+    with pytest.raises(ToolchainError, match=r"lacks .*nv/target.*pip install"):
         nvrtc.include_folders.__wrapped__()
 
 
@@ -73,9 +74,9 @@ def test_a_plan_whose_arguments_are_not_the_kernels_is_refused(cached, cuda_sour
     step = cuda_plan(cuda_source, 8).launches[0]
     wrong = Launch(step.kernel, step.grid, ("x", "y", i32(8), f32("a")), step.block)
     tensors = build.Tensors(Plan((wrong,)), op, specs)
-    with pytest.raises(toolchain.ToolchainError, match=r"takes \(u64, u64, u64, f32\)"):
+    with pytest.raises(ToolchainError, match=r"takes \(u64, u64, u64, f32\)"):
         build.compile(wrong, tensors, "sm_90a")
-    with pytest.raises(toolchain.ToolchainError, match="'z', which is no tensor"):
+    with pytest.raises(ToolchainError, match="'z', which is no tensor"):
         tensors["z"]
 
 
@@ -86,9 +87,9 @@ def test_hidden_parameters_are_counted_and_must_be_pointers():
 
     triton = ".param .u64 .ptr .global .align 1 k_0,\n.param .u32 k_1,\n.param .u64 .ptr k_2"
     assert compiled.hidden_parameters(made(triton), ("pointer", "i32")) == 1
-    with pytest.raises(toolchain.ToolchainError):
+    with pytest.raises(ToolchainError):
         compiled.hidden_parameters(made(triton + ",\n.param .f32 k_3"), ("pointer", "i32"))
-    with pytest.raises(toolchain.ToolchainError):
+    with pytest.raises(ToolchainError):
         compiled.hidden_parameters(made(".param .u64 k_0"), ("pointer", "i32"))
 
 
@@ -169,7 +170,7 @@ def test_unknown_architectures_are_named():
 
 def test_missing_tools_are_named(monkeypatch):
     monkeypatch.setattr(tools, "_candidates", lambda name: [])
-    with pytest.raises(toolchain.ToolchainError, match="nvdisasm is not on this machine"):
+    with pytest.raises(ToolchainError, match="nvdisasm is not on this machine"):
         tools.find.__wrapped__("nvdisasm")
 
 
@@ -218,11 +219,37 @@ def test_settings_read_the_environment_once(cached, monkeypatch):
     assert settings.settings().cache == cached
 
 
-def test_importing_the_toolchain_loads_no_kernel_language():
+def test_importing_dispatch_and_the_toolchain_loads_no_kernel_language():
     code = (
-        "import sys, torch; before = set(sys.modules); from kernelwright import toolchain;"
+        "import sys, torch; before = set(sys.modules);"
+        "from kernelwright import dispatch, toolchain;"
         "print(sorted({'triton', 'numba', 'cuda.bindings.nvrtc'} & {*sys.modules} - before))"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_tools_and_headers_of_cuda_home_are_found(tmp_path):
+    for name in ("bin/nvdisasm", "include/cuda_runtime.h", "include/cuda_fp16.h"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch(0o755)
+    code = (
+        "from kernelwright.toolchain import nvrtc, tools;"
+        "print(*tools._candidates('nvdisasm')); print(*nvrtc._candidates())"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_HOME": str(tmp_path)}
+    env.pop("CUDA_PATH", None)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    binaries, headers = map(str.split, done.stdout.splitlines())
+    assert str(tmp_path / "bin/nvdisasm") in binaries, done.stderr
+    assert str(tmp_path / "include") in headers
+    assert any("triton/backends" in b for b in binaries)
+
+
+def test_without_cuda_pathfinder_the_reason_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    monkeypatch.delattr("cuda.pathfinder", raising=False)
+    with pytest.raises(ToolchainError, match="pip install cuda-pathfinder"):
+        tools.pathfinder()

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from kernelwright.contract import CudaKernel
-from kernelwright.toolchain import ToolchainError, nvrtc
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import nvrtc
 from support.paths import ROOT
 
 EXPERIMENTS = ROOT / "tools" / "experiments"

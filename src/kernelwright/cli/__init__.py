@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from kernelwright.support.errors import GOOD, USAGE, UserError
+from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
 from . import learning, looking, proving, timing
 
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     except usage_error as e:
         code = _say(USAGE, e.format_message(), arguments)
     except (KeyboardInterrupt, typer.Abort):
-        code = _say(130, "stopped", arguments)
+        code = _say(STOPPED, "stopped", arguments)
     except BrokenPipeError:  # the reader of a pipe has gone: nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = GOOD

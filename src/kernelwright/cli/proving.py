@@ -110,7 +110,7 @@ def _watch(
             environment = timing.environment(run, here())
             recorded(out, records.save(found.records(slug(here()), run), environment))
         if as_json:
-            out.emit({"ok": found.exit_code == 0, "seeds": seeds, "rows": found.rows})
+            out.emit({"ok": found.exit_code == GOOD, "seeds": seeds, "rows": found.rows})
         else:
             out.print(findings.summary(found))
     return found.exit_code

@@ -19,6 +19,7 @@ from torch.autograd.graph import increment_version
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator
 from kernelwright.contract.layout import normalise
+from kernelwright.toolchain import tensors, versions
 
 from . import autograd
 from .generated import WATCHERS, compiled, listed, spec_of, special
@@ -29,8 +30,7 @@ from .registry import register
 
 _library = torch.library.Library("kernelwright", "DEF")
 toolchain.claim()
-toolchain.warn_of_untested()
-_describer = cache(toolchain.describer)
+versions.warn_of_untested()
 _CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
 
 
@@ -197,7 +197,7 @@ def {{}}({given}):
 
     def _quicken(self) -> None:
         kinds = "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
-        faster = toolchain.finder(kinds, self._bound, self.now)
+        faster = tensors.finder(kinds, self._bound, self.now)
         if faster is not None:
             self.now = faster
             for names in self._users:
@@ -228,6 +228,13 @@ def _key(op: Operator) -> str:
 
 def _list_key(tensors) -> Hashable:
     return _describer()(tensors)
+
+
+@cache
+def _describer() -> Callable[[list[torch.Tensor]], Hashable]:
+    from kernelwright.toolchain import pointer_arrays
+
+    return pointer_arrays.describer()
 
 
 def _entry(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kernelwright.contract import Operator, TensorSpec
+from kernelwright.support import generated_code
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 WATCHERS = {  # whoever wants to see a call
@@ -25,8 +26,7 @@ WATCHERS = {  # whoever wants to see a call
 
 def compiled(source: str, function: str, **names: Any) -> Callable:
     """The function that `source` defines over the given names."""
-    exec(compile(source, f"<kernelwright {function}>", "exec"), names)
-    return names[function]
+    return generated_code.function(source, function, names, function)
 
 
 def listed(op: Operator) -> str:

@@ -13,6 +13,7 @@ from kernelwright import toolchain
 from kernelwright.contract import H200, Config, Ladder, Operator, Plan, Rung, TensorSpec
 from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
+from kernelwright.toolchain import inductor
 
 from .selection import Choice, config_of, select, specs_of
 
@@ -30,7 +31,7 @@ def launcher(
 
     Raises:
         Unsupported: the named rung does not take this call.
-        toolchain.CompiledDuringCapture: a kernel would have to be built inside a CUDA graph.
+        CompiledDuringCapture: a kernel would have to be built inside a CUDA graph.
     """
     device = device_of(args)
     specs, copies = normalise(ladder.operator.layout, specs_of(args))
@@ -47,7 +48,7 @@ def rung_function(
     if rung.backend in ("torch", "inductor"):
         fn = entry_of(ladder, rung)
         if rung.backend == "inductor":
-            fn = toolchain.inductor.compiled(fn, device)
+            fn = inductor.compiled(fn, device)
         return _as_promised(fn, ladder.operator, specs, copies)
     return toolchain.executor(
         plan_of(ladder, rung, specs, device=device, config=choice.config),

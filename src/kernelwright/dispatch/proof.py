@@ -52,8 +52,9 @@ def source_hash(ladder: Ladder, rung: Rung) -> str:
     Raises:
         CannotFollow: some part of the rung is found by no name that stands in its code.
     """
-    shipped = ladder.package.startswith(f"{PACKAGE}.") and not CHECKOUT
-    return (shipped and _hashes().get(f"{ladder.name}.{rung.name}")) or computed_hash(ladder, rung)
+    if ladder.package.startswith(f"{PACKAGE}.") and not CHECKOUT:
+        return _hashes()[f"{ladder.name}.{rung.name}"]
+    return computed_hash(ladder, rung)
 
 
 def computed_hash(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> str:

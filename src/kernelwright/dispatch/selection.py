@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from kernelwright import toolchain
 from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
 from kernelwright.contract.layout import normalise
 from kernelwright.machine import gpu_of
 from kernelwright.support.settings import DATA, PACKAGE, settings
+from kernelwright.toolchain import availability
 
 from . import data
 from .proof import proven_on, source_hash
@@ -84,7 +84,7 @@ def unsupported(rung: Rung, specs: Specs, device: torch.device) -> str | None:
     """Why a rung cannot run a call on a device, or None."""
     if rung.backend == "torch":
         return rung.supports(gpu_of(device) or H200, **specs) if rung.supports else None
-    missing = toolchain.missing(rung.backend, device)
+    missing = availability.missing(rung.backend, device.type)
     if missing:
         return missing
     if rung.is_gpu and any(t.numel() == 0 for t in _tensors(specs)):

@@ -1,7 +1,7 @@
 """What the driver says of a GPU while it runs: clocks, power, temperature, throttle reasons.
 
-Reads only. NVML is called through ctypes because the library comes with the driver, while its
-Python packages come with nothing.
+Reads only. The library comes with the driver, so that ctypes needs nothing else: nvidia-ml-py wraps
+the same calls in ctypes, and would be a dependency for seven of them.
 """
 
 from __future__ import annotations

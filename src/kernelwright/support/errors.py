@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-#: Exit codes: right (or done), wrong, wrong usage, inconclusive (it cannot run or be decided here).
-GOOD, WRONG, USAGE, INCONCLUSIVE = 0, 1, 2, 3
+# Exit codes of every command.
+GOOD = 0  # right, or done
+WRONG = 1  # a check failed; of `compare`, the second side is slower
+USAGE = 2  # what was asked for cannot be
+INCONCLUSIVE = 3  # nothing could run or be timed here
+AMBIGUOUS = 4  # of `compare`: too noisy to say which side is faster
+UNEQUAL = 5  # of `compare`: a side is wrong or fails, which is worse than slower
+STOPPED = 130  # by the user
 
 
 class UserError(Exception):

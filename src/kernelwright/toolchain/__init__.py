@@ -7,43 +7,17 @@ Importing this package loads no kernel language.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.support.errors import CompiledDuringCapture, CompileError, NoSpace, ToolchainError
-
-from . import inductor
-from .modes import compile_only, compiling
-from .versions import warn_of_untested
+from .modes import compiling
 
 if TYPE_CHECKING:
     import torch
 
     from kernelwright.contract import Operator, Plan
 
-__all__ = [
-    "CompileError",
-    "CompiledDuringCapture",
-    "NoSpace",
-    "ToolchainError",
-    "claim",
-    "compile_only",
-    "compiling",
-    "describer",
-    "executor",
-    "finder",
-    "inductor",
-    "missing",
-    "prepare",
-    "warn_of_untested",
-]
-
-
-def missing(backend: str, device: torch.device) -> str | None:
-    """Why `backend` cannot run on tensors of `device` here, in a line, or None."""
-    from . import availability
-
-    return availability.missing(backend, device.type)
+__all__ = ["claim", "executor", "prepare"]
 
 
 def claim() -> None:
@@ -66,23 +40,6 @@ def prepare(backend: str) -> None:
         from . import interpreter
 
         interpreter.activate()
-
-
-def describer() -> Callable[[list[torch.Tensor]], Hashable]:
-    """A function of a list of tensors whose values are equal where every rung sees the same."""
-    from . import pointer_arrays
-
-    return pointer_arrays.describer()
-
-
-def finder(
-    kinds: str, bound: Callable[..., Callable], run: Callable[..., Any]
-) -> Callable[..., Any] | None:
-    """`run(*arguments, rung)` in C, which finds again what `bound` found for a call like it; None
-    where nothing is launched on a GPU. `kinds`: see `tensors.finder`."""
-    from . import tensors
-
-    return tensors.finder(kinds, bound, run)
 
 
 def executor(

@@ -9,7 +9,6 @@ import shutil
 import sys
 from functools import cache
 
-from kernelwright import emulator
 from kernelwright.support.errors import ToolchainError
 
 from . import modes
@@ -56,6 +55,8 @@ def _triton(gpu: bool) -> str | None:
 
 def _cuda(gpu: bool) -> str | None:
     if not gpu:
+        from kernelwright import emulator
+
         return emulator.missing()
     from . import driver, nvrtc
 

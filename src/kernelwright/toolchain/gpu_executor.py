@@ -13,6 +13,7 @@ import torch
 
 from kernelwright.contract import NumbaKernel, Operator, Plan, Pointers, Scalar
 from kernelwright.machine import gpu_of
+from kernelwright.support import generated_code
 from kernelwright.support.errors import ToolchainError, refuse_capture
 
 from . import build, driver, pointer_arrays, redzones
@@ -64,8 +65,7 @@ def executor(
     several = torch.cuda.device_count() > 1
     source = source_of(plan, operator, tensors, copies, device.index, several=several,
                        guarded=redzones.active is not None)  # fmt: skip
-    exec(compile(source, f"<kernelwright {operator.name}>", "exec"), scope)
-    return scope["run"]
+    return generated_code.function(source, "run", scope, operator.name)
 
 
 def source_of(

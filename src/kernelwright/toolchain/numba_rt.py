@@ -104,7 +104,7 @@ def compile(kernel: NumbaKernel, step: Launch, tensors, arch: str) -> Compiled:
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
         raise ToolchainError(
             f"{kernel.fn.__name__}: numba simulates in this process and cannot compile; "
-            "call kernelwright.toolchain.compile_only() before the first rung is imported"
+            "call kernelwright.toolchain.modes.compile_only() before the first rung is imported"
         )
     from numba import cuda, types
 

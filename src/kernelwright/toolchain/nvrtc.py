@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from kernelwright.contract import CudaKernel
 from kernelwright.support import cache, includes
 from kernelwright.support.errors import CompileError, ToolchainError
 
+from . import tools
 from .compiled import Compiled
 
 FLAGS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
@@ -131,14 +131,15 @@ def header_version() -> str:
 
 
 def _candidates() -> list[Path]:
-    spec = importlib.util.find_spec("nvidia")
-    wheels = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    folders = [f for w in wheels for f in sorted(w.glob("*/include"))]
+    """Folders of CUDA headers: the one that cuda-pathfinder finds, then the machine's toolkits. It
+    stops at its first, which may be incomplete or of another version than NVRTC, and it knows
+    nothing of the toolkit whose nvcc is on the PATH."""
+    found = tools.pathfinder().find_nvidia_header_directory("cudart")
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     nvcc = shutil.which("nvcc")
     if nvcc:
         homes.append(str(Path(nvcc).resolve().parent.parent))
-    folders += [Path(h) / "include" for h in homes if h]
+    folders = [Path(f) for f in (found,) if f] + [Path(h) / "include" for h in homes if h]
     return [f for f in dict.fromkeys(folders) if (f / "cuda_fp16.h").exists()]
 
 

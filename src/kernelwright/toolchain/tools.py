@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from kernelwright.support.errors import CompileError, ToolchainError
 
@@ -42,18 +42,30 @@ def locate(name: str) -> Path:
     return found[0]
 
 
+def pathfinder() -> ModuleType:
+    """cuda-pathfinder, which finds what wheels, conda and CUDA_HOME hold.
+
+    Raises:
+        ToolchainError: it is not installed.
+    """
+    try:
+        from cuda import pathfinder
+    except ImportError:
+        raise ToolchainError(
+            "cuda-pathfinder is not installed: pip install cuda-pathfinder"
+        ) from None
+    return pathfinder
+
+
 def _candidates(name: str) -> list[Path]:
-    folders = [Path(h) / "bin" for h in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if h]
-    on_path = shutil.which(name)
-    if on_path:
-        folders.append(Path(on_path).parent)
+    """What cuda-pathfinder finds, then what it does not look for: a tool on the PATH, one of a
+    toolkit in its usual place that no variable names, and triton's own."""
+    toolkit = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
+    found = [pathfinder().find_nvidia_binary_utility(name), toolkit]
     triton = importlib.util.find_spec("triton")
     if triton and triton.origin:
-        folders.append(Path(triton.origin).parent / "backends" / "nvidia" / "bin")
-    nvidia = importlib.util.find_spec("nvidia")
-    for wheel in (nvidia.submodule_search_locations or ()) if nvidia else ():
-        folders += sorted(Path(wheel).glob("*/bin"))
-    return [p for f in folders if (p := f / name).is_file()]
+        found.append(str(Path(triton.origin).parent / "backends" / "nvidia" / "bin" / name))
+    return [Path(p) for p in dict.fromkeys(found) if p and Path(p).is_file()]
 
 
 def _version(tool: Path) -> tuple[int, int] | None:

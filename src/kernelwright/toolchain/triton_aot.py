@@ -55,7 +55,7 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
     if not isinstance(fn, triton.JITFunction):
         raise ToolchainError(
             f"{fn.__name__}: triton interprets in this process and cannot compile; "
-            "call kernelwright.toolchain.compile_only() before the first rung is imported"
+            "call kernelwright.toolchain.modes.compile_only() before the first rung is imported"
         )
     key = (fn, repr(sorted(kernel.constexprs.items())), kinds, kernel.num_warps,
            kernel.num_stages, arch)  # fmt: skip

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernelwright import toolchain
 from kernelwright.contract.operator import BACKENDS
 from kernelwright.machine import facts, here
+from kernelwright.toolchain import availability, versions
 from kernelwright.workbench.bench.bench import environment, new_run
 from kernelwright.workbench.bench.roofs import measure_roofs
 from kernelwright.workbench.records.records import Record
@@ -40,9 +40,9 @@ def env(
         quick: fewer sizes of them, in about 3 s.
         on_roof: called with each roof's record as soon as it is there.
     """
-    toolchain.warn_of_untested()
+    versions.warn_of_untested()
     device, run = here(), new_run()
     about = environment(run, device)
-    backends = {b: toolchain.missing(b, device) for b in BACKENDS}
+    backends = {b: availability.missing(b, device.type) for b in BACKENDS}
     measured = measure_roofs(device, run, quick=quick, on_record=on_roof) if roofs else []
     return Env(facts(device), backends, run, about, measured)

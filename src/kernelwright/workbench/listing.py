@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from kernelwright import toolchain
 from kernelwright.contract import H200, Case, Config, Gpu, Ladder, Rung
 from kernelwright.dispatch import ladder, ladders, proven_on
 from kernelwright.dispatch.selection import config_of, tuned_table
 from kernelwright.machine import gpu_of, here
 from kernelwright.support import cache
+from kernelwright.support.errors import NoSpace, ToolchainError
 from kernelwright.support.settings import PACKAGE, settings
-from kernelwright.toolchain import NoSpace
+from kernelwright.toolchain import availability
 from kernelwright.workbench.bench.workload import UnknownCase
 from kernelwright.workbench.binary_info.inspection import specs_of
 
@@ -158,13 +158,13 @@ def _kept(gpu: Gpu) -> dict[str, Facts]:
 
     try:
         folder = cache.get_or_build("list", entry, "reading the records", build)
-    except (toolchain.ToolchainError, NoSpace):  # nothing can be kept; who needs that says so
+    except (ToolchainError, NoSpace):  # nothing can be kept; who needs that says so
         return {}
     return json.loads((folder / "facts.json").read_text())
 
 
 def _here(rung: Rung, device: torch.device) -> str:
-    missing = toolchain.missing(rung.backend, device)
+    missing = availability.missing(rung.backend, device.type)
     if device.type == "cpu" and missing is None:
         return WITHOUT_A_GPU[rung.backend]
     return missing or "runs"

@@ -256,7 +256,7 @@ def test_a_tuned_table_takes_what_is_fastest_on_all_of_a_bucket(tmp_path):
 def test_without_a_gpu_cuda_is_emulated_where_it_can_be(monkeypatch, rung, missing, words):
     softmax = ladder("softmax")
     if missing:
-        monkeypatch.setattr(cpu_verification, "missing", lambda *_: missing)
+        monkeypatch.setattr(cpu_verification.availability, "missing", lambda *_: missing)
     assert cpu_verification.stand_in(softmax, softmax.rung(rung), torch.device("cpu")).startswith(
         words
     )

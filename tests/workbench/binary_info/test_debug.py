@@ -12,7 +12,7 @@ import torch
 import kernelwright
 from kernelwright import emulator
 from kernelwright.dispatch import ladder
-from kernelwright.toolchain import ToolchainError
+from kernelwright.support.errors import ToolchainError
 from kernelwright.workbench.binary_info import debug
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(kernelwright.__file__).parents[1])}

@@ -6,9 +6,10 @@ import re
 import pytest
 import torch
 
-from kernelwright import cli, toolchain
+from kernelwright import cli
 from kernelwright.cli.render import exercises
-from kernelwright.support.errors import UsageError
+from kernelwright.support.errors import NoSpace, UsageError
+from kernelwright.toolchain import availability
 from kernelwright.workbench.exercise import check as checking
 from kernelwright.workbench.exercise import exercise, files
 
@@ -79,7 +80,7 @@ def written(name, folder, solved=True):
 
 
 def run_here(of):
-    missing = toolchain.missing(of.rung.backend, torch.device(checking.here()))
+    missing = availability.missing(of.rung.backend, checking.here())
     if missing:
         pytest.skip(missing)
 
@@ -194,7 +195,7 @@ def test_what_a_gpu_forgives_is_judged_without_it(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "cuda" in n])
 def test_cuda_compiles_where_it_cannot_run(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(checking.toolchain, "missing", lambda backend, device: "no compiler here")
+    monkeypatch.setattr(availability, "missing", lambda backend, device: "no compiler here")
     of, path = written(name, tmp_path)
     found = checking.check(of, path)
     assert found.outcome == "compiled" and "no compiler here" in found.why
@@ -310,9 +311,9 @@ def test_a_process_that_dies_is_an_outcome(tmp_path):
 
 def test_a_full_disk_is_no_outcome(tmp_path):
     _, path = written("gelu.triton_block", tmp_path)
-    full = "from kernelwright.toolchain import NoSpace\nraise NoSpace('the disk is full')\n"
+    full = "from kernelwright.support.errors import NoSpace\nraise NoSpace('the disk is full')\n"
     path.write_text(path.read_text() + full)
-    with pytest.raises(toolchain.NoSpace, match="the disk is full"):
+    with pytest.raises(NoSpace, match="the disk is full"):
         exercise.check(exercise.named("gelu.triton_block"), tmp_path)
 
 

@@ -14,8 +14,7 @@ from kernelwright import cli
 from kernelwright.cli.render import verdicts
 from kernelwright.contract import case
 from kernelwright.machine import here
-from kernelwright.support.errors import UsageError
-from kernelwright.toolchain import NoSpace
+from kernelwright.support.errors import NoSpace, UsageError
 from kernelwright.workbench.judge.judge import judge, judge_all
 from kernelwright.workbench.judge.launch_file import LaunchFile, plan_of
 from kernelwright.workbench.judge.sandbox import kernels, sandbox

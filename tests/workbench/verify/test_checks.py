@@ -14,7 +14,7 @@ from kernelwright.contract import CudaKernel
 from kernelwright.dispatch import ladder
 from kernelwright.emulator import build
 from kernelwright.emulator.checks import CHECKS, Watch
-from kernelwright.toolchain import CompileError
+from kernelwright.support.errors import CompileError
 from kernelwright.workbench.records import records
 from kernelwright.workbench.sanitize import report
 from kernelwright.workbench.verify.verify import here

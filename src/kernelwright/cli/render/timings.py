@@ -9,7 +9,7 @@ from rich.text import Text
 from kernelwright.contract import Ladder
 from kernelwright.machine import here
 from kernelwright.workbench.bench.bench import BenchResult, stopping_rule
-from kernelwright.workbench.bench.cpu_verification import COMPILED, VERIFIED, WRONG
+from kernelwright.workbench.bench.cpu_verification import COMPILED, VERIFIED, WRONG_HERE
 from kernelwright.workbench.records import records
 from kernelwright.workbench.verify.coverage import skip
 
@@ -27,7 +27,7 @@ def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> Rende
         if count:
             rows.append((what, f"{count} GPU rungs on a small case each, {how}"))
     wrong = {(r.operator, r.rung): r.why for r in result.records if r.outcome in ("wrong", "error")}
-    wrong |= {key: why for key, why in stood_in.items() if why.startswith(WRONG)}
+    wrong |= {key: why for key, why in stood_in.items() if why.startswith(WRONG_HERE)}
     rows += [("wrong", f"{'.'.join(key)}: {why}") for key, why in wrong.items()]
     names = " ".join(dict.fromkeys(x.name.removesuffix(".backward") for x in ladders))
     device = here()

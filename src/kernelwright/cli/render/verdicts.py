@@ -196,6 +196,7 @@ def html(verdicts: Sequence[Verdict]) -> str:
         note=ARBITRARY,
         headline=headline,
         fault=fault,
+        too_noisy=metrics.too_noisy,
         where=where,
         further=further,
         pairs=pairs,

@@ -54,6 +54,7 @@ from kernelwright.machine import (
     timers,
 )
 from kernelwright.machine.timers import Track
+from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
 from kernelwright.workbench.records import records
 from kernelwright.workbench.records.records import Record
 from kernelwright.workbench.verify.candidate import (
@@ -68,7 +69,7 @@ from kernelwright.workbench.verify.raised import one_line
 
 from . import roofs
 from .bottleneck import bound, launch_us
-from .cpu_verification import WRONG, stand_in
+from .cpu_verification import WRONG_HERE, stand_in
 from .host_time import host_records
 from .workload import chosen, peers_of, set_bytes, sets_of, unfit
 
@@ -119,10 +120,10 @@ class BenchResult:
     def exit_code(self) -> int:
         """0 good, 1 something was wrong or failed, 3 nothing could be timed."""
         if any(r.outcome != "pass" for r in self.records if ":" not in r.rung):
-            return 1
-        if any(s.why.startswith(WRONG) for s in self.skipped):
-            return 1
-        return 0 if any(r.cold for r in self.records) else 3
+            return WRONG
+        if any(s.why.startswith(WRONG_HERE) for s in self.skipped):
+            return WRONG
+        return GOOD if any(r.cold for r in self.records) else INCONCLUSIVE
 
     def compare(self, a: Record, b: Record) -> stats.Comparison:
         """Whether `a` is faster than `b`, of one case of this run, beyond the control's noise."""

@@ -9,22 +9,23 @@ import torch
 from kernelwright.contract import H200, Case, CudaKernel, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, launcher, plan_of, specs_of, unsupported
-from kernelwright.toolchain import ToolchainError, missing, nvrtc
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import availability, nvrtc
 from kernelwright.workbench.verify.candidate import all_results, copy_of, expected, map_tensors
 from kernelwright.workbench.verify.cuda_kernels import beyond_a_cpu
 from kernelwright.workbench.verify.large_tensors import right
 from kernelwright.workbench.verify.raised import one_line
 
-VERIFIED, COMPILED, WRONG = "verified here", "compiled here", "WRONG here"
+VERIFIED, COMPILED, WRONG_HERE = "verified here", "compiled here", "WRONG here"
 
 
 def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
     """Verify a rung on a small case, interpreted or emulated, or compile it; says what was done:
-    VERIFIED, COMPILED or WRONG with more words, or why nothing."""
+    VERIFIED, COMPILED or WRONG_HERE with more words, or why nothing."""
     try:
         return _done(ladder, rung, device)
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is what came of it
-        return f"{WRONG}: {one_line(e)}"
+        return f"{WRONG_HERE}: {one_line(e)}"
 
 
 def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
@@ -49,13 +50,14 @@ def _done(ladder: Ladder, rung: Rung, device: torch.device) -> str:
             call = launcher(ladder, want.args, rung.name)
             args = map_tensors(want.args, copy_of)
             verdict = right(operator, want, all_results(operator, args, call(*args.values())))
-            return f"{VERIFIED} on {case.id}" if verdict.ok else f"{WRONG}: {verdict.why}"
+            return f"{VERIFIED} on {case.id}" if verdict.ok else f"{WRONG_HERE}: {verdict.why}"
     return f"not run here: {why}"
 
 
 def _beyond(ladder: Ladder, rung: Rung, case: Case, device: torch.device) -> str | None:
     """Why CUDA C++ cannot be emulated here: no compiler, or what the kernel needs; or None."""
-    return missing("cuda", device) or beyond_a_cpu(ladder, rung, rung.configs[0], case)
+    missing = availability.missing("cuda", device.type)
+    return missing or beyond_a_cpu(ladder, rung, rung.configs[0], case)
 
 
 def _compiled(ladder: Ladder, rung: Rung, specs: dict[str, Any]) -> str:

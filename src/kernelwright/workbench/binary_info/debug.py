@@ -21,10 +21,12 @@ from typing import Any
 
 import torch
 
-from kernelwright import emulator, toolchain
+from kernelwright import emulator
 from kernelwright.contract import Case, CudaKernel, Ladder, NumbaKernel, Plan, Rung, TritonKernel
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import device_of, entry_of, plan_of, specs_of, unsupported
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import availability
 from kernelwright.workbench.sanitize import tool_runner
 from kernelwright.workbench.verify.coverage import handful, thorough_cases
 
@@ -63,7 +65,7 @@ def session(ladder: Ladder, rung: Rung, case: Case, arguments: tuple[str, ...] =
 
 
 def _reason(ladder: Ladder, rung: Rung, case: Case) -> str | None:
-    missing = toolchain.missing(rung.backend, torch.device("cpu"))
+    missing = availability.missing(rung.backend, "cpu")
     if missing:
         return missing
     args = _args(ladder, case)
@@ -92,7 +94,7 @@ def gdb_command(
 ) -> list[str]:
     """gdb on a second process that runs the rung in the emulator's debug build."""
     if not shutil.which("gdb"):
-        raise toolchain.ToolchainError(
+        raise ToolchainError(
             "CUDA C++ rungs are stepped through in gdb, and there is none: install gdb"
         )
     kernels = [s.kernel for s in _plan_on(ladder, rung, case).launches]

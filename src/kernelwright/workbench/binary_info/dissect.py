@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernelwright import emulator, toolchain
+from kernelwright import emulator
 from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import (
@@ -28,6 +28,7 @@ from kernelwright.dispatch import (
 )
 from kernelwright.emulator import dissect as emulated
 from kernelwright.emulator.dissect import Access, Branch, Dissected, Memory, Place
+from kernelwright.support.errors import ToolchainError
 from kernelwright.workbench.records import records
 from kernelwright.workbench.sanitize.tool_runner import apart, watched_cases
 from kernelwright.workbench.verify.candidate import map_tensors
@@ -138,7 +139,7 @@ def dissect(
 
     Raises:
         ValueError: the rung is not CUDA C++, or supports the case not at all.
-        toolchain.ToolchainError: there is no compiler here; the emulator cannot run the rung.
+        ToolchainError: there is no compiler here; the emulator cannot run the rung.
     """
     if rung.backend != "cuda":
         raise ValueError(
@@ -146,7 +147,7 @@ def dissect(
         )
     missing = emulator.missing("dissected")
     if missing:
-        raise toolchain.ToolchainError(missing)
+        raise ToolchainError(missing)
     case = case or usual_case(ladder, rung)
     config = config or rung.configs[0]
     made = ladder.operator.inputs(case, "cpu")

@@ -27,7 +27,8 @@ from kernelwright.contract import (
 )
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch.selection import config_of
-from kernelwright.toolchain import binary, build
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import binary, build, modes
 
 # SMs of the GPU that stands for a compute capability: planners ask how many blocks fill it.
 _SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 142, (9, 0): 132, (10, 0): 148, (12, 0): 170}
@@ -85,7 +86,7 @@ def inspect(
     Raises:
         ValueError: the rung is PyTorch and has no kernel of its own; the architecture is not
             known; the rung supports the case not at all (`Unsupported`).
-        toolchain.ToolchainError: a compiler is missing or refuses.
+        ToolchainError: a compiler is missing or refuses.
     """
     made = ladder.rung(rung)
     if not made.is_gpu:
@@ -93,7 +94,7 @@ def inspect(
     gpu = gpu_of(arch)
     if case is None:
         case = _first_supported(ladder, made, gpu)
-    if made.backend != "cuda" and not toolchain.compiling():
+    if made.backend != "cuda" and not modes.compiling():
         return _elsewhere(ladder, rung, case, arch, config)
     return _here(ladder, made, case, gpu, arch, config)
 
@@ -193,7 +194,7 @@ def _elsewhere(
     )
     if done.returncode:
         last = done.stderr.strip().splitlines() or ["no message"]
-        raise toolchain.ToolchainError(f"inspecting {ladder.name}.{rung}: {last[-1]}")
+        raise ToolchainError(f"inspecting {ladder.name}.{rung}: {last[-1]}")
     return [_loaded(d) for d in json.loads(done.stdout)]
 
 
@@ -206,7 +207,7 @@ def _loaded(d: Any) -> Inspection:
 
 def _main() -> None:
     """The second process: a request on standard input, its answer on standard output."""
-    toolchain.compile_only()
+    modes.compile_only()
     import_module("kernelwright.ops.every")  # fills the registry
     operator, rung, case, arch, config, folder = json.load(sys.stdin)
     if operator not in {known.name for known in dispatch.ladders()}:

@@ -23,6 +23,7 @@ from kernelwright.contract import Case, Ladder, Operator
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, ladder, specs_of
 from kernelwright.machine import clock, here, stats
+from kernelwright.support import errors
 from kernelwright.workbench.bench.bench import stopping_rule
 from kernelwright.workbench.bench.workload import chosen, sets_of, unfit
 from kernelwright.workbench.verify.candidate import (
@@ -38,8 +39,14 @@ from kernelwright.workbench.verify.raised import one_line
 from .operands import Bound, Side
 
 #: Verdicts on a case from the one that decides the whole down, and the exit code of each.
-EXITS = {"wrong": 5, "error": 5, "slower": 1, "ambiguous": 4, "faster": 0, "same": 0}
-NOTHING = 3
+EXITS = {
+    "wrong": errors.UNEQUAL,
+    "error": errors.UNEQUAL,
+    "slower": errors.WRONG,
+    "ambiguous": errors.AMBIGUOUS,
+    "faster": errors.GOOD,
+    "same": errors.GOOD,
+}
 #: Where A differs from itself by more than this, as a part, "same" would say nothing.
 UNSTEADY = 0.1
 
@@ -112,7 +119,7 @@ class Compared:
     @property
     def exit_code(self) -> int:
         """0 same or faster, 1 slower, 3 nothing could be timed, 4 ambiguous, 5 wrong."""
-        return EXITS.get(self.verdict, NOTHING)
+        return EXITS.get(self.verdict, errors.INCONCLUSIVE)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -27,7 +27,8 @@ from kernelwright.contract import H200, Case, CudaKernel, Ladder, Plan, Rung
 from kernelwright.contract.compare import FACTOR, ULPS, ulp
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import plan_of, specs_of
-from kernelwright.toolchain import nvrtc
+from kernelwright.support.errors import NoSpace, ToolchainError
+from kernelwright.toolchain import availability, nvrtc
 from kernelwright.workbench.compare.compare import on_case
 from kernelwright.workbench.compare.operands import of_rung
 from kernelwright.workbench.verify.candidate import (
@@ -124,11 +125,11 @@ def check(
         return Outcome("unfinished", why)
     try:
         ladder, rung = substituted(of, path)
-        missing = toolchain.missing(rung.backend, torch.device(here()))
+        missing = availability.missing(rung.backend, here())
         if missing and rung.backend == "cuda":
             compiled = _compiled(ladder, rung)
             return Outcome("compiled", f"{compiled} kernels compile for {H200.arch}; {missing}")
-    except toolchain.NoSpace:
+    except NoSpace:
         raise
     except Exception as e:  # noqa: BLE001 - whatever a learner's file raises is the outcome
         return Outcome("error", _told(e, path))
@@ -209,7 +210,7 @@ def _told(e: Exception, path: Path) -> str:
             lines.append(tb.tb_lineno)
         tb = tb.tb_next
     at = f"line {lines[-1]}: " if lines else ""
-    kind = "" if isinstance(e, toolchain.ToolchainError) else f"{type(e).__name__}: "
+    kind = "" if isinstance(e, ToolchainError) else f"{type(e).__name__}: "
     return f"{at}{kind}{e}"
 
 
@@ -304,7 +305,7 @@ def _main() -> None:
     path = Path(request["path"])
     try:
         outcome = check(of, path, before=lambda c: say({"case": c.id}))
-    except toolchain.NoSpace as e:
+    except NoSpace as e:
         say({"no space": str(e)})
         return
     on_gpu = outcome.outcome == "right" and here() == "cuda"

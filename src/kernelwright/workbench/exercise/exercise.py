@@ -31,15 +31,20 @@ from typing import Any
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract.exercise import Exercise
 from kernelwright.dispatch import ladders
-from kernelwright.support.errors import UsageError
+from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG, NoSpace, UsageError
 from kernelwright.support.settings import PACKAGE
-from kernelwright.toolchain import NoSpace
 
 from . import files
 
 STATE = ".kernelwright-exercises.json"  # beside the learner's files: what the last checks said
 SECONDS = 300.0  # that one case of a check may take
-EXITS = {"right": 0, "unfinished": 1, "wrong": 1, "error": 1, "compiled": 3}
+EXITS = {
+    "right": GOOD,
+    "unfinished": WRONG,
+    "wrong": WRONG,
+    "error": WRONG,
+    "compiled": INCONCLUSIVE,
+}
 DOC = PACKAGE.parents[1] / "docs" / "exercises.md"
 MARKED = re.compile(r"(<!-- exercises -->\n)(.*?)(<!-- /exercises -->)", re.S)
 

@@ -20,6 +20,7 @@ import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImpor
 from kernelwright.contract import H200, Ladder, Rung
 from kernelwright.dispatch import data, ladders, proof, proven_on, source_hash
 from kernelwright.dispatch.selection import shipped_tables
+from kernelwright.support.errors import GOOD, WRONG
 from kernelwright.workbench.binary_info.inspection import specs_of
 
 from . import records, suite
@@ -64,7 +65,7 @@ class Ledger:
     @property
     def exit_code(self) -> int:
         """0 where there is no problem, else 1."""
-        return 1 if self.problems else 0
+        return WRONG if self.problems else GOOD
 
 
 def ledger(root: Path | None = None) -> Ledger:

@@ -28,6 +28,7 @@ from kernelwright.dispatch import (
     unsupported,
 )
 from kernelwright.emulator.checks import CHECKS, Finding, Watch
+from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG, ToolchainError
 from kernelwright.toolchain import redzones
 from kernelwright.workbench.records.records import Record
 from kernelwright.workbench.verify import cuda_kernels
@@ -55,8 +56,8 @@ class Checked:
     def exit_code(self) -> int:
         """0 good, 1 something was found, 3 nothing could run."""
         if any(r.findings for r in self.rows):
-            return 1
-        return 0 if any(r.calls for r in self.rows) else 3
+            return WRONG
+        return GOOD if any(r.calls for r in self.rows) else INCONCLUSIVE
 
     def records(self, machine: str, run: str) -> list[Record]:
         return [r.record(machine, run) for r in self.rows if r.calls or r.findings]
@@ -173,7 +174,7 @@ def _refused(ladder: Ladder, rung: Rung) -> str | None:
     try:
         with emulator.mode("watched"):
             emulator.ensure(kernels_of(ladder, rung))
-    except toolchain.ToolchainError as e:
+    except ToolchainError as e:
         return f"{type(e).__name__}: {e}"
     return None
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from kernelwright import toolchain
 from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.toolchain import availability
 
 #: Elements of the largest case that a backend takes without a GPU, so that a case takes well under
 #: a second: the simulator is the slowest by far, the interpreter is slower than the emulator.
@@ -31,7 +31,7 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
         if rung.backend == "inductor" and case not in handful(ladder, rung.backend):
             return "each case is a compilation of seconds: a handful"
         return None
-    missing = toolchain.missing(rung.backend, torch.device(device))
+    missing = availability.missing(rung.backend, device)
     if missing:
         return missing
     if case.use == "big":

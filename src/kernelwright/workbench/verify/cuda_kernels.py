@@ -11,7 +11,8 @@ from kernelwright import emulator
 from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of
-from kernelwright.toolchain import ToolchainError, cpu_executor, nvrtc
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import cpu_executor, nvrtc
 from kernelwright.workbench.binary_info.inspection import inspect
 
 from .coverage import skip, thorough_cases

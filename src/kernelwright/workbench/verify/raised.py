@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 from kernelwright.contract import Ladder
-from kernelwright.toolchain import NoSpace
+from kernelwright.support.errors import NoSpace
 
 
 def one_line(e: Exception) -> str:

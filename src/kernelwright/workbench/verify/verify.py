@@ -32,7 +32,8 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
-from kernelwright.toolchain import redzones
+from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
+from kernelwright.toolchain import availability, redzones
 from kernelwright.toolchain.interpreter import GLUON
 from kernelwright.workbench.records.records import Record
 
@@ -119,14 +120,14 @@ class VerifyResult:
     @property
     def ok(self) -> bool:
         """Everything that ran passed, and something ran."""
-        return self.exit_code == 0
+        return self.exit_code == GOOD
 
     @property
     def exit_code(self) -> int:
         """0 good, 1 a check failed, 3 nothing could run."""
         if any(r.outcome in ("wrong", "error") for r in self.rows):
-            return 1
-        return 0 if self.ran else 3
+            return WRONG
+        return GOOD if self.ran else INCONCLUSIVE
 
     def records(self, machine: str, run: str) -> list[Record]:
         return [r for row in self.rows if (r := row.record(machine, run))]
@@ -158,7 +159,7 @@ def verify(
 def prepare(pairs: Iterable[tuple[Ladder, Rung]]) -> None:
     """Put the kernel languages into their modes before torch imports triton in another."""
     for backend in {rung.backend for _, rung in pairs}:
-        if toolchain.missing(backend, torch.device(here())) is None:
+        if availability.missing(backend, here()) is None:
             toolchain.prepare(backend)
 
 

@@ -30,8 +30,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.support.errors import UsageError
-from kernelwright.toolchain import NoSpace
+from kernelwright.support.errors import NoSpace, UsageError
 
 #: What of the environment a kernel's process gets; the rest, tokens among it, stays here.
 PASSED = (

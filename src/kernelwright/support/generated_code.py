@@ -1,0 +1,23 @@
+"""Functions made from source text; tracebacks and debuggers show their lines."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+_serial = itertools.count()
+
+
+def function(source: str, name: str, names: dict[str, Any], title: str) -> Callable[..., Any]:
+    """The function `name` that `source` defines. `names` are its globals; `title` says in a
+    traceback what it is for."""
+    file = f"<kernelwright {title} {next(_serial)}>"
+    exec(compile(source, file, "exec"), names)
+    made = names[name]
+    # no time of change: linecache then keeps the lines instead of looking for a file
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    weakref.finalize(made, linecache.cache.pop, file, None).atexit = False
+    return made
