@@ -189,14 +189,22 @@ def judge(
         Path | None, typer.Option(help="How a .cu is launched: grid, block, arguments.")
     ] = None,
     case: Annotated[list[str] | None, typer.Option(help="A case's id. Repeatable.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Of all values; by default one that nobody can foresee.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Input seed (default: random).")] = None,
     nondeterministic: Annotated[
         bool, typer.Option("--nondeterministic", help="Equal inputs may give other bits.")
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Strides that differ from PyTorch's and exceptions on inputs without elements "
+            "are failures.",
+        ),
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Time few samples of one case.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that one call may take.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that importing the file, and each call, may take.")
+    ] = 120.0,
     memory: Annotated[float, typer.Option(help="GiB of host memory that it may take.")] = 16.0,
     html: Annotated[Path | None, typer.Option(help="Write the verdict as a page too.")] = None,
     as_json: Json = False,
@@ -208,7 +216,8 @@ def judge(
     the clock, and compares. A kernel is arbitrary code: that keeps out accidents and cheating, not
     malice. Without a GPU: right or wrong, and what it compiles to; no times.
 
-    Exit codes: 0 right, 1 wrong, 2 wrong usage, 3 it took no input.
+    Exit codes: 0 right, 1 wrong, 2 wrong usage, 3 inconclusive: it cannot be judged on this
+    machine, or too few inputs ran.
 
     \b
     Examples:
@@ -236,6 +245,7 @@ def judge(
                 cases=case,
                 seed=seed,
                 deterministic=not nondeterministic,
+                strict=strict,
                 quick=quick,
                 limits=Limits(call_s=timeout, memory=int(memory * 2**30)),
                 say=say,

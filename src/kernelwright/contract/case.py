@@ -21,7 +21,7 @@ SHORT = {
 LAYOUTS = ("contiguous", "sliced", "permuted", "offset", "expanded")
 
 #: What stands in the tensors. `contract/inputs.py` makes each of them.
-VALUES = ("normal", "large", "nan", "inf", "neginf_row", "constant")
+VALUES = ("normal", "large", "nan", "inf", "neginf_row", "both_infs", "constant")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Case:
             they run) or "big" (more than 2**31 elements; GPUs only).
         label: where a shape comes from ("llama3-8b logits"); not part of the id.
         seed: another seed gives other values of the same case; not part of the id.
+        tail: where not 0, the seed of the last eighth of each random tensor's elements; not part
+            of the id.
     """
 
     shape: tuple[int, ...]
@@ -48,6 +50,7 @@ class Case:
     use: str = "verify"
     label: str = field(default="", compare=False)
     seed: int = 0
+    tail: int = 0
 
     def __post_init__(self):
         assert self.layout in LAYOUTS, self.layout

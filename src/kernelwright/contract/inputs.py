@@ -35,6 +35,11 @@ def tensor(
         return t
     base = t if 0 not in t.stride() or t.numel() == 0 else _unexpanded(t)
     base.normal_(0.0, scale, generator=generator(_seed(c.id, name, c.seed), device))
+    if c.tail:
+        other = torch.empty_like(base)
+        other.normal_(0.0, scale, generator=generator(_seed(c.id, name, c.tail), device))
+        at = torch.arange(base.numel(), device=device).view(base.shape)
+        base.copy_(torch.where(at < base.numel() - max(1, base.numel() // 8), base, other))
     if not plain:
         _spoil(base, c.values)
     return t
@@ -82,6 +87,9 @@ def _spoil(t: torch.Tensor, values: str) -> None:
         rows = t.unsqueeze(0) if t.ndim < 2 else t
         rows[..., ::3] = -math.inf
         rows[0] = -math.inf
+    elif values == "both_infs":
+        rows = t.unsqueeze(0) if t.ndim < 2 else t
+        rows[0][..., 0], rows[0][..., -1] = math.inf, -math.inf
     else:
         flat = t.view(-1) if t.is_contiguous() else t[..., 0]
         flat[flat.numel() // 2 if flat.ndim == 1 else ...] = float(values)

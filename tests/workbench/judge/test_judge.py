@@ -50,7 +50,7 @@ def test_right_however_it_is_called(name, box):
 def test_an_argument_that_it_does_not_take_leaves_cases_out(box):
     subject = only_native(SMALL, "5x33-f32-dim=-2")
     verdict = judge(f"{USER}:last_dim", subject, box=box, describe=False)
-    assert verdict.left_out == {"it takes no dim: only cases with dim=-1": 1}
+    assert verdict.left_out == {"the kernel takes no dim: only cases with dim=-1": 1}
 
 
 def test_a_refusal_in_words_is_no_failure_and_no_success(box):
@@ -58,7 +58,8 @@ def test_a_refusal_in_words_is_no_failure_and_no_success(box):
     assert verdict.outcome == "right"
     assert [o.why for o in verdict.refused] == ["ValueError: x: must be float32, is torch.float16"]
     nothing = judged("never", box)
-    assert (nothing.outcome, nothing.exit_code) == ("nothing", 3)
+    assert (nothing.outcome, nothing.exit_code) == ("inconclusive", 3)
+    assert nothing.shortage == "it refused all 1 inputs: NotImplementedError: x: not today"
 
 
 def test_what_it_raises_is_shown_with_its_own_lines(box):
@@ -140,6 +141,12 @@ def test_what_is_compiled_is_judged_compiled():
 def test_a_process_that_ends_is_a_verdict(name, limits, why):
     verdict = judge(f"{USER}:{name}", only_native(SMALL), limits=limits, describe=False)
     assert verdict.exit_code == 1 and why in verdict.smallest.why, verdict.smallest
+
+
+def test_a_file_that_never_ends_its_import_is_told(tmp_path):
+    (tmp_path / "endless.py").write_text("while True:\n    pass\n")
+    with pytest.raises(UsageError, match="importing it, took longer than its time limit"):
+        judge(f"{tmp_path}/endless.py:fn", "softmax", limits=Limits(call_s=1.0))
 
 
 def test_a_full_disk_is_no_verdict(tmp_path):
@@ -248,8 +255,8 @@ def test_the_command_line(capfd, tmp_path):
         cli.main([*arguments, "--json", "--html", str(page)])
     assert e.value.code == 3
     (found,) = json.loads(capfd.readouterr().out)
-    assert found["outcome"] == "nothing" and "arbitrary code" in found["note"]
-    assert "NOTHING could run" in page.read_text()
+    assert found["outcome"] == "inconclusive" and "arbitrary code" in found["note"]
+    assert "INCONCLUSIVE, not enough evidence: it refused all 1 inputs" in page.read_text()
     with pytest.raises(SystemExit) as e:
         cli.main(["judge", "nowhere.py:fn", "--as", "softmax"])
     assert e.value.code == 2
@@ -312,7 +319,7 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
     assert verdict.costs.moved > 4 * n
     assert verdict.costs.saves()[0].startswith(f"a fusion: {verdict.costs.launches} launches move")
     if not GPU:
-        assert verdict.no_times == "not timed: that needs a GPU"
+        assert verdict.no_times == "not timed: timing needs a GPU"
         assert verdict.costs.saves()[1] == "a graph: not known, that is timed on a GPU"
     slow = replace(verdict.costs, gpu_us=10.0, host_us=50.0, timed=SMALL)
     assert slow.saves()[1].startswith("a graph: the host takes 50.0 us a call, the GPU 10.0 us, on")

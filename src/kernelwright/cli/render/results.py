@@ -102,13 +102,14 @@ def bench_case(lad: Ladder, case: Case, result: Any) -> RenderableType:
     """A ladder's table as soon as its case is timed; rungs that only a GPU times stand beside
     their record."""
     machine = result.environment["machine"]
-    timed = metrics.table(lad, machine, case.id, result.records)
+    noise = result.noise.get((lad.name, case.id))
+    timed = metrics.table(lad, machine, case.id, result.records, noise)
     skipped = {s.rung: s.why for s in result.skipped if (s.operator, s.case) == (lad.name, case.id)}
     beside = None
     if machine != records.REFERENCE_MACHINE and any(r.is_gpu for r in lad.rungs):
         shipped = records.load(records.REFERENCE_MACHINE, lad.name)
         beside = metrics.table(lad, records.REFERENCE_MACHINE, case.id, shipped)
-    return ladder(timed, skipped, beside, result.noise.get((lad.name, case.id)))
+    return ladder(timed, skipped, beside, noise)
 
 
 def ladder(
@@ -152,7 +153,7 @@ def ladder(
         notes.append(f"roof: {rate}, a stream of the same bytes in the same run")
     notes += [_product_note(r) for r in table.products if r.cold]
     if noise is not None:
-        notes.append(f"A/A control: equal things differ by {100 * noise:.1f}%")
+        notes.append(metrics.too_noisy(noise) or f"A/A noise {100 * noise:.1f}%")
     absent = [f"{n.removeprefix('peer:')}: {w}" for n, w in skipped.items() if n[:5] == "peer:"]
     return Group(out, *(Text(f"  {note}", "dim") for note in notes + absent))
 
@@ -202,7 +203,7 @@ def bench_data(ladders: list[Ladder], result: Any) -> dict[str, Any]:
     """A bench run as data: figures by ladder and case, what was skipped, the environment."""
     machine = result.environment["machine"]
     found = [
-        metrics.table(lad, machine, case, result.records)
+        metrics.table(lad, machine, case, result.records, result.noise.get((lad.name, case)))
         for lad in ladders
         for case in metrics.timed_cases(lad, machine, result.records)
     ]

@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelwright.support.errors import UsageError
-from kernelwright.workbench.judge.verdict import ARBITRARY, CaseOutcome, Verdict
+from kernelwright.workbench.judge.checks import meaning
+from kernelwright.workbench.judge.verdict import ARBITRARY, KINDS, CaseOutcome, Verdict
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.report import charts, report
-from kernelwright.workbench.verify.checks import CHECKS
 
 from . import results
 
-STYLES = {"right": "bold green", "wrong": "bold red", "nothing": "bold yellow"}
+STYLES = {"right": "bold green", "wrong": "bold red", "inconclusive": "bold yellow"}
 SHOWN = 4  # further failing cases, and reasons of refusals
 
 
@@ -45,14 +45,17 @@ def verdict(v: Verdict) -> RenderableType:
 
 def headline(v: Verdict) -> str:
     """The verdict in a line."""
-    ran = len(v.outcomes)
     if v.outcome == "right":
         refused = f"; it refuses {len(v.refused)} more" if v.refused else ""
-        return f"RIGHT on {_inputs(len(v.passed))}{refused}"
+        unable = f"; {len(v.unable)} more cannot be judged here" if v.unable else ""
+        edges = f"; it raises on {len(v.edges)} without elements" if v.edges else ""
+        return f"RIGHT on {_inputs(len(v.passed))}{refused}{unable}{edges}"
     if v.outcome == "wrong":
         right = f", right on {len(v.passed)}" if v.passed else ""
-        return f"WRONG on {len(v.failures)} of {_inputs(ran)}{right}"
-    return f"NOTHING could run: it took none of {_inputs(ran)}"
+        return f"WRONG on {len(v.failures)} of {_inputs(len(v.outcomes))}{right}"
+    if v.unable and not v.passed:
+        return f"CANNOT BE JUDGED HERE: {v.unable[0].why}"
+    return f"INCONCLUSIVE, not enough evidence: {v.shortage}"
 
 
 def _inputs(count: int) -> str:
@@ -60,23 +63,21 @@ def _inputs(count: int) -> str:
 
 
 def where(v: Verdict) -> str:
-    return "this GPU" if v.device == "cuda" else "a CPU: right or wrong and static facts, no times"
+    return "this GPU" if v.device == "cuda" else "a CPU: correctness and static facts, no times"
 
 
-def meaning(check: str) -> str:
-    """What a check asks, the first sentence of its own words."""
-    found = next((c for c in CHECKS if c.name == check), None)
-    words = " ".join((found.run.__doc__ or "").split()) if found else ""
-    return words.split(". ")[0].rstrip(".")
+def fault(o: CaseOutcome) -> str:
+    """What is wrong on an input, or why it was not judged, in a line."""
+    named = o.check and o.kind != "race"  # a race says what it is
+    return f"{o.check}: {o.why}" if named else o.why or o.layout
 
 
 def _failure(o: CaseOutcome) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
+    table.add_row("what is wrong", Text(fault(o), "red"))
     table.add_row("smallest failing input", Text(o.case, "bold"))
-    what = f"{o.check}: {o.why}" if o.check else o.why
-    table.add_row("what is wrong", Text(what, "red"))
     if o.check:
         table.add_row("the check", Text(meaning(o.check), "dim"))
     for line in o.lines:
@@ -87,18 +88,24 @@ def _failure(o: CaseOutcome) -> Table:
 
 def further(v: Verdict) -> list[str]:
     """Further failures, what it refuses, how close to the budget it is, what did not run."""
+    counts = Counter(KINDS[o.kind] for o in v.failures)
+    kinds = ", ".join(f"{name} {_inputs(n)}" for name, n in counts.items())
     groups: dict[tuple[str, str], list[str]] = {}
     for o in v.failures:
         if o is not v.smallest:
             what = re.sub(r"[0-9.e+-]*[0-9]", "#", o.why)  # alike but for their numbers
             groups.setdefault((o.check, what), []).append(o.case)
     said = [
-        f"also {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}: "
-        f"{f'{check}: ' if check else ''}{_why(v, cases[0])}"
-        for (check, _), cases in list(groups.items())[:SHOWN]
+        f"also {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}: {_why(v, cases[0])}"
+        for cases in list(groups.values())[:SHOWN]
     ]
+    said = [f"failures by kind: {kinds}", *said] if len(counts) > 1 else said
     more = sum(len(cases) for cases in list(groups.values())[SHOWN:])
     said += [f"and {more} more"] if more else []
+    for name, found in (("edge cases", v.edges), ("cannot be judged here", v.unable)):
+        for why, n in Counter(o.why for o in found).most_common(SHOWN):
+            said.append(f"{name}: {_inputs(n)}, {why}")
+    said += _layout(v)
     reasons = Counter(o.why for o in v.refused)
     said += [f"refuses {n}: {why}" for why, n in reasons.most_common(SHOWN)]
     if v.worst and v.worst.worst and v.worst.worst.error and v.worst.worst.budget:
@@ -106,13 +113,24 @@ def further(v: Verdict) -> list[str]:
         said.append(
             f"closest to its budget on {v.worst.case}: {error.worst:.2g} of {budget.worst:.2g} ulp"
         )
-    said += [f"takes no {n}: judged with {n}={value}" for n, value in v.held.items()]
+    said += [f"the kernel takes no {n}: judged with {n}={value}" for n, value in v.held.items()]
     said += [f"not run: {_inputs(n)}, {why}" for why, n in v.left_out.items()]
     return said
 
 
+def _layout(v: Verdict) -> list[str]:
+    """Strides that are not PyTorch's, where values are right."""
+    found = [o for o in v.passed if o.layout]
+    if not found:
+        return []
+    return [
+        f"layout: on {_inputs(len(found))} (a note; --strict makes it a failure), "
+        f"{found[0].case}: {found[0].layout}"
+    ]
+
+
 def _why(v: Verdict, case: str) -> str:
-    return next(o.why for o in v.failures if o.case == case)
+    return next(fault(o) for o in v.failures if o.case == case)
 
 
 def pairs(v: Verdict) -> list[tuple[str, str]]:
@@ -177,6 +195,8 @@ def html(verdicts: Sequence[Verdict]) -> str:
         verdicts=verdicts,
         note=ARBITRARY,
         headline=headline,
+        fault=fault,
+        too_noisy=metrics.too_noisy,
         where=where,
         further=further,
         pairs=pairs,

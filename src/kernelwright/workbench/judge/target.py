@@ -53,11 +53,17 @@ def launchable(asked: Target, launch: Path | None) -> None:
 
 
 def command(
-    target: str, what: Any, autograd: bool, launch: Path | None = None, deterministic: bool = True
+    target: str,
+    what: Any,
+    autograd: bool,
+    launch: Path | None = None,
+    deterministic: bool = True,
+    strict: bool = False,
 ) -> str:
     """What to type to judge it again."""
     name = what.name if isinstance(what, (Ladder, Subject)) else str(what)
     words = ["kernelwright", "judge", target, "--as", name]
     words += ["--launch", str(launch)] if launch else []
     words += ["--autograd"] if autograd else []
+    words += ["--strict"] if strict else []
     return shlex.join(words if deterministic else [*words, "--nondeterministic"])

@@ -87,7 +87,7 @@ class Timed:
         try:
             yield
         except (Failed, Died) as e:
-            if isinstance(e, Died) or not e.refused:
+            if isinstance(e, Died) or not (e.refused or e.unable):
                 self._fault("while it was timed", e)
             raise
 
@@ -292,7 +292,8 @@ def timed(
             guest.confirm(mine.cold)
         records = [_objected(r, guest) if r is mine else r for r in result.records]
         machine = result.environment["machine"]
-        yield metrics.table(shown, machine, case.id, records), result
+        noise = result.noise.get((ladder.name, case.id))
+        yield metrics.table(shown, machine, case.id, records, noise), result
         if guest.dead:
             return
 

@@ -76,13 +76,28 @@ class Costs:
         return f"a graph: the host takes {host} a call, the GPU {gpu}, on {self.timed}"
 
 
+#: What a failure is about, the worst first.
+KINDS = {
+    "race": "races and bounds",
+    "special": "NaN and infinity",
+    "numerics": "numerics",
+    "behaviour": "behaviour",
+    "edge case": "edge cases",
+    "layout": "layout",
+}
+EXIT_CODES = {"right": GOOD, "wrong": WRONG, "inconclusive": INCONCLUSIVE}
+
+
 @dataclass(frozen=True)
 class CaseOutcome:
     """The kernel on one case.
 
     Attributes:
         outcome: "pass", "wrong" (a check objects), "error" (it crashed, hung or raised what is no
-            refusal) or "refused" (it said in words that it does not take this).
+            refusal), "refused" (it said in words that it does not take this), "edge" (it raised on
+            an input without elements) or "unable" (it cannot be built or run on this machine).
+        kind: of a failure, one of `KINDS`.
+        layout: how the strides of a result differ from PyTorch's, of an input that passes.
         check: the check that objects.
         lines: of the user's files that an exception went through.
         worst: the comparison that used most of its budget.
@@ -101,6 +116,8 @@ class CaseOutcome:
     command: str
     capture: str = ""
     thorough: bool = False
+    kind: str = ""
+    layout: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,6 +134,8 @@ class Verdict:
         checked: how many cases each check looked at.
         languages: kernel languages that it has imported.
         command: judges it again.
+        unwatched: why the emulator's checks did not watch a kernel of a .cu, or ""; None of others.
+        shortage: why the inputs that passed are not enough to call it right, or "".
         kernels: what its kernels compile to, as `inspect.Inspection` has it; `no_kernels` says
             why there are none.
         costs: what a call takes besides time; `no_costs` says why nothing is known.
@@ -134,6 +153,8 @@ class Verdict:
     checked: dict[str, int]
     languages: tuple[str, ...]
     command: str
+    shortage: str = ""
+    unwatched: str | None = None
     kernels: tuple[dict[str, Any], ...] = ()
     no_kernels: str = ""
     costs: Costs | None = None
@@ -156,6 +177,7 @@ class Verdict:
                 numel=c.numel,
                 worst=None,
                 command=f"{self.command} --case {c.id} --seed {seed}",
+                kind="behaviour",
             )
             for c in cases
             if c.id in objections
@@ -164,14 +186,18 @@ class Verdict:
 
     @property
     def failures(self) -> tuple[CaseOutcome, ...]:
-        """What is wrong or crashed, smallest first."""
+        """What is wrong or crashed: the worst kind first, in each the smallest input first."""
         found = [o for o in self.outcomes if o.outcome in ("wrong", "error")]
-        return tuple(sorted(found, key=lambda o: o.numel))
+        order = list(KINDS)
+        # a check that objects says more than a process that has ended
+        return tuple(
+            sorted(found, key=lambda o: (order.index(o.kind), o.outcome == "error", o.numel))
+        )
 
     @property
     def smallest(self) -> CaseOutcome | None:
-        """The smallest failing case; one that a check names before one that crashed."""
-        return min(self.failures, key=lambda o: (o.outcome == "error", o.numel), default=None)
+        """The smallest failing case of the worst kind."""
+        return next(iter(self.failures), None)
 
     @property
     def passed(self) -> tuple[CaseOutcome, ...]:
@@ -182,20 +208,35 @@ class Verdict:
         return tuple(o for o in self.outcomes if o.outcome == "refused")
 
     @property
+    def edges(self) -> tuple[CaseOutcome, ...]:
+        """Inputs without elements on which it raises."""
+        return tuple(o for o in self.outcomes if o.outcome == "edge")
+
+    @property
+    def unable(self) -> tuple[CaseOutcome, ...]:
+        """Inputs on which it cannot be judged here."""
+        return tuple(o for o in self.outcomes if o.outcome == "unable")
+
+    @property
     def worst(self) -> CaseOutcome | None:
         """The passing case that used most of its budget of errors."""
         return max(self.passed, key=lambda o: usage(o.worst), default=None)
 
     @property
     def outcome(self) -> str:
-        """ "right", "wrong", or "nothing": no case was taken."""
+        """ "right", "wrong", or "inconclusive": `shortage` says why."""
         if self.failures:
             return "wrong"
-        return "right" if self.passed else "nothing"
+        return "inconclusive" if self.shortage else "right"
 
     def properties(self) -> list[tuple[str, str]]:
         """What else is known of it, in words."""
+        found: list[tuple[str, str]] = []
+        if self.unwatched is not None:
+            said = self._ran("races and bounds", "none, by the emulator's checks on small inputs")
+            found.append(("races and bounds", self.unwatched or said))
         return [
+            *found,
             ("deterministic", self._deterministic()),
             ("graph capture", self._capture()),
             ("leaves memory behind", self._ran("memory flat", "no, over 1,000 calls")),
@@ -219,15 +260,19 @@ class Verdict:
         """What to say of a property that a check has looked at."""
         against = next((o for o in self.failures if o.check == check), None)
         if against:
-            return f"{check}: {against.why}"
+            return against.why
         if self.checked.get(check):
             return said
-        return "not seen: it needs a GPU" if check in ON_A_GPU else "not seen: no case got so far"
+        return (
+            "not checked: it needs a GPU"
+            if check in ON_A_GPU
+            else "not checked: no input got so far"
+        )
 
     @property
     def exit_code(self) -> int:
-        """0 right, 1 wrong, 3 nothing could run."""
-        return {"right": GOOD, "wrong": WRONG, "nothing": INCONCLUSIVE}[self.outcome]
+        """As `support.errors` numbers them."""
+        return EXIT_CODES[self.outcome]
 
     def as_json(self) -> dict[str, Any]:
         """As data, the smallest failing case by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,8 @@ from .records import Record, median, ratio
 
 #: Rungs that are PyTorch's own work: what ours are compared with, beside other libraries.
 THEIRS = ("native", "compiled")
+#: A/A noise above which a run does not say what is faster.
+RANKED = 0.10
 
 
 @dataclass(frozen=True)
@@ -208,8 +210,14 @@ def _as_json(table: Table) -> dict[str, Any]:
     }
 
 
-def table(ladder: Ladder, machine: str, case: str, records: Iterable[Record]) -> Table:
-    """The table of one case. Of a rung's configs the fastest of the newest run counts."""
+def table(
+    ladder: Ladder, machine: str, case: str, records: Iterable[Record], noise: float | None = None
+) -> Table:
+    """The table of one case. Of a rung's configs the fastest of the newest run counts.
+
+    Args:
+        noise: A/A noise of the run; above `RANKED` the table has no factors between rungs.
+    """
     mine = [
         r
         for r in records
@@ -242,7 +250,16 @@ def table(ladder: Ladder, machine: str, case: str, records: Iterable[Record]) ->
             below = record
     newest = roofs[max(roofs)] if roofs else None
     last = products[max(products)] if products else ()
+    if too_noisy(noise):
+        rows = [replace(row, below=None, best=None) for row in rows]
     return Table(ladder, machine, case, tuple(rows), newest, last)
+
+
+def too_noisy(noise: float | None) -> str:
+    """Why a run with this A/A noise ranks nothing, or ""."""
+    if noise is None or noise <= RANKED:
+        return ""
+    return f"too noisy to rank: A/A noise {100 * noise:.0f}%"
 
 
 def _rank(r: Record) -> tuple[bool, bool, str, float]:

@@ -34,8 +34,7 @@ class Candidate:
         native: PyTorch's own, called the same way; twice its error is the budget.
         deterministic: claims to give the same bits each time.
         sibling: a case of another shape that the candidate takes too, or None.
-        like_native: results may have the strides of PyTorch's own, or be contiguous, instead of
-            the promised ones.
+        any_strides: results may have other strides than the promised ones.
         place: where it runs, if not in this process.
     """
 
@@ -44,7 +43,7 @@ class Candidate:
     native: Callable[..., Any]
     deterministic: bool = True
     sibling: Callable[[Case], Case | None] = lambda case: None
-    like_native: bool = False
+    any_strides: bool = False
     place: Place | None = None
 
 
@@ -291,8 +290,9 @@ class Trial:
     def place(self) -> Place:
         return self.candidate.place or Here(self.operator, self.candidate.call, self.device)
 
-    def expected(self, seed: int = 0) -> Expected:
-        case = replace(self.case, seed=self.seed + seed)
+    def expected(self, seed: int = 0, tail: int = 0) -> Expected:
+        """What a case gives. `tail`: only the end of its tensors has the values of that seed."""
+        case = replace(self.case, seed=self.seed + seed, tail=tail and self.seed + tail)
         return expected(self.operator, self.candidate.native, case, self.device)
 
     def fence(self, seed: int = 0) -> Fenced:

@@ -14,13 +14,19 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelwright import toolchain
-from kernelwright.contract import H200, Operator, TritonKernel, f32
+from kernelwright.contract import H200, TritonKernel, f32
+from kernelwright.contract.layout import REDZONE
 from kernelwright.dispatch import device_of, specs_of
+from kernelwright.emulator.checks import CHECKS
 from kernelwright.machine import gpu_of
 from kernelwright.toolchain import binary, build, interpreter, redzones, triton_aot
 from kernelwright.toolchain.compiled import Compiled
+from kernelwright.workbench.sanitize import report
+from kernelwright.workbench.sanitize.tool_runner import apart
+from kernelwright.workbench.verify.candidate import map_tensors
 
 from ..launch_file import plan_of
+from ..spec import Subject
 
 ARCH = "sm_90a"  # what is compiled for where there is no GPU
 
@@ -28,8 +34,9 @@ ARCH = "sm_90a"  # what is compiled for where there is no GPU
 class CudaFunction:
     """A kernel of a .cu and its launch file, as a function of the operator's arguments."""
 
-    def __init__(self, source: Path, name: str, module: ModuleType, operator: Operator):
-        self.source, self.name, self.module, self.operator = source, name, module, operator
+    def __init__(self, source: Path, name: str, module: ModuleType, subject: Subject):
+        self.source, self.name, self.module = source, name, module
+        self.subject, self.operator = subject, subject.operator
         self.launches = 0
         self._bound: dict[str, tuple[Callable[..., Any], int]] = {}
         self._last: tuple[Any, dict[str, Any]] | None = None
@@ -47,6 +54,24 @@ class CudaFunction:
         call, launches = self._bound[key]
         self.launches += launches
         return call(*args)
+
+    def watched(self, args: list[Any]) -> dict[str, str]:
+        """What the emulator's checks find in a call: the first finding of each check."""
+        ladder = self.subject.ladder
+        assert ladder is not None
+        named = dict(zip((a.name for a in self.operator.args), args, strict=True))
+        specs = specs_of(named)
+        plan = plan_of(self.module, self.source, self.name, H200, self.operator, specs)
+
+        def make() -> dict[str, Any]:
+            return map_tensors(named, lambda t: apart(t, "cpu", REDZONE))
+
+        call = report.Call(ladder, plan, specs, (), make)
+        found: dict[str, str] = {}
+        for seed in report.SEEDS:
+            for finding in call.watched(tuple(CHECKS), seed)[1]:
+                found.setdefault(finding.check, f"{finding.text} (schedule {seed})")
+        return found
 
     def kernels(self, arch: str) -> list[dict[str, Any]]:
         """What the launches of the newest plan compile to."""

@@ -38,12 +38,24 @@ class There:
 
     Args:
         arguments_of: turns arguments by name into {"listed": [...], "named": {...}}.
+        lockable: nothing but the kernel writes to its arguments, so that they can be read-only. An
+            interpreter copies every argument back.
+        refused: ids of the cases that the function is known to refuse.
+        watchable: it is emulated CUDA C++, whose memory accesses and barriers can be checked.
     """
 
     def __init__(
-        self, box: Box, operator: Operator, arguments_of: Callable[[dict], dict[str, Any]]
+        self,
+        box: Box,
+        operator: Operator,
+        arguments_of: Callable[[dict], dict[str, Any]],
+        lockable: bool = False,
+        refused: set[str] | None = None,
+        watchable: bool = False,
     ):
         self.box, self.operator, self.arguments_of = box, operator, arguments_of
+        self.lockable, self.watchable = lockable, watchable
+        self.refused = set[str]() if refused is None else refused
 
     def fence(self, args: dict[str, Any]) -> Fenced:
         blocks: list[int] = []
@@ -52,12 +64,14 @@ class There:
         weakref.finalize(fenced, arena.release, blocks)
         return fenced
 
-    def run(self, fenced: Fenced, *, guarded: bool = False) -> Made:
+    def run(self, fenced: Fenced, *, guarded: bool = False, locked: bool = False) -> Made:
+        """Call it, and wait for its results. `locked`: its arguments cannot be written; a process
+        that writes them ends."""
         box, run = self.box, self.box.next()
         answer = box.process.ask(
             "run",
             run=run,
-            args=self.told(fenced.args),
+            args=self.told(fenced.args, locked),
             guarded=guarded,
             poison=[t.nbytes for t in tensors(fenced.args)],
             release=box.released(),
@@ -113,12 +127,17 @@ class There:
         slot = self.box.arena.empty(extent, dtype, blocks).fill_(filler(dtype))
         return slot.as_strided(shape, stride, slot.storage_offset())
 
-    def told(self, args: dict[str, Any]) -> dict[str, Any]:
+    def told(self, args: dict[str, Any], locked: bool = False) -> dict[str, Any]:
+        mutated = {id(t) for n in self.operator.mutated for t in tensors({n: args[n]})}
+
+        def memory(t: torch.Tensor) -> dict[str, Any]:
+            return {**self.box.arena.describe(t), "locked": locked and id(t) not in mutated}
+
         def told(v: Any) -> dict[str, Any]:
             if isinstance(v, torch.Tensor):
-                return {"t": self.box.arena.describe(v)}
+                return {"t": memory(v)}
             if isinstance(v, (list, tuple)) and v and isinstance(v[0], torch.Tensor):
-                return {"l": [self.box.arena.describe(t) for t in v]}
+                return {"l": [memory(t) for t in v]}
             if isinstance(v, torch.dtype):
                 return {"dtype": str(v).removeprefix("torch.")}
             return {"v": v}
@@ -144,6 +163,11 @@ class There:
         outputs = tuple(_result(d, s) for d, s in zip(described, slots, strict=True))
         self.box.arena.release(blocks)
         return all_results(self.operator, fenced.args, outputs)
+
+    def watched(self, fenced: Fenced) -> dict[str, str]:
+        """What the emulator's checks find in a call of a kernel of a .cu, by check."""
+        found = self.box.process.ask("watched", args=self.told(fenced.args))
+        return {str(check): str(text) for check, text in found.items()}
 
     def threads_left(self, fenced: Fenced) -> list[str]:
         return list(map(str, self.box.process.ask("threads", args=self.told(fenced.args))))

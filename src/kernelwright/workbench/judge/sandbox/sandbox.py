@@ -14,6 +14,7 @@ import contextlib
 import json
 import mmap
 import os
+import re
 import select
 import shutil
 import signal
@@ -52,8 +53,8 @@ class Limits:
     """What a kernel's process may take.
 
     Attributes:
-        load_s: seconds to start and to import the user's file, compilers among it.
-        call_s: seconds for one call, its first compilation among it.
+        load_s: seconds to start, and to make a kernel ready to be timed.
+        call_s: seconds to import the user's file, and for one call; compilers count.
         memory: bytes of host memory.
     """
 
@@ -70,8 +71,8 @@ class Limits:
 
 #: What an input that a kernel does not take may be refused with, in words.
 REFUSALS = ("ValueError", "TypeError", "NotImplementedError", "AssertionError")
-#: What stops a kernel without a GPU that runs on one: no fault of its own.
-ELSEWHERE = ("ToolchainError", "InterpreterError")
+#: What stops a kernel that a machine with a GPU, or with its headers, may run: no fault of its own.
+UNABLE = ("ToolchainError", "CompileError", "InterpreterError")
 
 
 class Failed(Exception):
@@ -83,8 +84,18 @@ class Failed(Exception):
 
     @property
     def refused(self) -> bool:
-        """It said in words that it does not take this, or cannot be run here."""
-        return self.kind in (*REFUSALS, *ELSEWHERE)
+        """The kernel said in words that it does not take this input."""
+        return self.kind in REFUSALS
+
+    @property
+    def unable(self) -> bool:
+        """This machine cannot build or run the kernel."""
+        return self.kind in UNABLE
+
+    @property
+    def static(self) -> bool:
+        """Whatever the values are, this would have happened: the kernel cannot be built."""
+        return self.kind == "CompileError"
 
 
 class Died(Exception):
@@ -289,8 +300,20 @@ class Process:
         said = self.said().strip().splitlines()
         last = f": {said[-1]}" if said else ""
         if code < 0:
-            return f"the process was ended by {signal.Signals(-code).name}{last}"
+            return f"the process was ended by {signal.Signals(-code).name}{self._line() or last}"
         return f"the process ended with exit code {code}{last}"
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def _line(self) -> str:
+        """The user's line that a crash happened in, as `faulthandler` has printed it."""
+        package = str(Path(__file__).resolve().parents[3])
+        for file, line in re.findall(r'File "([^"]+)", line (\d+)', self.said()):
+            if not file.startswith((package, sys.prefix, sys.base_prefix, "<")):
+                return f" at {file}:{line}"
+        return ""
 
     def said(self) -> str:
         """The end of what the user's code printed."""
@@ -361,9 +384,7 @@ class Box:
         Raises:
             Failed: with the user's lines; its kind is "NoFunction" where there is none.
         """
-        return self.process.ask(
-            "load", self.limits.load_s, path=str(path), name=name, make=make, kind=kind
-        )
+        return self.process.ask("load", path=str(path), name=name, make=make, kind=kind)
 
     def rearm(self, size: int, largest: int) -> None:
         """Share so many bytes instead; what was shared before may not be used any more."""

@@ -10,6 +10,7 @@ and times are taken by the parent.
 from __future__ import annotations
 
 import base64
+import faulthandler
 import json
 import mmap
 import os
@@ -23,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from kernelwright.contract import TensorSpec
 from kernelwright.toolchain import redzones
 from kernelwright.workbench.verify.candidate import unexpanded
+from kernelwright.workbench.verify.checks import not_plain
 from kernelwright.workbench.verify.integrity import Snapshot
 
 from .loading import (
@@ -109,6 +112,7 @@ class Child:
             self.base = torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
         else:
             self.map = mmap.mmap(arena["fd"], arena["size"])
+            self.locked = mmap.mmap(arena["fd"], arena["size"], prot=mmap.PROT_READ)
         self.runs.clear()
         self.captured.clear()
         self.rounds = None
@@ -122,7 +126,8 @@ class Child:
             buffer = self.base[t["at"] : end].view(dtype)
             lead = buffer.storage_offset() + t["lead"]
         else:
-            buffer = torch.frombuffer(self.map, dtype=dtype, count=t["count"], offset=t["at"])
+            memory = self.locked if t.get("locked") else self.map
+            buffer = torch.frombuffer(memory, dtype=dtype, count=t["count"], offset=t["at"])
             lead = t["lead"]
         return buffer.as_strided(t["shape"], t["stride"], lead)
 
@@ -172,7 +177,7 @@ class Child:
         from .kernels import CudaFunction
 
         launch = module_of(path, f"launch_{self.loaded}")
-        return CudaFunction(Path(source), name, launch, subject_of(what).operator)
+        return CudaFunction(Path(source), name, launch, subject_of(what))
 
     def _watch_interpreter(self) -> None:
         """Triton's interpreter, mended, and what it is asked to launch."""
@@ -200,6 +205,7 @@ class Child:
         with ExitStack() as stack:
             if guarded:
                 guard = stack.enter_context(redzones.guarded())
+                guard.empty = _unseen(guard.empty)  # pyright: ignore[reportAttributeAccessIssue]
                 stack.enter_context(_Poisoned(guard))
             results = self._call(args)
         self.synchronize()
@@ -227,6 +233,13 @@ class Child:
                 unexpanded(self._tensor(slot)).copy_(unexpanded(result.detach()))
 
     # what checks ask besides
+
+    def do_watched(self, args: dict[str, Any]) -> dict[str, str]:
+        """Races, accesses out of bounds and the like of an emulated kernel, by check."""
+        from .kernels import CudaFunction
+
+        assert _isinstance(self.fn, CudaFunction)
+        return self.fn.watched(self._args(args)[0])
 
     def do_late(self, args, staged, slots) -> None:
         """On a busy stream: the arguments arrive, the call, its results leave."""
@@ -356,7 +369,8 @@ class Child:
 
 
 class _Poisoned(TorchDispatchMode):
-    """Gives what `torch.empty` and its like ask for between red zones."""
+    """Gives what `torch.empty` and its like ask for between red zones, poisoned; what other
+    operators of PyTorch return is moved to between red zones."""
 
     def __init__(self, guard: redzones.Guard):
         super().__init__()
@@ -371,11 +385,39 @@ class _Poisoned(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))
         if func.__name__.startswith(("empty.", "empty_like.", "empty_strided.", "new_empty")):
-            spec = TensorSpec(tuple(made.shape), tuple(made.stride()), made.dtype)
-            if made.dtype.is_complex or made.layout is not torch.strided or made.is_meta:
-                return made
-            return self.guard.empty("torch.empty", spec, made.device, result=False)
-        return made
+            return self._guarded("torch.empty", made, fill=False)
+        given = {_address(t) for t in pytree.tree_leaves((args, kwargs)) if _isinstance(t, _Tensor)}
+        if _isinstance(made, tuple) and _type(made) is tuple:
+            return tuple(self._moved(func, t, given) for t in made)
+        return self._moved(func, made, given)
+
+    def _moved(self, func, made, given):
+        """A new tensor in guarded memory; a view of an argument as it is."""
+        if not _isinstance(made, _Tensor) or not made.numel() or _address(made) in given:
+            return made
+        return self._guarded(f"the result of {func.__name__.split('.')[0]}", made, fill=True)
+
+    def _guarded(self, name: str, made: torch.Tensor, *, fill: bool) -> torch.Tensor:
+        plain = made.layout is torch.strided and not made.is_meta and not made.dtype.is_complex
+        if not plain or _type(made) is not _Tensor or 0 in made.stride():
+            return made
+        spec = TensorSpec(tuple(made.shape), tuple(made.stride()), made.dtype)
+        guarded = self.guard.empty(name, spec, made.device, result=False)
+        return guarded.copy_(made) if fill else guarded
+
+
+def _unseen(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` outside of every mode: what a guard allocates is no result to be guarded again."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        with _disable_current_modes():
+            return fn(*args, **options)
+
+    return call
+
+
+def _address(t: torch.Tensor) -> int:
+    return t.untyped_storage().data_ptr() if t.layout is torch.strided else 0
 
 
 def _compile_every_shape() -> None:
@@ -396,8 +438,10 @@ def _tensors(args: tuple[list[Any], dict[str, Any]]) -> list[torch.Tensor]:
 def _described(t: Any) -> dict[str, Any]:
     """What a result is. Types by identity: a subclass may compute itself when somebody looks."""
     kind = _type(t)
-    if kind is not _Tensor and kind is not torch.nn.Parameter:
+    if kind is not _Tensor:
         return {"type": kind.__name__}
+    if lazy := not_plain(t):
+        return {"type": lazy}
     return {
         "type": "Tensor",
         "shape": list(t.shape),
@@ -409,4 +453,5 @@ def _described(t: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a crash names its line
     Child(int(sys.argv[1]), int(sys.argv[2])).serve()

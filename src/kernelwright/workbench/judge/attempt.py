@@ -1,0 +1,100 @@
+"""One kernel on one input: what the checks say, what it raises, and how bad that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from kernelwright.workbench.verify.candidate import Trial
+from kernelwright.workbench.verify.checks import UNCAPTURED, rejection
+from kernelwright.workbench.verify.verify import usage
+
+from .checks import ASKED, LAYOUT, RACES
+from .sandbox.sandbox import Failed
+from .verdict import CaseOutcome
+
+SEEDS = (1, 2, 3)  # of other values that a refused input is tried with
+
+
+def attempt(
+    trial: Trial, *, thorough: bool, strict: bool, checked: Counter[str], command: str
+) -> CaseOutcome:
+    """Judge a kernel on a case.
+
+    Args:
+        thorough: run every check, not only those that take one call.
+        strict: other strides than PyTorch's are a failure, and so is an exception on an input
+            without elements.
+        checked: by check, on how many cases it has run; this one is added.
+
+    Raises:
+        Died: its process has ended.
+    """
+    blank = CaseOutcome(
+        trial.case.id, "pass", "", "", (), trial.case.numel, None, command, thorough=thorough
+    )
+    try:
+        outcome = _checked(blank, trial, thorough, strict, checked)
+    except Failed as e:
+        outcome = _raised(blank, trial, strict, e)
+    return replace(outcome, worst=max(trial.verdicts, key=usage, default=None))
+
+
+def _checked(
+    blank: CaseOutcome, trial: Trial, thorough: bool, strict: bool, checked: Counter[str]
+) -> CaseOutcome:
+    found = rejection(trial, thorough=thorough, checks=ASKED)
+    for c in ASKED:
+        checked[c.name] += int((thorough or not c.again) and (not c.gpu or trial.device == "cuda"))
+        if found and c.name == found[0]:
+            break
+    if found is None:
+        return blank
+    check, why = found
+    if check == "graph replay" and why.startswith(UNCAPTURED):
+        return replace(blank, capture=why)  # a property, and no fault
+    if check == LAYOUT.name and not strict:
+        return replace(blank, layout=why)
+    return replace(blank, outcome="wrong", check=check, why=why, kind=_kind(trial, check))
+
+
+def _kind(trial: Trial, check: str) -> str:
+    if check in (LAYOUT.name, RACES.name):
+        return "layout" if check == LAYOUT.name else "race"
+    if not trial.case.numel:
+        return "edge case"
+    if check == "value":
+        # no error could be measured: NaN or infinity stands where it should not
+        return "numerics" if trial.verdicts and trial.verdicts[-1].error else "special"
+    return "numerics" if check == "properties" else "behaviour"
+
+
+def _raised(blank: CaseOutcome, trial: Trial, strict: bool, e: Failed) -> CaseOutcome:
+    why = str(e).strip().splitlines()[0]
+    raised = replace(blank, why=why, lines=e.lines)
+    if e.refused or e.unable:
+        accepted = "" if e.static else _accepted(trial)
+        if accepted:
+            why = f"{why} (but {accepted} of the same shape, dtype and layout are accepted)"
+            return replace(raised, outcome="wrong", check="refusal", why=why, kind="behaviour")
+        return replace(raised, outcome="unable" if e.unable else "refused")
+    if not trial.case.numel:
+        return replace(raised, outcome="error" if strict else "edge", kind="edge case")
+    return replace(raised, outcome="error", kind="behaviour")
+
+
+def _accepted(trial: Trial) -> str:
+    """Values that a kernel takes in place of those that it has refused, in words, or ""."""
+    if "first" in trial.__dict__:  # refused later, in another check
+        return "other values"
+    probes = [(seed, values) for values in ("normal", "constant") for seed in SEEDS]
+    for seed, values in probes:
+        case = replace(trial.case, values=values, seed=trial.seed + seed)
+        args = trial.operator.inputs(case, trial.device)
+        args = {a.name: args.get(a.name, a.default) for a in trial.operator.args}
+        try:
+            trial.place.run(trial.place.fence(args))
+        except Failed:
+            continue
+        return f"{values} values"
+    return ""

@@ -1,0 +1,118 @@
+"""The checks of a judged kernel: those that rungs pass, and some that only a stranger needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelwright.contract import contiguous_strides
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import specs_of
+from kernelwright.emulator.checks import CHECKS as EMULATOR_CHECKS
+from kernelwright.workbench.verify import checks
+from kernelwright.workbench.verify.candidate import Trial
+from kernelwright.workbench.verify.checks import CHECKS, Check, differs
+
+from .sandbox.proxy import There
+from .sandbox.sandbox import Died, Failed
+
+
+def layout(trial: Trial) -> str | None:
+    """A result has the strides that the operator promises, those of PyTorch's result, or is
+    contiguous."""
+    op, run = trial.operator, trial.first
+    specs, _ = normalise(op.layout, specs_of(run.fenced.args))
+    natives = trial.expected().native
+    for name, out, want, native in zip(
+        op.results, run.outputs, op.outputs(**specs), natives, strict=False
+    ):
+        allowed = (want.strides, native.stride(), contiguous_strides(want.shape))
+        why = [differs(out, replace(want, strides=strides)) for strides in allowed]
+        if all(why):
+            return f"{name}'s {why[0]}"
+    return None
+
+
+def races_and_bounds(trial: Trial) -> str | None:
+    """No two threads race, no access is out of bounds, nothing uninitialized is read, and all
+    threads reach a barrier (CUDA C++ without a GPU)."""
+    place = trial.place
+    assert isinstance(place, There)
+    if not place.watchable or trial.case.numel > WATCHED:
+        return None
+    found = place.watched(trial.fence())
+    return next((f"{c}: {found[c]}" for c in EMULATOR_CHECKS if c in found), None)
+
+
+def only_read(trial: Trial) -> str | None:
+    """Arguments are not written during a call, not even to be restored at its end: their memory is
+    read-only."""
+    place = trial.place
+    assert isinstance(place, There)
+    if not place.lockable:
+        return None
+    try:
+        place.run(trial.fence(), locked=True)
+    except Died as e:
+        if "SIGSEGV" in str(e) or "SIGBUS" in str(e):
+            return f"an argument is written during the call, and restored: {e}"
+        raise
+    return None
+
+
+def tail_changed(trial: Trial) -> str | None:
+    """Other values in the last eighth of each argument, at the same address: no result was kept by
+    the first values of an argument."""
+    want = trial.expected(tail=1)
+    fenced = trial.fence()
+    trial.run(fenced)
+    fenced.refill(want.args)
+    return trial.judge(trial.run(fenced).results, want)
+
+
+def another_shape(trial: Trial) -> str | None:
+    """After a call of one shape, a call of another that it takes, and then the first again."""
+    place = trial.place
+    assert isinstance(place, There)
+    while (other := trial.candidate.sibling(trial.case)) is not None:
+        try:
+            return checks.another_shape(trial)
+        except Failed as e:
+            if not (e.refused or e.unable) or other.id in place.refused:
+                raise
+        trial.run(trial.fence(seed=1))  # this shape is still taken: the other one was refused
+        place.refused.add(other.id)
+    return None
+
+
+WATCHED = 2**13  # elements of the largest case whose memory accesses are checked
+RACES = Check("races and bounds", races_and_bounds, again=True)
+LAYOUT = Check("layout", layout)
+_AFTER = {
+    "arguments untouched": Check("arguments only read", only_read, again=True),
+    "fresh data": Check("tail changed", tail_changed, again=True),
+}
+_INSTEAD = {"another shape": Check("another shape", another_shape, again=True)}
+
+
+def _asked() -> tuple[Check, ...]:
+    """A user's function has no fake to be compared with."""
+    found = [RACES]
+    for check in CHECKS:
+        found += [_INSTEAD.get(check.name, check)] if check.name != "fake" else []
+        found += [_AFTER[check.name]] if check.name in _AFTER else []
+    return (*found, LAYOUT)
+
+
+ASKED = _asked()
+
+#: What a check asks that is no function of a trial.
+REFUSAL = "An input may be refused by its shape, dtype, device and layout, not by its values"
+
+
+def meaning(check: str) -> str:
+    """What a check asks: the first sentence of its description."""
+    if check == "refusal":
+        return REFUSAL
+    found = next((c for c in ASKED if c.name == check), None)
+    words = " ".join((found.run.__doc__ or "").split()) if found else ""
+    return words.split(". ")[0].rstrip(".")
