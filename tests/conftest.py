@@ -21,7 +21,13 @@ GPU = torch.cuda.is_available()
 #: Why a test may be skipped on a machine of either kind. A test that is skipped for another reason
 #: has stopped running, and nobody would know.
 ANYWHERE = ("no .* on this machine", "needs two GPUs", "needs root .*", ".* is not installed")
-WITHOUT_A_GPU = ("needs a GPU", "a GPU's memory", "the profiler counts kernels of a GPU")
+WITHOUT_A_GPU = (
+    "needs a GPU",
+    "needs TMA",
+    "a GPU's memory",
+    "the profiler counts kernels of a GPU",
+    "wgmma and TMA are not emulated: on a GPU",
+)
 WITH_A_GPU = (
     "a GPU (asserts|gives|may give|is here|times|.*runs).*",
     "an assertion on a device ends the process",

@@ -116,7 +116,7 @@ def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
 
 def _deal(ladder: Ladder, chosen: dict[str, Chosen]) -> None:
     """3 of the rule."""
-    ours = [rung for rung in ladder.rungs if rung.is_gpu]
+    ours = [rung for rung in ladder.rungs if rung.is_gpu and runs_here(ladder, rung)]
     taken = {rung.name: set(_taken(ladder, rung, rung.configs[0])) for rung in ours}
     seen = {kind for rung in ours for case in chosen[rung.name] for kind in sizes(case)}
     cases = [case for case in ladder.operator.cases if any(case in t for t in taken.values())]
@@ -124,6 +124,16 @@ def _deal(ladder: Ladder, chosen: dict[str, Chosen]) -> None:
         takers = [rung for rung in ours if case in taken[rung.name]]
         fewest = min(takers, key=lambda r: (r.backend != "cuda", len(chosen[r.name])))
         chosen[fewest.name][case] = [fewest.configs[0]]
+
+
+@cache
+def runs_here(ladder: Ladder, rung: Rung) -> bool:
+    """Whether a rung's kernels run on this machine, or are compiled only."""
+    taken = _taken(ladder, rung, rung.configs[0])
+    first = next((case for case in taken if case.numel), None)
+    if here() == "cuda" or rung.backend == "numba" or first is None:
+        return True
+    return cuda_kernels.beyond_a_cpu(ladder, rung, rung.configs[0], first) is None
 
 
 def _checked(ladder: Ladder, rung: Rung, chosen: Chosen) -> Case | None:

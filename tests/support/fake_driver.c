@@ -94,10 +94,9 @@ int cuStreamGetCaptureInfo_v2(void *s, int *status, uint64_t *id, void *g, void 
 }
 int maps_encoded;
 uint64_t map_words[32];  // what the last map was made of
-int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address,
-                           const uint64_t *shape, const uint64_t *strides, const unsigned *box,
-                           const unsigned *steps, int interleave, int swizzle, int promotion,
-                           int fill) {
+int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *shape,
+                           const uint64_t *strides, const unsigned *box, const unsigned *steps,
+                           int interleave, int swizzle, int promotion, int fill) {
   if (failure) {
     int e = failure;
     failure = 0;

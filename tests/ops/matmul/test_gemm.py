@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import kernelwright as kw
 from kernelwright.contract import H200, Cost, TensorSpec
 from kernelwright.contract.compare import compare
-from kernelwright.dispatch import ladder, plan_of
+from kernelwright.dispatch import ladder, launcher, plan_of
 from kernelwright.machine import datasheet
 from kernelwright.ops.matmul.gemm import cuda, derivatives, heuristics, spec
 from kernelwright.ops.matmul.gemm.tiling import order_of
@@ -376,6 +376,18 @@ def test_blocks_of_a_batch_are_one_line_of_blocks():
 def test_what_does_not_fit_is_said(rung, args, reason):
     given = {"a": matrix(8, 8), "b": matrix(8, 8), **args}
     assert reason in MATMUL.rung(rung).supports(H200, **given)
+
+
+def test_small_tiles_add_along_a_long_k_in_two_levels():
+    """A chain of 2,048 additions errs several times as much."""
+    a, b = randn(4, 2048), randn(2048, 8, seed=1)
+    exact = a.double() @ b.double()
+    args = {"a": a, "b": b, "tf32": False}
+    chain, short = (
+        (launcher(MATMUL, args, "cuda_tuned", config)(a, b, False) - exact).norm()
+        for config in (heuristics.TUNED_CONFIGS[4], heuristics.TUNED_CONFIGS[-1])
+    )
+    assert short < 0.5 * chain
 
 
 # cost and roofs

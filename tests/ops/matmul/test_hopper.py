@@ -78,6 +78,7 @@ def compiler():
         pytest.skip("no NVRTC on this machine")
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize(("rung", "config", "args"), list(_compiled_cases()))
 def test_sums_stay_in_registers_and_products_do_not_wait(compiler, rung, config, args):
     (step,) = entry(rung)(H200, config, **args).launches
@@ -224,6 +225,9 @@ A, B = spec(64, 72), spec(72, 128)
         ({"a": spec(64, 72, dtype=torch.float32), "b": spec(72, 128, dtype=torch.float32)}, "not"),
         ({"b": spec(72, 128, dtype=torch.float16)}, "not both"),
         ({"b": spec(72, 132)}, "132 results"),
+        ({"b": spec(72, 0)}, "empty"),
+        ({"a": spec(2**31 - 1, 72)}, "no room in an int32"),
+        ({"a": spec(2**29, 72), "b": spec(72, 2**24)}, "tiles do not fit"),
         ({"a": TensorSpec((64, 72), (72, 1), BF16, align=8)}, "a: its memory starts off"),
         ({"a": TensorSpec((64, 72), (76, 1), BF16)}, "a: strides"),
         ({"a": TensorSpec((64, 72), (0, 1), BF16)}, "a: strides"),
@@ -310,14 +314,14 @@ def test_what_no_rung_takes_has_no_order():
 def test_odd_leading_dimensions_cost_more():
     """Rows that straddle cache lines: measured at twice the time and more."""
     config = hopper_tiling.PINGPONG_CONFIGS[0]
-    straight = hopper_choice._product(*product(4096, 4096, 4096).values())
-    odd = hopper_choice._product(*product(4096, 4096, 4104).values())
+    straight = hopper_choice.product(*product(4096, 4096, 4096).values())
+    odd = hopper_choice.product(*product(4096, 4096, 4104).values())
     times = [hopper_choice.us(H200, "cuda_wgmma_pingpong", config, p) for p in (straight, odd)]
     assert times[1] > 1.3 * times[0]
 
 
 def test_few_tiles_share_k():
     """Thirty-two tiles of 128 x 128 leave three quarters of the machine idle."""
-    p = hopper_choice._product(*product(128, 4096, 14336).values())
-    times = {name: hopper_choice._best(name, H200, p)[0] for name in hopper_tiling.CONFIGS}
+    p = hopper_choice.product(*product(128, 4096, 14336).values())
+    times = {name: hopper_choice.best(name, H200, p)[0] for name in hopper_tiling.CONFIGS}
     assert min(times, key=times.__getitem__) == "cuda_wgmma_split"

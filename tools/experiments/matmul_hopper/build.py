@@ -1,4 +1,5 @@
-"""Compile kernels ahead of their launches."""
+"""Compile kernels ahead of their launches; `python -m matmul_hopper.build` those that verification
+compiles one by one otherwise."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 
 from kernelwright.contract import H200, CudaKernel
+from kernelwright.ops.matmul.ladder import LADDER, LADDER_LINEAR
 from kernelwright.toolchain import nvrtc
+from kernelwright.workbench.kernels import kernels_of
 
 
 def ahead(kernels: Iterable[CudaKernel]) -> None:
@@ -19,3 +22,21 @@ def ahead(kernels: Iterable[CudaKernel]) -> None:
 
 def _compile(kernel: CudaKernel) -> None:
     nvrtc.compile(kernel, H200.arch)
+
+
+def verified() -> set[CudaKernel]:
+    """What `kernelwright verify matmul linear` launches of the rungs for Hopper."""
+    return {
+        kernel
+        for of in (LADDER, LADDER_LINEAR)
+        for rung in of.rungs
+        if rung.name.startswith("cuda_wgmma")
+        for config in rung.configs
+        for kernel in kernels_of(
+            of, rung, config, (c for c in of.operator.cases if c.use == "verify")
+        )
+    }
+
+
+if __name__ == "__main__":
+    ahead(verified())

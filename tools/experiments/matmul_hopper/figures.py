@@ -1,5 +1,5 @@
 """How a sweep's first choices stand beside cuBLAS: `python -m matmul_hopper.figures [FILE]`, of
-records.jsonl where none is given."""
+ladder_records.jsonl, run by run, where none is given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelwright.machine.stats import median
 
-RECORDS = Path(__file__).with_name("records.jsonl")
+RECORDS = Path(__file__).with_name("ladder_records.jsonl")
 BAR = 0.92
 
 
@@ -62,5 +62,9 @@ def control(products: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    products = rows(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDS)
-    print(*by_set(products), control(products), sep="\n")
+    every = rows(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDS)
+    for run in dict.fromkeys(row.get("run") for row in every):
+        products = [row for row in every if row.get("run") == run]
+        print(
+            *([] if run is None else [f"run {run}"]), *by_set(products), control(products), sep="\n"
+        )

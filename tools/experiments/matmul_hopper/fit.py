@@ -22,7 +22,7 @@ from kernelwright.ops.matmul.hopper_cost import CUBLAS, CUBLAS_TILES, OURS, Cons
 
 from . import figures, ladder, sweep
 
-RECORDS = Path(__file__).with_name("records_ladder.jsonl")
+RECORDS = Path(__file__).with_name("ladder_records.jsonl")
 FAR = 1.5  # configs that take longer than this many times the best say nothing of the choice
 NAMED = {ladder.named(choice): choice for choice in ladder.SERVING}
 

@@ -33,7 +33,7 @@ PLAIN_TILE, PLAIN_THREADS = 128, 256  # cuda_wgmma.cu's kTile and kThreads
 
 
 def plain(gpu, config, a, b, tf32=False):
-    of_a, of_b = _operands(a, b)
+    of_a, of_b = operands(a, b)
     (m, k), n = a.shape[-2:], b.shape[-1]
     strides = (i64(of_a.stride), i64(of_b.stride), i64(of_a.batch_stride), i64(of_b.batch_stride))
     kernel = _kernel("wgmma", "matmul_wgmma", CTYPE[a.dtype], of_a.k_major, of_b.k_major)
@@ -43,7 +43,7 @@ def plain(gpu, config, a, b, tf32=False):
 
 
 def tma(gpu, config, a, b, tf32=False):
-    of_a, of_b = _operands(a, b)
+    of_a, of_b = operands(a, b)
     (m, k), n = a.shape[-2:], b.shape[-1]
     bn, stages = config["bn"], config["stages"]
     map_a, bytes_a = _operand_map("a", of_a, 128)
@@ -95,7 +95,7 @@ def split_linear(gpu, config, x, weight, bias, gate, residual, activation, keep,
 
 
 def _product(kind, gpu, config, a, b):
-    of_a, of_b = _operands(a, b)
+    of_a, of_b = operands(a, b)
     (m, k), n = a.shape[-2:], b.shape[-1]
     tiles = _Tiles(gpu, config, _batch(a), m, n)
     maps, bytes_ = _maps(config, of_a, of_b, ("a", "b"))
@@ -111,7 +111,7 @@ def _product(kind, gpu, config, a, b):
 
 
 def _linear(kind, gpu, config, x, weight, bias, gate, residual, activation, keep, tf32=False):
-    of_a, of_b = _operands(x, transposed(weight))
+    of_a, of_b = operands(x, transposed(weight))
     (m, k), n = x.shape, weight.shape[0]
     config = _with_boxes(gpu, config, of_a, of_b, (gate is not None) + (residual is not None), keep)
     tiles = _Tiles(gpu, config, 1, m, n)
@@ -186,7 +186,7 @@ def _launch(kernel, config, tiles, args, of_a, of_b) -> Launch:
 
 def _split_parts(config, a, b, names):
     """(numbers, dynamic shared memory, the operands and their maps) of a launch that splits k."""
-    of_a, of_b = _operands(a, b)
+    of_a, of_b = operands(a, b)
     (m, k), n = a.shape, b.shape[1]
     maps, bytes_ = _maps(config, of_a, of_b, names)
     rows, cols = cdiv(m, config["bm"]), cdiv(n, config["bn"])
@@ -220,7 +220,7 @@ def _kernel(file, name, *template, cluster=1) -> CudaKernel:
     return CudaKernel(source, f"{name}<{parameters}>", cluster, emulated=False)
 
 
-def _operands(a, b) -> tuple[Matrix, Matrix]:
+def operands(a, b) -> tuple[Matrix, Matrix]:
     """A as m rows and B as n rows of k, in either order of memory."""
     of_a, of_b = matrix("a", a), matrix("b", transposed(b))
     assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)

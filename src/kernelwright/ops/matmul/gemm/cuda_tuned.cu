@@ -22,6 +22,9 @@ struct Tile {
   static constexpr int kEachRows = EACH_ROWS, kEachCols = EACH_COLS;
   static constexpr int kDown = WARP_ROWS / EACH_ROWS, kAcross = WARP_COLS / EACH_COLS;  // threads
   static constexpr int kThreads = 32 * (ROWS / WARP_ROWS) * (COLS / WARP_COLS);
+  // A chain of additions errs with its length. Small tiles, which are for few rows and columns,
+  // leave registers for totals, to which the sums over each tile's depth are added.
+  static constexpr bool kTotals = EACH_ROWS * EACH_COLS <= 32;
   static_assert(kDown * kAcross == 32, "a warp has 32 threads");
 };
 
@@ -75,15 +78,20 @@ __device__ __forceinline__ void product(const float *a, const float *b, float *c
   __syncthreads();
   load(0, 0, 0);
 
-  float sums[TILE::kEachRows][TILE::kEachCols] = {};
+  float sums[TILE::kEachRows][TILE::kEachCols] = {}, totals[TILE::kEachRows][TILE::kEachCols] = {};
+  const auto add_to_totals = [&] {
+#pragma unroll
+    for (int r = 0; r < TILE::kEachRows; r++)
+#pragma unroll
+      for (int s = 0; s < TILE::kEachCols; s++) totals[r][s] += sums[r][s], sums[r][s] = 0.0f;
+  };
   int slot = 0, free = TILE::kStages - 1;
   for (int first = 0; first < k; first += TILE::kDepth) {
 #pragma unroll
     for (int i = 0; i < TILE::kDepth; i++) {
       if (i == TILE::kDepth - 1) {
         kw::copy_async_wait_all_but<TILE::kStages - 2>();
-        __syncthreads();  // the next tile is there, and all threads have loaded this one's last
-                          // values
+        __syncthreads();  // the next tile is there, and nobody loads from this one any more
         slot = slot + 1 == TILE::kStages ? 0 : slot + 1;
       }
       load((i + 1) % 2, slot, (i + 1) % TILE::kDepth);
@@ -97,6 +105,7 @@ __device__ __forceinline__ void product(const float *a, const float *b, float *c
         for (int s = 0; s < TILE::kEachCols; s++)
           sums[r][s] = fmaf(of_a[i % 2][r / 4][r % 4], of_b[i % 2][s / 4][s % 4], sums[r][s]);
     }
+    if constexpr (TILE::kTotals) add_to_totals();
   }
 
   c += static_cast<long long>(nth) * m * n;
@@ -109,7 +118,7 @@ __device__ __forceinline__ void product(const float *a, const float *b, float *c
       if (row >= m || col >= n) continue;
       float v[OUT];
 #pragma unroll
-      for (int i = 0; i < OUT; i++) v[i] = sums[r][s + i];
+      for (int i = 0; i < OUT; i++) v[i] = TILE::kTotals ? totals[r][s + i] : sums[r][s + i];
       epilogue(v, row, col, n);
       kw::store(c + static_cast<long long>(row) * n + col, kw::from_float<float>(v));
     }

@@ -38,7 +38,7 @@ TUNED_CONFIGS = (
     _tile("128x128", "64x64", "8x16", 16, 3, 2),
     _tile("128x128", "64x64", "8x16", 8, 4, 2),
     _tile("128x128", "32x64", "8x8", 16, 3, 2),
-    _tile("64x64", "32x32", "8x4", 16, 4, 4),
+    _tile("64x64", "32x32", "8x4", 16, 4, 3),
     _tile("32x32", "16x32", "4x4", 16, 4, 8),
 )
 MMA_CONFIGS = (
@@ -253,11 +253,6 @@ def _choose(gpu, batch: int, m: int, n: int, of_a, of_b) -> Config:
         if batch * cdiv(m, config["rows"]) * cdiv(n, config["cols"]) >= gpu.sms:
             return config
     return TUNED_CONFIGS[-1]
-
-
-def order(gpu, **args):
-    """cuBLAS: no other rung is proven faster."""
-    return ()
 
 
 def bucket(a, b, tf32=False):

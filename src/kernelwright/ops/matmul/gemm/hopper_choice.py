@@ -33,7 +33,7 @@ def order(gpu, a, b, tf32=False):
     product."""
     if fits(gpu, a, b, tf32):
         return ()
-    p = _product(a, b)
+    p = product(a, b)
     without = {"cuda_wgmma_split"} if fits_split(gpu, a, b) else set[str]()
     return _order(gpu, p, without, cublas_us(gpu, p))
 
@@ -42,7 +42,7 @@ def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fa
     args = x, weight, bias, gate, residual, activation, keep
     if fits_linear(gpu, *args):
         return ()
-    p = _product(x, transposed(weight))
+    p = product(x, transposed(weight))
     without = {"cuda_wgmma_split"} if fits_split(gpu, x, transposed(weight)) else set[str]()
     if fits_linear_lean(gpu, *args):
         without |= CONFIGS.keys() - {"cuda_wgmma_persistent", "cuda_wgmma_split"}
@@ -55,30 +55,30 @@ def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fa
 
 def choose(name, gpu, a, b, tf32=False):
     """The rung's fastest config for a product."""
-    return _best(name, gpu, _product(a, b))[1]
+    return best(name, gpu, product(a, b))[1]
 
 
 def choose_linear(name, gpu, x, weight, **others):
-    return _best(name, gpu, _product(x, transposed(weight)), linear=True)[1]
+    return best(name, gpu, product(x, transposed(weight)), linear=True)[1]
 
 
 def _order(
     gpu: Gpu, p: Product, without: set[str], theirs: float, linear: bool = False
 ) -> tuple[str, ...]:
-    times = sorted((_best(name, gpu, p, linear)[0], name) for name in CONFIGS.keys() - without)
+    times = sorted((best(name, gpu, p, linear)[0], name) for name in CONFIGS.keys() - without)
     if theirs < times[0][0] * CAUTION:
         return ("native",)
     return tuple(name for time, name in times if time < math.inf)
 
 
 @cache
-def _best(name: str, gpu: Gpu, p: Product, linear: bool = False) -> tuple[float, Config]:
+def best(name: str, gpu: Gpu, p: Product, linear: bool = False) -> tuple[float, Config]:
     """The microseconds and the config that take least."""
     configs = (LINEAR_CONFIGS if linear else CONFIGS)[name]
     return min(((us(gpu, name, c, p), c) for c in configs), key=lambda found: found[0])
 
 
-def _product(a, b) -> Product:
+def product(a, b) -> Product:
     of_a, of_b = matrix("a", a), matrix("b", transposed(b))
     assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)
     return Product(of_a, of_b)

@@ -8,6 +8,7 @@ cluster (1 x 1 where they are left out), `split` blocks share a tile's k.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +19,7 @@ from kernelwright.contract.operator import Config, Gpu
 
 DTYPES = (torch.bfloat16, torch.float16)
 UNIT = 16  # bytes: what begins a row must be a multiple of
-MOST = 2**31 - 1  # of a dimension: coordinates are int32
+MOST = 2**31 - 512  # of a dimension: coordinates are int32, and tiles reach beyond it
 MOST_BLOCKS_DOWN = 65_535  # of a grid, in y and in z
 
 TMA_CONFIGS = ({"bn": 128, "stages": 4}, {"bn": 256, "stages": 4})
@@ -134,7 +135,7 @@ def matrix(name: str, t: TensorSpec) -> Matrix | str:
     if batch_stride * t.itemsize % UNIT:
         return f"{name}: matrices {batch_stride} elements apart are no multiple of {UNIT} bytes"
     if max(t.shape) > MOST:
-        return f"{name}: a dimension of {max(t.shape)} does not fit an int32"
+        return f"{name}: a dimension of {max(t.shape)} leaves no room in an int32"
     return Matrix(dim == -1, t.shape[-2], t.shape[-1], stride, batch, batch_stride, t.dtype)
 
 
@@ -151,9 +152,10 @@ def rows_stride(t: TensorSpec) -> int:
 
 def clusters_at_once(gpu: Gpu, blocks: int) -> int:
     """Clusters of so many blocks that run at the same time, a block on each multiprocessor. A
-    cluster lies within a group of up to 18 multiprocessors of which some are switched off: of an
-    H200's 132, clusters of 4 fill 120."""
-    return gpu.sms // blocks if blocks <= 2 else max(1, gpu.sms * 10 // 11 // blocks)
+    cluster lies within a group of up to 18 multiprocessors, of which some are switched off: of an
+    H200's 132, clusters of 4 fill 120, clusters of 3 117."""
+    most = {1: 132, 2: 66, 3: 39, 4: 30}.get(blocks, 112 // blocks)
+    return max(1, gpu.sms * most // 132)
 
 
 def fits(gpu, a, b, tf32=False):
@@ -162,6 +164,8 @@ def fits(gpu, a, b, tf32=False):
         return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
     if a.dtype not in DTYPES or b.dtype != a.dtype:
         return f"{a.dtype} by {b.dtype}: not both bfloat16 or both float16"
+    if 0 in (*a.shape, *b.shape):
+        return "an empty product launches nothing"
     if b.shape[-1] % 8:
         return f"rows of {b.shape[-1]} results are no multiple of 16 bytes"
     for name, t, as_rows in (("a", a, a), ("b", b, transposed(b))):
@@ -170,15 +174,17 @@ def fits(gpu, a, b, tf32=False):
         found = matrix(name, as_rows)
         if isinstance(found, str):
             return found
-    return None
+    tiles = math.prod(a.shape[:-2]) * cdiv(a.shape[-2], 64) * cdiv(b.shape[-1], 64)
+    return f"{tiles} tiles do not fit an int32" if tiles > MOST else None
 
 
 def fits_grid(gpu, a, b, tf32=False):
     """`fits`, and a block for each tile of 128 x 128."""
+    reason = fits(gpu, a, b)
     down = max(cdiv(a.shape[-2], 128), a.shape[0] if a.ndim == 3 else 1)
-    if down > MOST_BLOCKS_DOWN:
+    if reason is None and down > MOST_BLOCKS_DOWN:
         return f"{down} tiles below each other are more than a grid has"
-    return fits(gpu, a, b)
+    return reason
 
 
 def fits_split(gpu, a, b, tf32=False):

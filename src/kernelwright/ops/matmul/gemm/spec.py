@@ -83,6 +83,8 @@ def _verified(d: torch.dtype) -> tuple[Case, ...]:
 
 CASES = (
     *(c for d in FLOATS for c in _verified(d)),
+    # a k long enough to be shared by eight blocks
+    *(_of(72, 136, 520, d) for d in (F16, BF16)),
     *(_of(33, 17, 40, F32, tf32=True, b=b) for b in ("contiguous", "permuted")),
     *(_of(s, s, s, BF16, use="bench") for s in SQUARES),
     *(_of(s, s, s, F16, use="bench") for s in (4096, 8192)),
@@ -193,6 +195,7 @@ BENCH = (
 LINEAR_CASES = (
     *(_of(33, 17, 40, d, **e) for d in FLOATS for e in EPILOGUES),
     *(_of(*mnk, d, bias=True) for d in FLOATS for mnk in (SMALL[1], *SMALL[3:], *EMPTY)),
+    *(_of(72, 136, 520, d, **e) for d in (F16, BF16) for e in EPILOGUES),
     *(_of(24, 36, 40, d, layout=x, bias=True) for d in FLOATS for x in LAYOUTS),
     *(_of(20, 24, 34, d, values=v, bias=True, activation="relu") for d in FLOATS
       for v in ("large", "nan", "inf")),
@@ -201,6 +204,7 @@ LINEAR_CASES = (
     _of(8192, 3072, 768, BF16, use="bench", bias=True, activation="gelu_tanh", keep=True,
         label="GPT-2 MLP up, for training"),
     _of(8192, 3072, 768, F32, use="bench", bias=True, activation="gelu_tanh"),
+    _of(2**17 + 1, 64, 16384, BF16, use="big", bias=True),
     _of(2**16 + 1, 2**15, 64, BF16, use="big", bias=True),
 )  # fmt: skip
 

@@ -32,8 +32,10 @@ template <typename T, int BN, int PARTS, int BOXES, typename Epilogue> struct Ti
 
   // One thread, before all threads of the block synchronize.
   __device__ __forceinline__ void init() {
-    if constexpr (kLoads > 0)
+    if constexpr (kLoads > 0) {
       for (int s = 0; s < kSlots; s++) shared.loaded[s].init(1);
+      fence_barrier_init();
+    }
   }
 
   // Before the product: start loading what the first pieces of the tile need, and its bias.
