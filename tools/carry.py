@@ -219,7 +219,14 @@ def _definitions(of: Version) -> list[tuple[str, str]]:
     packages = proof._packages(of.package, of.ladder.package)
     reached = packages.reached(proof._roots(of.ladder, of.rung))
     found = ((name, code) for (_, name), code in reached.items() if not code.startswith("Import"))
-    return sorted((name, code.replace(of.package, "_")) for name, code in found)
+    return sorted((name, _as_before(code).replace(of.package, "_")) for name, code in found)
+
+
+def _as_before(code: str) -> str:
+    """Code, an `ast.dump`, with the modules that it uses under their former names."""
+    for name, was in renames.IN_CODE.items():
+        code = code.replace(f"id='{name}'", f"id='{was}'")
+    return code
 
 
 def _planned(of: Version, case_id: str, config: Any) -> tuple[str, list[tuple[str, Any]]]:

@@ -12,6 +12,14 @@ MODULES = {
     "workbench.records.records": "workbench.records",
 }
 
+#: Names of modules in the code that uses them.
+IN_CODE = {
+    "_options": "options",
+    "_terms": "terms",
+    "heuristics": "choose",
+    "tiling": "shape",
+}
+
 #: Operators and rungs ("softmax", "softmax.cuda_warp"), source files and kernels.
 NAMES: dict[str, str] = {
     "column_sum.cuh": "descent.cuh",
