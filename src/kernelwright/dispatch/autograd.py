@@ -135,11 +135,14 @@ def formula_of(ladder: Ladder, statistics: Callable | None = None) -> Callable:
     names = [a.name for a in ladder.operator.args]
     entry: list[Callable] = []
 
-    @torch.compiler.assume_constant_result
-    def load() -> bool:  # torch.compile calls this while it traces: it cannot follow the import
+    def load() -> bool:
         if not entry:
             entry.append(entry_of(ladder, rung))
         return True
+
+    # torch.compile calls it while it traces, as it cannot follow the import. So does
+    # torch.compiler.assume_constant_result, which imports the compiler to say so.
+    setattr(load, "_dynamo_marked_constant", True)  # noqa: B010
 
     def formula(*args: Any) -> Any:
         load()
