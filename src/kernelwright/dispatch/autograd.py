@@ -181,7 +181,7 @@ def _pulled(formula: Callable, args: tuple, wanted: tuple, grads: tuple) -> list
         given = dict(zip(at, some, strict=True))
         return formula(*(given.get(i, a) for i, a in enumerate(args)))
 
-    _, pull = torch.func.vjp(of, *(args[i] for i in at))
+    pull = torch.func.vjp(of, *(args[i] for i in at))[1]
     found = dict(zip(at, pull(grads[0] if len(grads) == 1 else grads), strict=True))
     return [found.get(i) for i in range(len(args))]
 
