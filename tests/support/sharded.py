@@ -149,6 +149,28 @@ def tensor_and_sequence_parallel(mesh):
         torch.testing.assert_close(p.grad.full_tensor(), q.grad, msg=lambda m, n=name: n + m)
 
 
+def compiled(mesh):
+    """Traced before DTensor has seen the operator."""
+    torch.manual_seed(0)
+    x = torch.randn(4, 6)
+
+    def normalised(a, b):
+        y, h = kw.add_rms_norm(a, b, 6)
+        return y * h
+
+    function = torch.compile(normalised, backend="aot_eager", fullgraph=True)
+    leaf = distribute_tensor(x, mesh, [ROWS]).requires_grad_()
+    y = function(leaf, leaf * 2)
+    assert y.placements == (ROWS,)
+    (gx,) = torch.autograd.grad(y.square().sum(), leaf)
+    alone = x.clone().requires_grad_()
+    right = normalised(alone, alone * 2)
+    torch.testing.assert_close(y.full_tensor(), right)
+    torch.testing.assert_close(
+        gx.full_tensor(), torch.autograd.grad(right.square().sum(), alone)[0]
+    )
+
+
 def refused(mesh):
     now["mesh"] = mesh
     x = split(torch.randn(4, 6))
@@ -165,6 +187,7 @@ def run(rank, port):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
+    compiled(mesh)
     for name, (fn, shapes, placements, wanted) in CALLS.items():
         try:
             alone, together, placement = both(fn, shapes, placements, mesh)

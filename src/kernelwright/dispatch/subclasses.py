@@ -100,6 +100,18 @@ def prepare(op: Operator, overload: Any, args: tuple) -> None:
     _register(op, overload)
 
 
+def prepared(op: Operator, overload: Any) -> Callable[[], bool]:
+    """What tells DTensor while torch.compile traces, which shows no argument's type."""
+
+    def tell() -> bool:
+        if "torch.distributed.tensor" in sys.modules and op.sharding is not None:
+            _register(op, overload)
+        return True
+
+    setattr(tell, "_dynamo_marked_constant", True)  # noqa: B010 (as in autograd.py)
+    return tell
+
+
 @cache
 def _register(op: Operator, overload: Any) -> None:
     from torch.distributed.tensor import Partial, Replicate, Shard
