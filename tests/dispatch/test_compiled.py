@@ -132,6 +132,24 @@ def test_an_exported_program_keeps_the_rung():
     agree(program.module()(x), torch.softmax(x, -1), x.dtype)
 
 
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_batch_sizes_share_a_graph_as_pytorchs_do(name):
+    w, counts = randn(16).requires_grad_(), []
+    for fn in (getattr(kw, name), getattr(F, name)):
+        torch.compiler.reset()
+        counter = CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(
+            lambda x, fn=fn: fn(x, (16,), w), backend=counter, fullgraph=True, dynamic=True
+        )
+        for batch in (4, 3, 8, 5):
+            x = randn(batch, 7, 16).requires_grad_()
+            y = compiled(x)
+            agree(y, fn(x, (16,), w), x.dtype)
+            y.sum().backward()
+        counts.append(counter.frame_count)
+    assert counts == [1, 1]
+
+
 def layouts_of(ladder):
     first: dict[str, Case] = {}
     for c in thorough_cases(ladder):

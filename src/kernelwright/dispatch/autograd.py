@@ -135,11 +135,14 @@ def formula_of(ladder: Ladder, statistics: Callable | None = None) -> Callable:
     names = [a.name for a in ladder.operator.args]
     entry: list[Callable] = []
 
-    @torch.compiler.assume_constant_result
-    def load() -> bool:  # torch.compile calls this while it traces: it cannot follow the import
+    def load() -> bool:
         if not entry:
             entry.append(entry_of(ladder, rung))
         return True
+
+    # torch.compile calls it while it traces, as it cannot follow the import. So does
+    # torch.compiler.assume_constant_result, which imports the compiler to say so.
+    setattr(load, "_dynamo_marked_constant", True)  # noqa: B010
 
     def formula(*args: Any) -> Any:
         load()
@@ -178,7 +181,7 @@ def _pulled(formula: Callable, args: tuple, wanted: tuple, grads: tuple) -> list
         given = dict(zip(at, some, strict=True))
         return formula(*(given.get(i, a) for i, a in enumerate(args)))
 
-    _, pull = torch.func.vjp(of, *(args[i] for i in at))
+    pull = torch.func.vjp(of, *(args[i] for i in at))[1]
     found = dict(zip(at, pull(grads[0] if len(grads) == 1 else grads), strict=True))
     return [found.get(i) for i in range(len(args))]
 

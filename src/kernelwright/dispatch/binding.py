@@ -27,7 +27,7 @@ from .launcher import device_of, launcher
 from .lowering import lower
 from .override import active
 from .registry import register
-from .subclasses import on_values, prepare
+from .subclasses import on_values, prepare, prepared
 
 _library = torch.library.Library("kernelwright", "DEF")
 toolchain.claim()
@@ -309,6 +309,7 @@ def call({given}, rung=False):
     if compiling():
         if {nested}:
             return on_values(op, call, ({given},), rung)
+        {"" if formula else "prepared()"}
         return {traced}
     if functorch():
         return {transformed}
@@ -335,6 +336,7 @@ def call({given}, rung=False):
             op=op,
             on_values=on_values,
             prepare=prepare,
+            prepared=prepared(op, overload),
             formula=formula,
             differentiable=differentiable,
         )

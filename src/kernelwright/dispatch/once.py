@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -16,8 +17,9 @@ def differentiated_again() -> bool:
         return True
     if not torch._C._are_functorch_transforms_active():
         return False
-    levels = torch._C._functorch.get_interpreter_stack() or []
-    return sum(x.key() == torch._C._functorch.TransformType.Grad for x in levels) > 1
+    functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009
+    levels = functorch.get_interpreter_stack() or []
+    return sum(x.key() == functorch.TransformType.Grad for x in levels) > 1
 
 
 def once(message: str) -> Callable:

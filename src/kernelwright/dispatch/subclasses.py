@@ -46,7 +46,7 @@ def on_values(op: Operator, call: Callable, args: tuple, rung: str | None) -> An
     return _jagged_like(results, first)
 
 
-def on_rows(function: Callable, input: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor | None:
+def on_rows(function: Callable, input: Any, dims: tuple[int, ...]) -> torch.Tensor | None:
     """`function` of a jagged tensor's values as a jagged tensor, where it works along dimensions,
     counted from the back, that stand behind the one that is jagged; else None."""
     if min(dims, default=0) <= input._ragged_idx - input.ndim:
@@ -58,10 +58,11 @@ def _is_jagged(v: Any) -> bool:
     return isinstance(v, torch.Tensor) and v.is_nested
 
 
-def _values(name: str, v: Any, first: torch.Tensor, further: int) -> Any:
+def _values(name: str, value: Any, first: Any, further: int) -> Any:
     """An argument beside the values of `first`."""
-    if not isinstance(v, torch.Tensor):
-        return v
+    if not isinstance(value, torch.Tensor):
+        return value
+    v: Any = value  # what is jagged has methods that a tensor has not
     if v.is_nested:
         same = v.offsets() is first.offsets() or torch.equal(v.offsets(), first.offsets())
         if not same or v._ragged_idx != first._ragged_idx:
@@ -77,7 +78,7 @@ def _values(name: str, v: Any, first: torch.Tensor, further: int) -> Any:
     raise ValueError(f"{name}: shape {tuple(v.shape)} does not fit samples of different lengths")
 
 
-def _jagged_like(values: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+def _jagged_like(values: torch.Tensor, first: Any) -> torch.Tensor:
     return torch.nested.nested_tensor_from_jagged(
         values, first.offsets(), first.lengths(), jagged_dim=first._ragged_idx
     )
@@ -97,6 +98,18 @@ def prepare(op: Operator, overload: Any, args: tuple) -> None:
             f"{op.name}: has no sharding rule for DTensors; call it on to_local()"
         )
     _register(op, overload)
+
+
+def prepared(op: Operator, overload: Any) -> Callable[[], bool]:
+    """What tells DTensor while torch.compile traces, which shows no argument's type."""
+
+    def tell() -> bool:
+        if "torch.distributed.tensor" in sys.modules and op.sharding is not None:
+            _register(op, overload)
+        return True
+
+    setattr(tell, "_dynamo_marked_constant", True)  # noqa: B010 (as in autograd.py)
+    return tell
 
 
 @cache

@@ -82,6 +82,9 @@ def _ladders(forward: Operator, backward: Operator) -> tuple[Ladder, Ladder]:
     )
 
 
+# Defaults of the functions below are no floats: torch.compile(dynamic=True) takes a float that is
+# one for a variable first, and compiles again when it finds that a kernel wants a number.
+
 # samples of a vmap may each have a weight: no batch of rows with one weight
 _layer_norm = bind(
     *_ladders(spec.LAYER_NORM, spec.LAYER_NORM_BACKWARD),
@@ -111,7 +114,7 @@ def layer_norm(
     normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-    eps: float = 1e-5,
+    eps: float | None = None,
 ) -> torch.Tensor:
     """(x - mean x) / sqrt(var x + eps) * weight + bias, as torch.nn.functional.layer_norm.
 
@@ -121,7 +124,7 @@ def layer_norm(
         normalized_shape: the last dimensions, over which mean and variance are taken; a number
             for the last one alone.
         weight, bias: of normalized_shape, or None; may be wider than the input.
-        eps: added to the variance.
+        eps: added to the variance; by default 1e-5.
 
     Returns:
         A tensor of the input's shape and dtype.
@@ -130,6 +133,7 @@ def layer_norm(
         TypeError: input is not floating point.
         ValueError: a shape does not agree.
     """
+    eps = 1e-5 if eps is None else eps
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input = _autocast(input)
     if dims == 1:
@@ -143,7 +147,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
     *,
-    offset: float = 0.0,
+    offset: float = 0,
 ) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * (weight + offset), as torch.nn.functional.rms_norm.
 
@@ -179,7 +183,7 @@ def add_layer_norm(
     normalized_shape: int | Sequence[int],
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-    eps: float = 1e-5,
+    eps: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """h = input + residual and layer_norm(h), in one pass.
 
@@ -199,6 +203,7 @@ def add_layer_norm(
 
     Source: layer_norm, Ba, Kiros and Hinton, arXiv:1607.06450, of a residual stream.
     """
+    eps = 1e-5 if eps is None else eps
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input, residual = agreed(input, residual)
     if dims == 1:
@@ -214,7 +219,7 @@ def add_rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
     *,
-    offset: float = 0.0,
+    offset: float = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """h = input + residual and rms_norm(h), in one pass.
 

@@ -71,7 +71,7 @@ def layer_norm_residual_dropout_gelu(
     bias: torch.Tensor | None = None,
     p: float = 0.5,
     training: bool = True,
-    eps: float = 1e-5,
+    eps: float | None = None,
     approximate: str = "none",
 ) -> torch.Tensor:
     """gelu(dropout(layer_norm(input) + residual)), the operations in the order of the name.
@@ -89,7 +89,7 @@ def layer_norm_residual_dropout_gelu(
         weight, bias: of normalized_shape, or None; may be wider than the input.
         p: probability of zeroing, 0 to 1, in steps of 2**-24.
         training: False drops nothing.
-        eps: added to the variance.
+        eps: added to the variance; by default 1e-5.
         approximate: "none" for gelu by the error function, "tanh" for its approximation by tanh.
 
     Returns:
@@ -102,6 +102,7 @@ def layer_norm_residual_dropout_gelu(
 
     Source: the operators that it names, in turn.
     """
+    eps = 1e-5 if eps is None else eps  # not the default: torch.compile would compile twice
     dims = normalized(input, normalized_shape, weight=weight, bias=bias)
     input, residual = agreed(input, residual)
     probability(p)

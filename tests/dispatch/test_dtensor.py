@@ -1,0 +1,29 @@
+"""Operators on DTensors, in two processes (support/sharded.py)."""
+
+import os
+import subprocess
+import sys
+
+from support.paths import TESTS
+
+
+def test_two_processes_compute_what_one_does():
+    """Results and gradients, without gathering what a rule lets them keep split; a block that is
+    tensor and sequence parallel."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, str(TESTS / "support" / "sharded.py")],
+        env=env, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_operators_import_nothing_distributed():
+    code = """
+import sys, torch
+before = set(sys.modules)
+import kernelwright.ops.every
+print({m for m in set(sys.modules) - before if m.startswith("torch.distributed.tensor")})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
