@@ -69,6 +69,8 @@ class Judging:
         kind: dict[str, Any] = {}
         if self.launch:
             kind["launch"] = {"path": str(self.launch), "what": self.what}
+        if self.subject.solution:
+            kind["solution"] = self.subject.solution
         if self.autograd:
             names = [a.name for a in self.subject.operator.args]
             tensor = {a.name for a in self.subject.operator.args if a.kind[:6] == "Tensor"}

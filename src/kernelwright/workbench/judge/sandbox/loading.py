@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from ..on_cpu import on_cpu
+
 LANGUAGES = ("triton", "numba", "cupy")
 
 
@@ -84,6 +86,35 @@ def differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callab
         return torch.autograd.grad(out[: len(gys)], leaves, gys)
 
     return call
+
+
+def solution(found: Callable, device: torch.device, how: dict[str, str]) -> Callable:
+    """A solution of a problem of another collection, as a function of the operator's arguments.
+
+    Args:
+        how: {"model": the problem's file}: `found` is a class of models, with the weights of the
+            problem's; {"data": "tuple" or "single"}: `found` takes all arguments as one.
+    """
+    if "model" in how:
+        problem = module_of(how["model"], "judged_problem")
+        init = getattr(problem, "get_init_inputs", list)
+        with on_cpu(device.type):
+            torch.manual_seed(0)
+            call = found(*init()).to(device)
+    else:
+        call = found
+
+    def solve(*args: Any) -> Any:
+        with torch.no_grad(), on_cpu(device.type):
+            given = args if "model" in how else (args if how["data"] == "tuple" else args[0],)
+            out = as_tuple(call(*given))
+        lent = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor)}
+        return tuple(
+            t for t in out
+            if not isinstance(t, torch.Tensor) or t.untyped_storage().data_ptr() not in lent
+        )  # fmt: skip
+
+    return solve
 
 
 def exception_told(e: BaseException) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""Problems and solutions as other collections state them."""
+
+import pytest
+
+from kernelwright.machine import here
+from kernelwright.support.errors import UsageError
+from kernelwright.workbench.judge.formats import tests_of as read
+from kernelwright.workbench.judge.judge import judge
+from kernelwright.workbench.judge.sandbox.sandbox import Box
+from kernelwright.workbench.judge.spec import subject_of
+from support.judging import FOLDER, QUICK
+
+BENCH, MODE = FOLDER / "kernelbench.py", FOLDER / "gpu_mode"
+
+
+@pytest.fixture(scope="module")
+def box():
+    with Box(here(), limits=QUICK) as made:
+        yield made
+
+
+def test_a_model_of_kernelbench(box):
+    right = judge(f"{BENCH}:ModelNew", BENCH, box=box, describe=False)
+    assert (right.outcome, right.operator) == ("right", "kernelbench"), right.smallest
+    wrong = judge(f"{BENCH}:ModelWithoutBias", BENCH, box=box, describe=False)
+    assert (wrong.outcome, wrong.smallest.check) == ("wrong", "value")
+
+
+@pytest.mark.parametrize("what", [MODE, MODE / "task.yml", MODE / "reference.py"])
+def test_a_problem_of_gpu_mode_by_any_of_its_files(what):
+    op = subject_of(what).operator
+    assert op.schema == "(Tensor x0, Tensor x1, Tensor(x2!) x2) -> ()"
+    assert [(c.shape, c.use) for c in op.cases] == [
+        ((127,), "verify"),
+        ((64,), "verify"),
+        ((1024,), "bench"),
+    ]
+
+
+def test_a_submission_to_gpu_mode(box):
+    target = f"{MODE / 'submission.py'}:custom_kernel"
+    right = judge(target, MODE, box=box, describe=False)
+    assert right.outcome == "right", right.smallest
+    wrong = judge(f"{MODE / 'submission.py'}:forgetful_kernel", MODE, box=box, describe=False)
+    assert (wrong.outcome, wrong.smallest.check) == ("wrong", "value")
+
+
+def test_what_cannot_be_read_is_said(tmp_path):
+    task = tmp_path / "task.yml"
+    task.write_text("tests:\n  - {size 127}\n")
+    with pytest.raises(UsageError, match=r"task.yml:2: this test cannot be read: \{size 127\}"):
+        read(task)
+    task.write_text("benchmarks:\n  - {size: 127}\n")
+    with pytest.raises(UsageError, match="has no `tests`"):
+        read(task)
+    (tmp_path / "reference.py").write_text("def generate_input(): ...\ndef ref_kernel(data): ...\n")
+    task.unlink()
+    with pytest.raises(UsageError, match=r"has no task.yml beside it"):
+        subject_of(tmp_path / "reference.py")
