@@ -6,9 +6,12 @@ from kernelwright.machine import here
 from kernelwright.support.errors import UsageError
 from kernelwright.workbench.judge.formats import tests_of as read
 from kernelwright.workbench.judge.judge import judge
+from kernelwright.workbench.judge.judging import CannotJudge
+from kernelwright.workbench.judge.launch_file import LaunchFile, shapes_of
+from kernelwright.workbench.judge.sandbox.loading import NoFunction, declaration_of
 from kernelwright.workbench.judge.sandbox.sandbox import Box
 from kernelwright.workbench.judge.spec import subject_of
-from support.judging import FOLDER, QUICK
+from support.judging import FOLDER, GPU, QUICK, only_native
 
 BENCH, MODE = FOLDER / "kernelbench.py", FOLDER / "gpu_mode"
 
@@ -33,7 +36,7 @@ def test_a_problem_of_gpu_mode_by_any_of_its_files(what):
     assert [(c.shape, c.use) for c in op.cases] == [
         ((127,), "verify"),
         ((64,), "verify"),
-        ((1024,), "bench"),
+        ((256,), "bench"),
     ]
 
 
@@ -43,6 +46,37 @@ def test_a_submission_to_gpu_mode(box):
     assert right.outcome == "right", right.smallest
     wrong = judge(f"{MODE / 'submission.py'}:forgetful_kernel", MODE, box=box, describe=False)
     assert (wrong.outcome, wrong.smallest.check) == ("wrong", "value")
+
+
+def test_the_shapes_that_a_launch_file_declares(box):
+    launch = FOLDER / "launch_of_512.py"
+    how = {"launch": launch, "box": box, "describe": False}
+    found = judge(f"{FOLDER / 'rows.cu'}:row_sum", only_native("5x33-f32-dim=-1", of="sum"), **how)
+    assert found.outcome == "right", found.smallest or found.shortage
+    assert [o.case for o in found.outcomes] == [f"{n}x512-f32-dim=-1" for n in (1, 6, 33, 1027)]
+
+
+@pytest.mark.parametrize("shapes", [[], [512], 512, [(None, "n")], [(True, 512)]])
+def test_shapes_that_are_none_are_refused(shapes):
+    module = type("launch", (), {"shapes": shapes})
+    with pytest.raises(LaunchFile, match="shapes: must be a list of shapes"):
+        shapes_of(module)
+
+
+def test_host_code_in_a_cu(box):
+    text = (FOLDER / "host.cu").read_text()
+    declared = "torch::Tensor forward(torch::Tensor x, double scale);"
+    assert declaration_of(text, "forward").endswith(f"{declared}\n")
+    with pytest.raises(NoFunction):
+        declaration_of(text, "backward")
+    if not GPU:
+        with pytest.raises(
+            CannotJudge, match="forward is host code, which needs nvcc and a GPU"
+        ) as e:
+            judge(f"{FOLDER / 'host.cu'}:forward", FOLDER / "two_lines.py", box=box)
+        assert e.value.exit_code == 3
+    with pytest.raises(UsageError, match=r"--launch: how is host\.cu launched"):
+        judge(f"{FOLDER / 'host.cu'}:twice", FOLDER / "two_lines.py", box=box)
 
 
 def test_what_cannot_be_read_is_said(tmp_path):

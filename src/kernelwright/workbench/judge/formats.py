@@ -87,7 +87,7 @@ def kernelbench(module: ModuleType, path: Path) -> Problem:
         raise UsageError(f"--as: {path}: get_inputs() gives no tensor")
     shape, dtype = tuple(first.shape), first.dtype
     cases = (Case(shape, dtype), Case(shape, dtype, (TIMED,), use="bench"))
-    return Problem(make, run, cases, {"model": str(path)})
+    return Problem(make, run, cases, {"model": str(path), "folder": str(path.resolve().parent)})
 
 
 def gpu_mode(module: ModuleType, path: Path, task: Path) -> Problem:
@@ -121,7 +121,8 @@ def gpu_mode(module: ModuleType, path: Path, task: Path) -> Problem:
         if case.id not in known:
             known[case.id] = test
             cases.append(case)
-    return Problem(make, run, tuple(cases), {"data": "single" if single else "tuple"})
+    how = {"data": "single" if single else "tuple", "folder": str(path.resolve().parent)}
+    return Problem(make, run, tuple(cases), how)
 
 
 def tests_of(task: Path) -> list[tuple[str, dict[str, Any]]]:

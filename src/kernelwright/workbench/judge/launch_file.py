@@ -8,7 +8,9 @@
 numbers: an int is the kernel's int, a float its float; `i64(n)` and `f64(v)` of
 `kernelwright.contract` are the wider ones. `shared` is dynamic shared memory in bytes, `kernel`
 another name than the command line's ("softmax<float>"), `scratch` workspace by name: (shape,
-dtype). Several launches are a list. A call that the kernel does not take raises ValueError. Or
+dtype). Several launches are a list. `shapes`, beside `launch`, lists the shapes of the operator's
+main tensor that the kernel supports, None for any size: `shapes = [(None, 512)]`; inputs are then
+made within them. A call that the kernel does not take raises ValueError. Or
 `plan(gpu, config, **specs)` gives the plan itself, as for a rung.
 """
 
@@ -76,6 +78,27 @@ def plan_of(
         grid, block = _three(step["grid"]), _three(step["block"])
         steps.append(Launch(kernel, grid, args, block, step.get("shared", 0)))
     return Plan(tuple(steps), scratch)
+
+
+def shapes_of(module: ModuleType) -> list[list[int | None]] | None:
+    """The shapes that a launch file declares, or None where it declares none.
+
+    Raises:
+        LaunchFile: they are no shapes.
+    """
+    shapes = getattr(module, "shapes", None)
+    if shapes is None:
+        return None
+    listed = isinstance(shapes, (list, tuple)) and all(isinstance(s, (list, tuple)) for s in shapes)
+    if not listed or not shapes or any(not _is_size(n) for s in shapes for n in s):
+        raise LaunchFile(
+            f"shapes: must be a list of shapes, [(None, 512)] for any rows of 512; is {shapes!r}"
+        )
+    return [list(s) for s in shapes]
+
+
+def _is_size(n: Any) -> bool:
+    return n is None or (isinstance(n, int) and not isinstance(n, bool) and n >= 0)
 
 
 def _three(n: int | tuple[int, ...]) -> tuple[int, int, int]:

@@ -187,11 +187,12 @@ def _of_file(path: Path) -> Subject:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     try:
-        sys.path.insert(0, str(path.resolve().parent))  # it may import what lies beside it
+        folder = path.resolve().parent  # it may import what lies beside it or, as `utils`, above
+        sys.path[:0] = [str(folder), str(folder.parent)]
         try:
             spec.loader.exec_module(module)
         finally:
-            sys.path.pop(0)
+            del sys.path[:2]
     except Exception as e:
         at = [f for f in traceback.extract_tb(e.__traceback__) if f.filename == str(path)]
         where = f"{path}:{at[-1].lineno}: " if at else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from kernelwright.support.errors import ToolchainError
 
 from ..on_cpu import on_cpu
 
@@ -86,6 +89,39 @@ def differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callab
         return torch.autograd.grad(out[: len(gys)], leaves, gys)
 
     return call
+
+
+def host_function(path: Path, name: str, device: torch.device) -> Callable:
+    """A host function of a .cu, which launches its kernels itself: compiled by nvcc.
+
+    Raises:
+        ToolchainError: this machine has no GPU.
+    """
+    if device.type == "cpu":
+        raise ToolchainError(f"{path.name}: {name} is host code, which needs nvcc and a GPU")
+    from torch.utils import cpp_extension
+
+    text = path.read_text("utf-8")
+    if "PYBIND11_MODULE" in text:
+        module = cpp_extension.load(name=f"judged_{path.stem}", sources=[str(path)])
+    else:
+        module = cpp_extension.load_inline(
+            name=f"judged_{path.stem}",
+            cpp_sources=declaration_of(text, name),
+            cuda_sources=text,
+            functions=[name],
+        )
+    return function_in(module, str(path), name)
+
+
+def declaration_of(text: str, name: str) -> str:
+    """The declaration of a host function that a source defines."""
+    found = re.search(
+        rf"^[ \t]*([\w:<>, &*]+[\s&*]{re.escape(name)}\s*\([^)]*\))\s*\{{", text, re.M
+    )
+    if found is None:
+        raise NoFunction(f"no function {name!r} is defined in the file")
+    return f"#include <torch/extension.h>\n{found[1]};\n"
 
 
 def solution(found: Callable, device: torch.device, how: dict[str, str]) -> Callable:

@@ -38,6 +38,7 @@ from .loading import (
     differentiated,
     exception_told,
     function_in,
+    host_function,
     imported,
     module_of,
     parameters_of,
@@ -155,8 +156,14 @@ class Child:
         self.functions.restore()
         self.loaded += 1
         before = imported()
-        if "launch" in kind:
-            fn = self._cuda_function(path, name, **kind["launch"])
+        shapes = None
+        if "solution" in kind:  # it may import what lies beside the problem
+            folder = Path(kind["solution"]["folder"])
+            sys.path += [str(folder), str(folder.parent)]
+        if path.endswith(".cu") and "launch" not in kind:
+            fn = host_function(Path(path), name, self.device)
+        elif "launch" in kind:
+            fn, shapes = self._cuda_function(path, name, **kind["launch"])
         else:
             fn = function_in(module_of(path, f"judged_{self.loaded}"), path, name)
         fn = fn() if make else fn
@@ -171,16 +178,19 @@ class Child:
         return {
             "parameters": parameters_of(fn),
             "languages": sorted(self.languages),
+            "shapes": shapes,
             "replaced": self.functions.replaced(),
         }
 
-    def _cuda_function(self, source: str, name: str, path: str, what: str) -> Callable[..., Any]:
-        """A kernel of a .cu, launched as the launch file says."""
+    def _cuda_function(self, source: str, name: str, path: str, what: str) -> tuple[Any, Any]:
+        """A kernel of a .cu, launched as the launch file says, and the shapes that it declares."""
+        from ..launch_file import shapes_of
         from ..spec import subject_of
         from .kernels import CudaFunction
 
         launch = module_of(path, f"launch_{self.loaded}")
-        return CudaFunction(Path(source), name, launch, subject_of(what))
+        fn = CudaFunction(Path(source), name, launch, subject_of(what))
+        return fn, shapes_of(launch)
 
     def _watch_interpreter(self) -> None:
         """Triton's interpreter, mended, and what it is asked to launch."""
