@@ -21,7 +21,7 @@ from .build import Tensors
 from .compiled import hidden_parameters
 from .workspace import ZeroScratch, places
 
-_KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d"}
+_KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d", "struct": "b"}
 
 
 def executor(
@@ -125,6 +125,8 @@ def _expression(argument: str | Scalar | Pointers, names: dict) -> str | None:
     """What a call passes for a kernel's argument; None where the launcher holds it. `names` has
     the arguments whose addresses are there already."""
     if isinstance(argument, Scalar):
+        if isinstance(argument.value, bytes):  # the launcher holds its size
+            return repr(argument.value)
         return argument.value if isinstance(argument.value, str) else None
     return names.get(argument) or f"{argument}.data_ptr()"
 
@@ -154,6 +156,7 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
     hidden = hidden_parameters(compiled, kinds)
     values = [a.value if isinstance(a, Scalar) and not isinstance(a.value, str) else None
               for a in step.args]  # fmt: skip
+    values = [len(v) if isinstance(v, bytes) else v for v in values]
     parameters = [(_KINDS[k], v) for k, v in zip(kinds, values, strict=True)]
     shared = compiled.shared or step.shared
     block = (compiled.threads, 1, 1) if compiled.threads else step.block

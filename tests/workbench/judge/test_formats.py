@@ -4,6 +4,7 @@ import pytest
 
 from kernelwright.machine import here
 from kernelwright.support.errors import UsageError
+from kernelwright.toolchain.compiled import Compiled, hidden_parameters, struct_sizes
 from kernelwright.workbench.judge.formats import tests_of as read
 from kernelwright.workbench.judge.judge import judge
 from kernelwright.workbench.judge.judging import CannotJudge
@@ -61,6 +62,26 @@ def test_shapes_that_are_none_are_refused(shapes):
     module = type("launch", (), {"shapes": shapes})
     with pytest.raises(LaunchFile, match="shapes: must be a list of shapes"):
         shapes_of(module)
+
+
+def test_scalars_of_every_kind(box):
+    launch = FOLDER / "launch_of_scalars.py"
+    cases = ["5x33-f32", "4x1000-f32"]
+    how = {"cases": cases, "box": box, "describe": False}
+    found = judge(f"{FOLDER / 'scalars.cu'}:line", FOLDER / "two_lines.py", launch=launch, **how)
+    assert found.outcome == "right", found.smallest or found.shortage
+
+
+def test_sizes_of_structs_are_read_from_ptx():
+    ptx = (
+        ".visible .entry line(\n.param .u64 .ptr .align 1 line_param_0,\n"
+        ".param .u32 line_param_1,\n"
+        ".param .u8 line_param_2,\n.param .align 2 .b8 line_param_3[2],\n"
+        ".param .align 4 .b8 line_param_4[8]\n)\n{ ret; }"
+    )
+    compiled = Compiled("line", "sm_90a", b"", ptx)
+    assert struct_sizes(compiled) == [1, 2, 8]
+    assert hidden_parameters(compiled, ("pointer", "i32", "struct", "struct", "struct")) == 0
 
 
 def test_host_code_in_a_cu(box):

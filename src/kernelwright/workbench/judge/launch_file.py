@@ -5,8 +5,9 @@
         return {"grid": rows, "block": 256, "args": ["x", "y", cols]}
 
 `args` stand in the kernel's order: names of tensors and of the operator's float arguments, and
-numbers: an int is the kernel's int, a float its float; `i64(n)` and `f64(v)` of
-`kernelwright.contract` are the wider ones. `shared` is dynamic shared memory in bytes, `kernel`
+numbers: an int is the kernel's int, a float its float, a bool its bool; `i64(n)`, `f64(v)`,
+`f16(v)` and `bf16(v)` of `kernelwright.contract` are the other widths, and bytes a struct
+(`struct.pack("<if", n, v)`). `shared` is dynamic shared memory in bytes, `kernel`
 another name than the command line's ("softmax<float>"), `scratch` workspace by name: (shape,
 dtype). Several launches are a list. `shapes`, beside `launch`, lists the shapes of the operator's
 main tensor that the kernel supports, None for any size: `shapes = [(None, 512)]`; inputs are then
@@ -32,6 +33,7 @@ from kernelwright.contract import (
     TensorSpec,
     f32,
     i32,
+    packed,
 )
 
 KEYS = {"grid", "block", "args", "shared", "kernel", "scratch", "cluster"}
@@ -114,6 +116,10 @@ def _argument(a: Any, known: dict[str, Any]) -> str | Scalar:
         if a.split("[")[0] not in known:
             raise LaunchFile(f"args: {a!r} is no tensor of the call; there are {', '.join(known)}")
         return f32(a) if isinstance(known[a.split("[")[0]], float) else a
-    if isinstance(a, bool) or not isinstance(a, (int, float)):
+    if isinstance(a, bool):
+        return packed(bytes([a]))
+    if isinstance(a, bytes) and a:
+        return packed(a)
+    if not isinstance(a, (int, float)):
         raise LaunchFile(f"args: {a!r} is a {type(a).__name__}, no name and no number")
     return i32(a) if isinstance(a, int) else f32(a)
