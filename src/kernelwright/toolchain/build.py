@@ -78,10 +78,10 @@ def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
         hidden = hidden_parameters(compiled, step.kinds)
         passed = [len(a.value) for a in step.args
                   if isinstance(a, Scalar) and isinstance(a.value, bytes)]  # fmt: skip
-        if passed != struct_sizes(compiled):
+        sizes = struct_sizes(compiled)
+        if passed != sizes:
             raise ToolchainError(
-                f"{kernel.name} takes structs of {struct_sizes(compiled)} bytes, but its plan passes "
-                f"{passed}"
+                f"{kernel.name} takes structs of {sizes} bytes, but its plan passes {passed}"
             )
         if hidden:
             raise ToolchainError(f"{kernel.name} takes more arguments than its plan passes")
