@@ -187,11 +187,13 @@ def launch(x, dim, y):
 def test_judge_says_which_kernel_crashes_and_where(tmp_path):
     (tmp_path / "launch.py").write_text(LAUNCH)
     verdict = judge(
-        f"{SOURCE}:destroys", "sum", launch=tmp_path / "launch.py", cases=["5x33-f32-dim=-1"],
+        f"{SOURCE}:destroys", "sum", launch=tmp_path / "launch.py", cases=["5x33-f32-dim=-1", "7-f32-dim=-1"],
         describe=False,
     )  # fmt: skip
     assert verdict.exit_code == 1
-    why = str(verdict.smallest)
+    watched, crashed = verdict.failures  # the checks of memory accesses run on inputs of some size
+    assert watched.why.startswith(f"bounds: {line('y[n + 16]')}: ")
+    why = str(crashed)
     assert f"destroys: the process that ran it was ended by SIGILL; {line('y[n + 16]')}: " in why
 
 

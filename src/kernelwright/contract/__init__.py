@@ -25,10 +25,13 @@ from .plan import (
     Scalar,
     Scratch,
     TritonKernel,
+    bf16,
+    f16,
     f32,
     f64,
     i32,
     i64,
+    packed,
 )
 from .signature import TensorSpec, contiguous_strides, is_dense, rows_view
 from .tensor_map import TensorMap
@@ -58,14 +61,17 @@ __all__ = [
     "UnknownRung",
     "Unsupported",
     "arguments",
+    "bf16",
     "case",
     "contiguous_strides",
     "eligibility",
+    "f16",
     "f32",
     "f64",
     "i32",
     "i64",
     "is_dense",
+    "packed",
     "rows_view",
     "rungs",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import torch
@@ -23,8 +24,8 @@ class Scalar:
     """A kernel argument that is no pointer. `value` is a number that the call's specs fix, or the
     name of a float argument of the operator, read at each call (an eps, a learning rate)."""
 
-    ctype: str  # "i32", "i64", "f32", "f64"; "pointer" for NULL
-    value: int | float | str
+    ctype: str  # "i32", "i64", "f32", "f64"; "struct" for bytes; "pointer" for NULL
+    value: int | float | str | bytes
 
 
 def i32(value: int) -> Scalar:
@@ -43,6 +44,20 @@ def f32(value: float | str) -> Scalar:
 
 def f64(value: float | str) -> Scalar:
     return Scalar("f64", value)
+
+
+def packed(value: bytes) -> Scalar:
+    """A kernel argument of any other type, bool and half among them, as its bytes."""
+    return Scalar("struct", value)
+
+
+def f16(value: float) -> Scalar:
+    return packed(pack("<e", value))
+
+
+def bf16(value: float) -> Scalar:
+    bits = torch.tensor(value, dtype=torch.bfloat16).view(torch.int16).item()
+    return packed(pack("<h", int(bits)))
 
 
 #: The address of a tensor that a call does not have, where a CUDA kernel takes a null pointer.
@@ -107,7 +122,7 @@ class Launch:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What each argument is: "pointer", "i32", "i64", "f32", "f64" or "tensor_map"."""
+        """What each argument is: "pointer", "i32", "i64", "f32", "f64", "struct" or "tensor_map"."""
         return tuple(map(_kind, self.args))
 
 

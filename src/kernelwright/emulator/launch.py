@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelwright.contract import CudaKernel, Launch, Scalar
 from kernelwright.support.errors import ToolchainError
@@ -119,9 +120,7 @@ def run(
     import torch
 
     schedule = schedule or Schedule()
-    arguments = [
-        (v.ctype, v.value) if isinstance(v, Scalar) else ("pointer", v.data_ptr()) for v in values
-    ]
+    arguments = [_passed(v) for v in values]
     try:
         wrong = launch(
             path=kernel.path,
@@ -142,3 +141,10 @@ def run(
         raise Crashed(f"{kernel.name}: {e}") from None
     if wrong:
         raise EmulationError(f"{kernel.name}: {messages.with_lines(wrong)}")
+
+
+def _passed(value: Any) -> libraries.Argument:
+    """A tensor or a Scalar as JSON can hold it."""
+    if not isinstance(value, Scalar):
+        return "pointer", value.data_ptr()
+    return value.ctype, value.value.hex() if isinstance(value.value, bytes) else value.value

@@ -11,10 +11,13 @@ import re
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_uint, c_uint64, c_void_p
 from functools import cache
+from typing import Any
 
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float, "f64": c_double,
            "pointer": c_void_p}  # fmt: skip
-Argument = tuple[str, int | float]  # a key of SCALARS, a value; of a pointer the address
+ALIGNED = 64  # bytes: no parameter needs more
+#: A key of SCALARS and a value, of a pointer the address; or "struct" and its bytes in hexadecimal.
+Argument = tuple[str, int | float | str]
 
 
 class Index(Structure):
@@ -91,8 +94,8 @@ def launch(
         fields: the other fields of `Launch`.
     """
     lib, shared = load(path, runtimes)
-    held = [SCALARS[kind](value) for kind, value in arguments]
-    pointers = (c_void_p * len(held))(*(ctypes.addressof(h) for h in held))
+    held = [_held(kind, value) for kind, value in arguments]
+    pointers = (c_void_p * len(held))(*(address for _, address in held))
     it = RawLaunch(
         entry=ctypes.cast(getattr(lib, f"kw_run_{number}"), c_void_p).value,
         arguments=ctypes.addressof(pointers),
@@ -103,6 +106,18 @@ def launch(
     )
     wrong = runtime(runtimes).kw_launch(byref(it))
     return _with_files(wrong.decode(errors="replace")) if wrong else None
+
+
+def _held(kind: str, value: float | str) -> tuple[Any, int]:
+    """What keeps an argument, and its address."""
+    if kind != "struct":
+        scalar = SCALARS[kind](value)
+        return scalar, ctypes.addressof(scalar)
+    data = bytes.fromhex(str(value))
+    buffer = ctypes.create_string_buffer(len(data) + ALIGNED)
+    address = -(-ctypes.addressof(buffer) // ALIGNED) * ALIGNED
+    ctypes.memmove(address, data, len(data))
+    return buffer, address
 
 
 def _with_files(message: str) -> str:

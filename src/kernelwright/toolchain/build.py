@@ -22,7 +22,7 @@ from kernelwright.contract import (
 from kernelwright.support.errors import ToolchainError
 
 from . import nvrtc, triton_aot
-from .compiled import Compiled, hidden_parameters
+from .compiled import Compiled, hidden_parameters, struct_sizes
 
 
 class Tensors:
@@ -92,7 +92,15 @@ def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
     kernel = step.kernel
     if isinstance(kernel, CudaKernel):
         compiled = nvrtc.compile(kernel, arch)
-        if hidden_parameters(compiled, step.kinds):
+        hidden = hidden_parameters(compiled, step.kinds)
+        passed = [len(a.value) for a in step.args
+                  if isinstance(a, Scalar) and isinstance(a.value, bytes)]  # fmt: skip
+        sizes = struct_sizes(compiled)
+        if passed != sizes:
+            raise ToolchainError(
+                f"{kernel.name} takes structs of {sizes} bytes, but its plan passes {passed}"
+            )
+        if hidden:
             raise ToolchainError(f"{kernel.name} takes more arguments than its plan passes")
         return compiled
     if isinstance(kernel, TritonKernel):

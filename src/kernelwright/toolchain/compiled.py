@@ -13,6 +13,8 @@ _PTX_KINDS = {
     "u64": "pointer", "b64": "pointer", "s64": "pointer",
     "u32": "i32", "b32": "i32", "s32": "i32",
     "f32": "f32", "f64": "f64", "b8[128]": "tensor_map",
+    "u8": "struct", "s8": "struct", "b8": "struct",
+    "u16": "struct", "s16": "struct", "b16": "struct",
 }  # fmt: skip
 _SAME = {"i64": "pointer"}  # 64 bits that are no pointer look the same in PTX
 
@@ -63,7 +65,7 @@ def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
     """How many pointers the compiler added behind the kernel's own parameters.
 
     Args:
-        kinds: of the arguments that the plan passes, as `build.kinds` has them.
+        kinds: of the arguments that the plan passes, as `Launch.kinds` names them.
 
     Raises:
         ToolchainError: the plan's arguments are not what the kernel takes. A launch would read
@@ -84,3 +86,11 @@ def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
             f"{compiled.name} takes ({', '.join(types)}), but its plan passes ({', '.join(kinds)})"
         )
     return len(rest)
+
+
+def struct_sizes(compiled: Compiled) -> list[int]:
+    """Bytes of each parameter that is a struct, or of less than 32 bits, in order."""
+    entry = re.search(rf"\.entry\s+{re.escape(compiled.name)}\s*\(([^)]*)\)", compiled.ptx)
+    found = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.[bus](8|16)\s+[\w$%]+(?:\[(\d+)\])?",
+                       entry[1] if entry else "")  # fmt: skip
+    return [int(bits) // 8 * int(count or 1) for bits, count in found]

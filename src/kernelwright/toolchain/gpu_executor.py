@@ -21,7 +21,15 @@ from .build import Tensors
 from .compiled import hidden_parameters
 from .workspace import ZeroScratch, places
 
-_KINDS = {"pointer": "p", "i32": "i", "i64": "l", "f32": "f", "f64": "d", "tensor_map": "b"}
+_KINDS = {
+    "pointer": "p",
+    "i32": "i",
+    "i64": "l",
+    "f32": "f",
+    "f64": "d",
+    "struct": "b",
+    "tensor_map": "b",
+}
 
 
 def executor(
@@ -133,6 +141,8 @@ def _expression(
     """What a call passes for a kernel's argument; None where the launcher holds it. `names` has
     the arguments whose values are there already."""
     if isinstance(argument, Scalar):
+        if isinstance(argument.value, bytes):  # the launcher holds its size
+            return repr(argument.value)
         return argument.value if isinstance(argument.value, str) else None
     return names.get(argument) or f"{argument}.data_ptr()"
 
@@ -185,9 +195,12 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
 
 
 def _fixed(argument: str | Scalar | Pointers | TensorMap) -> int | float | None:
-    """What the launcher holds of an argument: its value, a tensor map's size, or nothing."""
+    """What the launcher holds of an argument: its value, a struct's or tensor map's size, or
+    nothing."""
     if isinstance(argument, TensorMap):
         return tensor_maps.SIZE
+    if isinstance(argument, Scalar) and isinstance(argument.value, bytes):
+        return len(argument.value)
     if isinstance(argument, Scalar) and not isinstance(argument.value, str):
         return argument.value
     return None

@@ -137,3 +137,10 @@ def test_the_worst_kind_comes_first(box):
     assert [o.kind for o in found.failures] == ["special", "layout"]
     assert found.smallest.case == LARGE and "NaN" in found.smallest.why
     assert "failures by kind: NaN and infinity 1 input, layout 1 input" in verdicts.further(found)
+
+
+def test_a_kernel_that_is_wrong_after_forty_calls_of_a_shape(box):
+    """As docs/judge.md says: a shape that occurs in four layouts is called more than 40 times."""
+    cases = [f"6x40-f32-dim=-1-{x}" for x in ("sliced", "permuted", "offset", "expanded")]
+    found = judged("WrongAfterFortyCalls", box, make=True, cases=cases)
+    assert found.outcome == "wrong" and len(found.passed) == 2, found

@@ -36,6 +36,7 @@ TRIVIAL = 64
 ENOUGH = 2
 #: The first and the last dimension of the larger inputs, aligned to vectors and not.
 ROWS, COLUMNS = (4112, 4099), (1280, 1283)
+FREE = (1, 6, 33, 1027)  # sizes of the dimensions that a kernel declares as any
 NARROW = 40  # elements of their other dimensions
 
 
@@ -170,6 +171,33 @@ def with_larger_cases(subject: Subject) -> Subject:
     known = {c.id for c in own}
     added = tuple(c for c in more if c.id not in known and _possible(subject, c))
     return replace(subject, operator=replace(subject.operator, cases=(*own, *added)))
+
+
+def with_declared_shapes(subject: Subject, shapes: list[list[int | None]]) -> Subject:
+    """The operator with inputs of the shapes that a kernel declares, None for any size, and of
+    no others."""
+    own = subject.operator.cases
+    kept = [c for c in own if any(_within(c.shape, s) for s in shapes)]
+    more: list[Case] = []
+    for shape in shapes:
+        alike = [c for c in own if len(c.shape) == len(shape) and c.use == "verify" and c.numel]
+        plain = [c for c in alike if c.values == "normal" and c.layout == "contiguous"]
+        for n in FREE if None in shape else FREE[:1]:
+            filled = tuple(n if s is None else int(s) for s in shape)
+            first = {c.dtype: c for c in reversed(plain)}.values()
+            more += [replace(c, shape=filled, label="") for c in first]
+        special = {(c.dtype, c.values): c for c in reversed(alike) if c.values != "normal"}
+        few = tuple(FREE[1] if s is None else int(s) for s in shape)
+        more += [replace(c, shape=few, label="") for c in special.values()]
+    known = {c.id for c in kept}
+    added = (c for c in dict.fromkeys(more) if c.id not in known and _possible(subject, c))
+    return replace(subject, operator=replace(subject.operator, cases=(*kept, *added)))
+
+
+def _within(shape: tuple[int, ...], declared: list[int | None]) -> bool:
+    return len(shape) == len(declared) and all(
+        d is None or d == n for n, d in zip(shape, declared, strict=True)
+    )
 
 
 def _possible(subject: Subject, case: Case) -> bool:

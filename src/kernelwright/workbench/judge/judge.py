@@ -74,7 +74,7 @@ def judge(
     subject = what if isinstance(what, Subject) else subject_of(what)
     if autograd:
         subject = with_gradients(subject)
-    if not isinstance(what, Subject):
+    if not isinstance(what, Subject) and subject.solution is None:
         subject = with_larger_cases(subject)
     launchable(asked, launch)
     again = command(target, what, autograd, launch, deterministic, strict)

@@ -13,7 +13,7 @@ from typing import Any
 from kernelwright import emulator
 from kernelwright.contract import Case
 from kernelwright.machine import here
-from kernelwright.support.errors import UsageError
+from kernelwright.support.errors import INCONCLUSIVE, UsageError, UserError
 from kernelwright.workbench.bench.workload import unfit
 from kernelwright.workbench.records.metrics import Table
 from kernelwright.workbench.verify.candidate import Candidate, Trial, tensors
@@ -21,7 +21,7 @@ from kernelwright.workbench.verify.candidate import Candidate, Trial, tensors
 from . import static_info, timing
 from .attempt import attempt
 from .call_signature import binding
-from .cases import Selection, thorough
+from .cases import Selection, thorough, with_declared_shapes
 from .sandbox.proxy import There
 from .sandbox.sandbox import Box, Died, Failed, Limits
 from .spec import Subject, first_results
@@ -32,6 +32,12 @@ SETS = 8  # of arguments and results that a check has at a time, with room to mo
 UNABLE = 2  # inputs in a row that cannot be judged here, after which no further one is tried
 REVIVALS = 3  # processes that a kernel may crash before it is no longer asked
 SIBLING = 2**14  # elements of the largest other shape that a kernel is called with in between
+
+
+class CannotJudge(UserError):
+    """This machine cannot build the kernel; the message says why."""
+
+    exit_code = INCONCLUSIVE
 
 
 class Judging:
@@ -69,6 +75,8 @@ class Judging:
         kind: dict[str, Any] = {}
         if self.launch:
             kind["launch"] = {"path": str(self.launch), "what": self.what}
+        if self.subject.solution:
+            kind["solution"] = self.subject.solution
         if self.autograd:
             names = [a.name for a in self.subject.operator.args]
             tensor = {a.name for a in self.subject.operator.args if a.kind[:6] == "Tensor"}
@@ -79,11 +87,15 @@ class Judging:
         try:
             self.facts = self.box.load(self.target.path, self.target.name, make=self.make, **kind)
         except Failed as e:
+            if e.unable:
+                raise CannotJudge(f"{self.target.path.name}: it cannot be judged here: {e}") from e
             where = "".join(f"\n  {line}" for line in e.lines)
             said = e.message if e.kind == "NoFunction" else f"importing it, {e}"
             raise UsageError(f"{self.target.path.name}: {said}{where}") from None
         except Died as e:
             raise UsageError(f"{self.target.path.name}: importing it, {e}") from None
+        if self.facts["shapes"]:
+            self.subject = with_declared_shapes(self.subject, self.facts["shapes"])
         self.arguments_of, self.held = binding(
             self.subject, self.facts["parameters"], self.autograd
         )

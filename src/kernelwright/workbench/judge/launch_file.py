@@ -5,10 +5,13 @@
         return {"grid": rows, "block": 256, "args": ["x", "y", cols]}
 
 `args` stand in the kernel's order: names of tensors and of the operator's float arguments, and
-numbers: an int is the kernel's int, a float its float; `i64(n)` and `f64(v)` of
-`kernelwright.contract` are the wider ones. `shared` is dynamic shared memory in bytes, `kernel`
+numbers: an int is the kernel's int, a float its float, a bool its bool; `i64(n)`, `f64(v)`,
+`f16(v)` and `bf16(v)` of `kernelwright.contract` are the other widths, and bytes a struct
+(`struct.pack("<if", n, v)`). `shared` is dynamic shared memory in bytes, `kernel`
 another name than the command line's ("softmax<float>"), `scratch` workspace by name: (shape,
-dtype). Several launches are a list. A call that the kernel does not take raises ValueError. Or
+dtype). Several launches are a list. `shapes`, beside `launch`, lists the shapes of the operator's
+main tensor that the kernel supports, None for any size: `shapes = [(None, 512)]`; inputs are then
+made within them. A call that the kernel does not take raises ValueError. Or
 `plan(gpu, config, **specs)` gives the plan itself, as for a rung.
 """
 
@@ -30,6 +33,7 @@ from kernelwright.contract import (
     TensorSpec,
     f32,
     i32,
+    packed,
 )
 
 KEYS = {"grid", "block", "args", "shared", "kernel", "scratch", "cluster"}
@@ -78,6 +82,27 @@ def plan_of(
     return Plan(tuple(steps), scratch)
 
 
+def shapes_of(module: ModuleType) -> list[list[int | None]] | None:
+    """The shapes that a launch file declares, or None where it declares none.
+
+    Raises:
+        LaunchFile: they are no shapes.
+    """
+    shapes = getattr(module, "shapes", None)
+    if shapes is None:
+        return None
+    listed = isinstance(shapes, (list, tuple)) and all(isinstance(s, (list, tuple)) for s in shapes)
+    if not listed or not shapes or any(not _is_size(n) for s in shapes for n in s):
+        raise LaunchFile(
+            f"shapes: must be a list of shapes, [(None, 512)] for any rows of 512; is {shapes!r}"
+        )
+    return [list(s) for s in shapes]
+
+
+def _is_size(n: Any) -> bool:
+    return n is None or (isinstance(n, int) and not isinstance(n, bool) and n >= 0)
+
+
 def _three(n: int | tuple[int, ...]) -> tuple[int, int, int]:
     sizes = (n,) if isinstance(n, int) else tuple(n)
     x, y, z = (*sizes, 1, 1, 1)[:3]
@@ -91,6 +116,10 @@ def _argument(a: Any, known: dict[str, Any]) -> str | Scalar:
         if a.split("[")[0] not in known:
             raise LaunchFile(f"args: {a!r} is no tensor of the call; there are {', '.join(known)}")
         return f32(a) if isinstance(known[a.split("[")[0]], float) else a
-    if isinstance(a, bool) or not isinstance(a, (int, float)):
+    if isinstance(a, bool):
+        return packed(bytes([a]))
+    if isinstance(a, bytes) and a:
+        return packed(a)
+    if not isinstance(a, (int, float)):
         raise LaunchFile(f"args: {a!r} is a {type(a).__name__}, no name and no number")
     return i32(a) if isinstance(a, int) else f32(a)

@@ -34,6 +34,8 @@ from kernelwright.dispatch import entry_of, ladder, ladders
 from kernelwright.support.errors import UsageError
 from kernelwright.workbench.verify.candidate import all_results, map_tensors, tensors
 
+from . import formats
+
 KINDS = {int: "int", float: "float", bool: "bool", str: "str"}
 
 
@@ -43,12 +45,15 @@ class Subject:
     name: how the user names it, "softmax" or "my_spec.py".
     native: PyTorch's own, called with the arguments in the schema's order.
     ladder: None where Kernelwright has none of it.
+    solution: how a kernel of another collection's problem is called (see `formats`); None for the
+        operator's own arguments.
     """
 
     name: str
     operator: Operator
     native: Callable[..., Any]
     ladder: Ladder | None = None
+    solution: dict[str, Any] | None = None
 
     def of(self, args: dict[str, Any]) -> dict[str, Any]:
         """All arguments in the schema's order."""
@@ -63,7 +68,7 @@ def subject_of(what: str | Path | Ladder) -> Subject:
     """
     if isinstance(what, Ladder):
         return Subject(what.name, what.operator, entry_of(what, what.rung("native")), what)
-    if str(what).endswith(".py"):
+    if str(what).endswith((".py", ".yml")) or Path(what).is_dir():
         return _of_file(Path(what))
     import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
@@ -174,17 +179,36 @@ def _floating(t: Any) -> bool:
 
 
 def _of_file(path: Path) -> Subject:
+    task = path if path.suffix == ".yml" else (path if path.is_dir() else path.parent) / "task.yml"
+    path = task.parent / "reference.py" if path.suffix != ".py" else path
     if not path.is_file():
         raise UsageError(f"--as: there is no file {path}")
     spec = importlib.util.spec_from_file_location(f"kernelwright_spec_{path.stem}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        folder = path.resolve().parent  # it may import what lies beside it or, as `utils`, above
+        sys.path[:0] = [str(folder), str(folder.parent)]
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            del sys.path[:2]
     except Exception as e:
         at = [f for f in traceback.extract_tb(e.__traceback__) if f.filename == str(path)]
         where = f"{path}:{at[-1].lineno}: " if at else ""
         raise UsageError(f"--as: {where}{type(e).__name__}: {e}") from e
+    problem = None
+    if formats.is_kernelbench(module):
+        problem = formats.kernelbench(module, path)
+    elif formats.is_gpu_mode(module):
+        if not task.is_file():
+            raise UsageError(f"--as: {path} has no task.yml beside it, which lists its tests")
+        problem = formats.gpu_mode(module, path, task)
+    if problem:
+        operator = formats.operator_of(problem, path.stem, str(path))
+        native = formats.native_of(problem)
+        found = _ladder(operator, module, path, native)
+        return Subject(str(path), operator, native, found, problem.solution)
     operator = _operator(module, path)
     given = getattr(module, "native", None)
 

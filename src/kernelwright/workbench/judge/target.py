@@ -43,13 +43,20 @@ def launchable(asked: Target, launch: Path | None) -> None:
         raise UsageError(f"--launch: there is no file {launch}")
     if launch and not cuda:
         raise UsageError(f"--launch: {asked.path.name} is no .cu; a Python function needs none")
-    if cuda and launch is None:
+    text = asked.path.read_text("utf-8") if cuda else ""
+    if cuda and launch is None and not _is_host(text, asked.name):
         raise UsageError(f"--launch: how is {asked.path.name} launched? {LAUNCHED}")
-    if cuda and not re.search(rf"\b{re.escape(asked.name)}\b", asked.path.read_text("utf-8")):
-        there = re.findall(r"__global__[^;{]*?\b(\w+)\s*\(", asked.path.read_text("utf-8"))
+    if cuda and not re.search(rf"\b{re.escape(asked.name)}\b", text):
+        there = re.findall(r"__global__[^;{]*?\b(\w+)\s*\(", text)
         kernels = [n for n in there if n != "__launch_bounds__"]
         has = f"; it has {', '.join(kernels)}" if kernels else ""
         raise UsageError(f"{asked.path.name} has no kernel {asked.name!r}{has}")
+
+
+def _is_host(text: str, name: str) -> bool:
+    """Whether a function of a .cu takes or gives PyTorch's tensors: it launches its kernels."""
+    found = re.search(rf"^[^\n]*\b{re.escape(name)}\s*\([^)]*\)\s*\{{", text, re.M)
+    return bool(found and re.search(r"\b(torch|at)::Tensor\b", found[0]))
 
 
 def command(

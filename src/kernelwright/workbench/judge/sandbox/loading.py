@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from kernelwright.support.errors import ToolchainError
+
+from ..on_cpu import on_cpu
 
 LANGUAGES = ("triton", "numba", "cupy")
 
@@ -84,6 +89,68 @@ def differentiated(fn: Callable, arguments: list[str], gradients: int) -> Callab
         return torch.autograd.grad(out[: len(gys)], leaves, gys)
 
     return call
+
+
+def host_function(path: Path, name: str, device: torch.device) -> Callable:
+    """A host function of a .cu, which launches its kernels itself: compiled by nvcc.
+
+    Raises:
+        ToolchainError: this machine has no GPU.
+    """
+    if device.type == "cpu":
+        raise ToolchainError(f"{path.name}: {name} is host code, which needs nvcc and a GPU")
+    from torch.utils import cpp_extension
+
+    text = path.read_text("utf-8")
+    if "PYBIND11_MODULE" in text:
+        module = cpp_extension.load(name=f"judged_{path.stem}", sources=[str(path)])
+    else:
+        module = cpp_extension.load_inline(
+            name=f"judged_{path.stem}",
+            cpp_sources=declaration_of(text, name),
+            cuda_sources=text,
+            functions=[name],
+        )
+    return function_in(module, str(path), name)
+
+
+def declaration_of(text: str, name: str) -> str:
+    """The declaration of a host function that a source defines."""
+    found = re.search(
+        rf"^[ \t]*([\w:<>, &*]+[\s&*]{re.escape(name)}\s*\([^)]*\))\s*\{{", text, re.M
+    )
+    if found is None:
+        raise NoFunction(f"no function {name!r} is defined in the file")
+    return f"#include <torch/extension.h>\n{found[1]};\n"
+
+
+def solution(found: Callable, device: torch.device, how: dict[str, str]) -> Callable:
+    """A solution of a problem of another collection, as a function of the operator's arguments.
+
+    Args:
+        how: {"model": the problem's file}: `found` is a class of models, with the weights of the
+            problem's; {"data": "tuple" or "single"}: `found` takes all arguments as one.
+    """
+    if "model" in how:
+        problem = module_of(how["model"], "judged_problem")
+        init = getattr(problem, "get_init_inputs", list)
+        with on_cpu(device.type):
+            torch.manual_seed(0)
+            call = found(*init()).to(device)
+    else:
+        call = found
+
+    def solve(*args: Any) -> Any:
+        with torch.no_grad(), on_cpu(device.type):
+            given = args if "model" in how else (args if how["data"] == "tuple" else args[0],)
+            out = as_tuple(call(*given))
+        lent = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor)}
+        return tuple(
+            t for t in out
+            if not isinstance(t, torch.Tensor) or t.untyped_storage().data_ptr() not in lent
+        )  # fmt: skip
+
+    return solve
 
 
 def exception_told(e: BaseException) -> dict[str, Any]:

@@ -9,10 +9,8 @@ may. Answers are JSON and are checked; nothing that the process writes is ever u
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
-import mmap
 import os
 import re
 import select
@@ -32,6 +30,8 @@ import torch
 
 from kernelwright.support.errors import NoSpace, UsageError
 
+from .arena import Arena
+
 #: What of the environment a kernel's process gets; the rest, tokens among it, stays here.
 PASSED = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CC", "CXX",
@@ -43,7 +43,6 @@ CACHES = (
     "HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
     "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "KW_CACHE",
 )  # fmt: skip
-ALIGN = 512
 SHARED = 256 << 20  # bytes of memory that both processes see
 ANSWER = 4 << 20  # bytes of the longest answer that is read
 
@@ -100,88 +99,6 @@ class Failed(Exception):
 
 class Died(Exception):
     """The process ended, or was ended; the message says why."""
-
-
-class Arena:
-    """Memory that both processes see. Blocks of it are given out and taken back."""
-
-    def __init__(self, device: torch.device, size: int, fd: int = -1, largest: int = 0):
-        """`fd`: of an arena on a CPU that this one takes the place of; both processes know it.
-        `largest`: bytes of a result that there is room for; an eighth by default."""
-        self.device, self.size, self.largest = device, size, largest or size // 8
-        self._blocks: dict[int, int] = {}
-        self._next = 0
-        if device.type == "cuda":
-            # larger than any block the caching allocator shares with other tensors, so that the
-            # handle opens this memory and no reference
-            self.base = torch.empty(size, dtype=torch.uint8, device=device)
-            self.fd = -1
-        else:
-            self.fd = fd if fd >= 0 else _anonymous()
-            os.truncate(self.fd, size)
-            self._map = mmap.mmap(self.fd, size)
-            self.base = torch.frombuffer(self._map, dtype=torch.uint8)
-
-    def told(self) -> dict[str, Any]:
-        """How the other process finds it."""
-        if self.device.type == "cuda":
-            parts = self.base.untyped_storage()._share_cuda_()
-            return {"ipc": [_encoded(p) for p in parts]}
-        return {"fd": self.fd, "size": self.size}
-
-    def empty(self, count: int, dtype: torch.dtype, owner: list[int]) -> torch.Tensor:
-        """A flat tensor in the next gap that is large enough, behind the one that was given last:
-        an address that a kernel has kept is not at once another's. `owner` gets the block."""
-        size = max(1, -(-count * dtype.itemsize // ALIGN)) * ALIGN
-        at = self._gap(self._next, size)
-        at = self._gap(0, size) if at is None else at
-        if at is None:
-            raise MemoryError(f"the shared memory of {self.size >> 20} MiB is used up")
-        self._blocks[at], self._next = size, at + size
-        owner.append(at)
-        return self.base[at : at + count * dtype.itemsize].view(dtype)
-
-    def _gap(self, at: int, size: int) -> int | None:
-        for start, taken in sorted(self._blocks.items()):
-            if start - at >= size:
-                break
-            at = max(at, start + taken)
-        return at if at + size <= self.size else None
-
-    def release(self, blocks: list[int]) -> None:
-        for at in blocks:
-            del self._blocks[at]
-
-    def describe(self, view: torch.Tensor) -> dict[str, Any]:
-        """A tensor of the arena, as the other process is told of it: a buffer that begins with
-        the fence before it and ends behind it."""
-        lead = view.storage_offset() * view.itemsize  # an empty tensor has no address
-        at = max(start for start in self._blocks if start <= lead)
-        return {
-            "at": at,
-            "count": self._blocks[at] // view.itemsize,
-            "lead": (lead - at) // view.itemsize,
-            "shape": list(view.shape),
-            "stride": list(view.stride()),
-            "dtype": str(view.dtype).removeprefix("torch."),
-        }
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-
-def _encoded(part: Any) -> Any:
-    return {"b": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
-
-
-def _anonymous() -> int:
-    """A file without a name, whose zeros take no memory until they are written."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("kernelwright")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 class Process:

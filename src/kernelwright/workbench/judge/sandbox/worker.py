@@ -24,10 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from kernelwright.contract import TensorSpec
 from kernelwright.toolchain import redzones
 from kernelwright.workbench.verify.candidate import unexpanded
 from kernelwright.workbench.verify.checks import not_plain
@@ -38,10 +35,13 @@ from .loading import (
     differentiated,
     exception_told,
     function_in,
+    host_function,
     imported,
     module_of,
     parameters_of,
+    solution,
 )
+from .poison import Poisoned, unseen
 from .rounds import Rounds, captured, synchronize_of
 
 # A kernel may replace these later; they are called by what they are now.
@@ -149,16 +149,24 @@ class Child:
 
         Args:
             make: the name is of a function that makes the kernel.
-            kind: {"autograd": ...}, {"launch": {"path", "what"}} or nothing.
+            kind: {"autograd": ...}, {"launch": {"path", "what"}}, {"solution": ...} or nothing.
         """
         self.functions.restore()
         self.loaded += 1
         before = imported()
-        if "launch" in kind:
-            fn = self._cuda_function(path, name, **kind["launch"])
+        shapes = None
+        if "solution" in kind:  # it may import what lies beside the problem
+            folder = Path(kind["solution"]["folder"])
+            sys.path += [str(folder), str(folder.parent)]
+        if path.endswith(".cu") and "launch" not in kind:
+            fn = host_function(Path(path), name, self.device)
+        elif "launch" in kind:
+            fn, shapes = self._cuda_function(path, name, **kind["launch"])
         else:
             fn = function_in(module_of(path, f"judged_{self.loaded}"), path, name)
         fn = fn() if make else fn
+        if "solution" in kind:
+            fn = solution(fn, self.device, kind["solution"])
         self.languages |= imported() - before  # torch imports some of them itself, later
         if "triton" in self.languages:
             self._watch_interpreter()
@@ -168,16 +176,19 @@ class Child:
         return {
             "parameters": parameters_of(fn),
             "languages": sorted(self.languages),
+            "shapes": shapes,
             "replaced": self.functions.replaced(),
         }
 
-    def _cuda_function(self, source: str, name: str, path: str, what: str) -> Callable[..., Any]:
-        """A kernel of a .cu, launched as the launch file says."""
+    def _cuda_function(self, source: str, name: str, path: str, what: str) -> tuple[Any, Any]:
+        """A kernel of a .cu, launched as the launch file says, and the shapes that it declares."""
+        from ..launch_file import shapes_of
         from ..spec import subject_of
         from .kernels import CudaFunction
 
         launch = module_of(path, f"launch_{self.loaded}")
-        return CudaFunction(Path(source), name, launch, subject_of(what))
+        fn = CudaFunction(Path(source), name, launch, subject_of(what))
+        return fn, shapes_of(launch)
 
     def _watch_interpreter(self) -> None:
         """Triton's interpreter, mended, and what it is asked to launch."""
@@ -205,8 +216,8 @@ class Child:
         with ExitStack() as stack:
             if guarded:
                 guard = stack.enter_context(redzones.guarded())
-                guard.empty = _unseen(guard.empty)  # pyright: ignore[reportAttributeAccessIssue]
-                stack.enter_context(_Poisoned(guard))
+                guard.empty = unseen(guard.empty)  # pyright: ignore[reportAttributeAccessIssue]
+                stack.enter_context(Poisoned(guard))
             results = self._call(args)
         self.synchronize()
         self.runs[run] = results
@@ -366,58 +377,6 @@ class Child:
         self.synchronize()
         held = sum(r.untyped_storage().nbytes() for r in results if _isinstance(r, _Tensor))
         return {**answer, "peak": torch.cuda.max_memory_allocated() - before - held}
-
-
-class _Poisoned(TorchDispatchMode):
-    """Gives what `torch.empty` and its like ask for between red zones, poisoned; what other
-    operators of PyTorch return is moved to between red zones."""
-
-    def __init__(self, guard: redzones.Guard):
-        super().__init__()
-        self.guard = guard
-
-    @classmethod
-    def is_infra_mode(cls) -> bool:
-        """torch.compile would pass over what it first meets under another mode, then and ever
-        after: the plain function would be judged in its place."""
-        return True
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        if func.__name__.startswith(("empty.", "empty_like.", "empty_strided.", "new_empty")):
-            return self._guarded("torch.empty", made, fill=False)
-        given = {_address(t) for t in pytree.tree_leaves((args, kwargs)) if _isinstance(t, _Tensor)}
-        if _isinstance(made, tuple) and _type(made) is tuple:
-            return tuple(self._moved(func, t, given) for t in made)
-        return self._moved(func, made, given)
-
-    def _moved(self, func, made, given):
-        """A new tensor in guarded memory; a view of an argument as it is."""
-        if not _isinstance(made, _Tensor) or not made.numel() or _address(made) in given:
-            return made
-        return self._guarded(f"the result of {func.__name__.split('.')[0]}", made, fill=True)
-
-    def _guarded(self, name: str, made: torch.Tensor, *, fill: bool) -> torch.Tensor:
-        plain = made.layout is torch.strided and not made.is_meta and not made.dtype.is_complex
-        if not plain or _type(made) is not _Tensor or 0 in made.stride():
-            return made
-        spec = TensorSpec(tuple(made.shape), tuple(made.stride()), made.dtype)
-        guarded = self.guard.empty(name, spec, made.device, result=False)
-        return guarded.copy_(made) if fill else guarded
-
-
-def _unseen(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` outside of every mode: what a guard allocates is no result to be guarded again."""
-
-    def call(*args: Any, **options: Any) -> Any:
-        with _disable_current_modes():
-            return fn(*args, **options)
-
-    return call
-
-
-def _address(t: torch.Tensor) -> int:
-    return t.untyped_storage().data_ptr() if t.layout is torch.strided else 0
 
 
 def _compile_every_shape() -> None:

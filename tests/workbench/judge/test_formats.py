@@ -1,0 +1,114 @@
+"""Problems and solutions as other collections state them."""
+
+import pytest
+
+from kernelwright.machine import here
+from kernelwright.support.errors import UsageError
+from kernelwright.toolchain.compiled import Compiled, hidden_parameters, struct_sizes
+from kernelwright.workbench.judge.formats import tests_of as read
+from kernelwright.workbench.judge.judge import judge
+from kernelwright.workbench.judge.judging import CannotJudge
+from kernelwright.workbench.judge.launch_file import LaunchFile, shapes_of
+from kernelwright.workbench.judge.sandbox.loading import NoFunction, declaration_of
+from kernelwright.workbench.judge.sandbox.sandbox import Box
+from kernelwright.workbench.judge.spec import subject_of
+from support.judging import FOLDER, GPU, QUICK, only_native
+
+BENCH, MODE = FOLDER / "kernelbench.py", FOLDER / "gpu_mode"
+
+
+@pytest.fixture(scope="module")
+def box():
+    with Box(here(), limits=QUICK) as made:
+        yield made
+
+
+def test_a_model_of_kernelbench(box):
+    right = judge(f"{BENCH}:ModelNew", BENCH, box=box, describe=False)
+    assert (right.outcome, right.operator) == ("right", "kernelbench"), right.smallest
+    wrong = judge(f"{BENCH}:ModelWithoutBias", BENCH, box=box, describe=False)
+    assert (wrong.outcome, wrong.smallest.check) == ("wrong", "value")
+
+
+@pytest.mark.parametrize("what", [MODE, MODE / "task.yml", MODE / "reference.py"])
+def test_a_problem_of_gpu_mode_by_any_of_its_files(what):
+    op = subject_of(what).operator
+    assert op.schema == "(Tensor x0, Tensor x1, Tensor(x2!) x2) -> ()"
+    assert [(c.shape, c.use) for c in op.cases] == [
+        ((127,), "verify"),
+        ((64,), "verify"),
+        ((256,), "bench"),
+    ]
+
+
+def test_a_submission_to_gpu_mode(box):
+    target = f"{MODE / 'submission.py'}:custom_kernel"
+    right = judge(target, MODE, box=box, describe=False)
+    assert right.outcome == "right", right.smallest
+    wrong = judge(f"{MODE / 'submission.py'}:forgetful_kernel", MODE, box=box, describe=False)
+    assert (wrong.outcome, wrong.smallest.check) == ("wrong", "value")
+
+
+def test_the_shapes_that_a_launch_file_declares(box):
+    launch = FOLDER / "launch_of_512.py"
+    how = {"launch": launch, "box": box, "describe": False}
+    found = judge(f"{FOLDER / 'rows.cu'}:row_sum", only_native("5x33-f32-dim=-1", of="sum"), **how)
+    assert found.outcome == "right", found.smallest or found.shortage
+    assert [o.case for o in found.outcomes] == [f"{n}x512-f32-dim=-1" for n in (1, 6, 33, 1027)]
+
+
+@pytest.mark.parametrize("shapes", [[], [512], 512, [(None, "n")], [(True, 512)]])
+def test_shapes_that_are_none_are_refused(shapes):
+    module = type("launch", (), {"shapes": shapes})
+    with pytest.raises(LaunchFile, match="shapes: must be a list of shapes"):
+        shapes_of(module)
+
+
+def test_scalars_of_every_kind(box):
+    launch = FOLDER / "launch_of_scalars.py"
+    cases = ["5x33-f32", "4x1000-f32"]
+    how = {"cases": cases, "box": box, "describe": False}
+    found = judge(f"{FOLDER / 'scalars.cu'}:line", FOLDER / "two_lines.py", launch=launch, **how)
+    assert found.outcome == "right", found.smallest or found.shortage
+
+
+def test_sizes_of_structs_are_read_from_ptx():
+    ptx = (
+        ".visible .entry line(\n.param .u64 .ptr .align 1 line_param_0,\n"
+        ".param .u32 line_param_1,\n"
+        ".param .u8 line_param_2,\n.param .align 2 .b8 line_param_3[2],\n"
+        ".param .align 4 .b8 line_param_4[8]\n)\n{ ret; }"
+    )
+    compiled = Compiled("line", "sm_90a", b"", ptx)
+    assert struct_sizes(compiled) == [1, 2, 8]
+    assert hidden_parameters(compiled, ("pointer", "i32", "struct", "struct", "struct")) == 0
+
+
+def test_host_code_in_a_cu(box):
+    text = (FOLDER / "host.cu").read_text()
+    declared = "torch::Tensor forward(torch::Tensor x, double scale);"
+    assert declaration_of(text, "forward").endswith(f"{declared}\n")
+    with pytest.raises(NoFunction):
+        declaration_of(text, "backward")
+    if not GPU:
+        with pytest.raises(
+            CannotJudge, match="forward is host code, which needs nvcc and a GPU"
+        ) as e:
+            judge(f"{FOLDER / 'host.cu'}:forward", FOLDER / "two_lines.py", box=box)
+        assert e.value.exit_code == 3
+    with pytest.raises(UsageError, match=r"--launch: how is host\.cu launched"):
+        judge(f"{FOLDER / 'host.cu'}:twice", FOLDER / "two_lines.py", box=box)
+
+
+def test_what_cannot_be_read_is_said(tmp_path):
+    task = tmp_path / "task.yml"
+    task.write_text("tests:\n  - {size 127}\n")
+    with pytest.raises(UsageError, match=r"task.yml:2: this test cannot be read: \{size 127\}"):
+        read(task)
+    task.write_text("benchmarks:\n  - {size: 127}\n")
+    with pytest.raises(UsageError, match="has no `tests`"):
+        read(task)
+    (tmp_path / "reference.py").write_text("def generate_input(): ...\ndef ref_kernel(data): ...\n")
+    task.unlink()
+    with pytest.raises(UsageError, match=r"has no task.yml beside it"):
+        subject_of(tmp_path / "reference.py")
