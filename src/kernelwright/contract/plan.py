@@ -122,7 +122,7 @@ class Launch:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What each argument is: "pointer", "i32", "i64", "f32", "f64", "struct" or "tensor_map"."""
+        """What each argument is: "pointer", "i32", "i64", "f32", "f64", "struct", "tensor_map"."""
         return tuple(map(_kind, self.args))
 
 
