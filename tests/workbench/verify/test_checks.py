@@ -88,13 +88,13 @@ def run(capfd, *arguments):
 
 
 @cpu
-def test_verify_with_a_check_is_silent_about_a_right_rung(capfd):
+def test_verify_with_a_check_calls_a_correct_rung_clean(capfd):
     code, out, _ = run(capfd, "sum.cuda_last_block", "sum.triton_block", "--check", "all")
     assert code == 0
     line, other, total = out.strip().splitlines()
-    assert re.match(r"silent +sum.cuda_last_block +\d+ calls, \d+ schedules under", line)
-    assert re.match(r"unwatched +sum.triton_block +triton: on a GPU", other)
-    assert re.match(r"2 rungs: 0 with findings, 1 silent, 1 unwatched", total)
+    assert re.match(r"clean +sum.cuda_last_block +\d+ calls, \d+ schedules under", line)
+    assert re.match(r"unchecked +sum.triton_block +triton: on a GPU", other)
+    assert re.match(r"2 rungs: 0 with findings, 1 clean, 1 unchecked", total)
 
 
 @cpu
