@@ -17,10 +17,10 @@ SHORT = {
     torch.bool: "b8",
 }
 
-#: How the tensors of a case lie in memory. `contract/inputs.py` makes each of them.
+#: Memory layouts of a case's tensors. `contract/inputs.py` makes each of them.
 LAYOUTS = ("contiguous", "sliced", "permuted", "offset", "expanded")
 
-#: What stands in the tensors. `contract/inputs.py` makes each of them.
+#: Values in a case's tensors. `contract/inputs.py` makes each of them.
 VALUES = ("normal", "large", "nan", "inf", "neginf_row", "constant")
 
 

@@ -1,9 +1,9 @@
 """The one binding of an operator to PyTorch.
 
-`bind` makes, from the schema alone: the operator under torch.ops.kernelwright with its fake, its
-autograd (autograd.py), and the function that eager code calls. That function costs one look-up over
-a launch; it steps aside for the dispatcher whenever something (torch.compile, functorch, a dispatch
-mode, a tensor subclass) wants to see the call.
+From the schema alone, `bind` makes the operator under torch.ops.kernelwright with its fake, its
+autograd (autograd.py), and the function that eager code calls. Besides the launch, that function
+costs one look-up; it calls the dispatcher instead if anything intercepts calls (torch.compile,
+functorch, a dispatch mode, a tensor subclass).
 """
 
 from __future__ import annotations
@@ -48,18 +48,20 @@ def bind(
 
     Args:
         forward, backward: ladders; both are registered.
-        gradient: instead of `backward`, where the gradient is views and no kernel:
+        gradient: instead of `backward`, if the gradient consists of views and needs no kernel:
             `gradient(specs, *grads)` gets the forward's arguments as specs and plain values, and
             returns the gradients by argument name.
-        formula: plain PyTorch that torch.compile sees in place of an opaque operator, so that it
-            can fuse; for elementwise operators.
-        vmap: "leading" where a batch dimension in front of every tensor is just more work,
-            "loop" where it is not and samples are computed one by one.
-        same_gradient: arguments whose gradient is that of another one, `{"residual": "x"}`, which
-            the backward returns once, or of a result, `{"residual": "y"}`.
-        alone: of an operator of two tensors: where only one of them wants a gradient and both are
-            of one shape and dtype, what the forward makes that gradient of, so that the other's is
-            neither computed nor its operand kept; `{"x": ("gy", "other")}` for a product.
+        formula: plain PyTorch that torch.compile traces instead of the opaque operator, so that it
+            can fuse it; for elementwise operators.
+        vmap: "leading" if a batch dimension in front of every tensor is only more of the same work,
+            "loop" if it is not and samples are computed one by one.
+        same_gradient: arguments whose gradient equals that of another argument,
+            `{"residual": "x"}`, which the backward returns once, or of a result, `{"residual":
+            "y"}`.
+        alone: for operators of two tensors: if only one of them requires a gradient and both have
+            the same shape and dtype, the two tensors from which the forward computes that gradient,
+            `{"x": ("gy", "other")}` for a product. The other gradient is then not computed and its
+            operand not saved.
     """
     return _bound(forward, backward, gradient, formula, vmap, same_gradient or {}, alone or {})[0]
 
@@ -73,7 +75,7 @@ def _bound(
     same: dict[str, str],
     alone: dict[str, tuple[str, str]],
 ) -> tuple[Callable, LaunchCache]:
-    """The operator's function, and what runs it where nobody watches."""
+    """The operator's function, and the one that runs it when nothing intercepts calls."""
     op = forward.operator
     register(forward)
     run = LaunchCache(forward)
@@ -139,8 +141,8 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
 
 
 class LaunchCache:
-    """`run(*args, rung)` of an operator: finds the bound launcher of calls like this one, and
-    launches. In Python; in C from the first call on where a GPU makes the host's time count.
+    """`run(*args, rung)` of an operator: finds the bound launcher for calls like this one, and
+    launches. Written in Python; on a GPU, where host time matters, replaced by C at the first call.
 
     Attributes:
         now: the function.
@@ -173,7 +175,8 @@ def {{}}({given}):
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
 
     def quietly(self, *given: Any) -> Any:
-        """The same, arguments that change keep their version: the dispatcher has counted it."""
+        """The same without incrementing versions of changed arguments: the dispatcher has done
+        that."""
         if not self._ladder.operator.mutated:
             return self.now(*given)
         return self._bound(*given)(*given[:-1])
@@ -240,7 +243,7 @@ def _describer() -> Callable[[list[torch.Tensor]], Hashable]:
 def _entry(
     op: Operator, run: LaunchCache, overload, function, eager: dict[str, Callable], alone, formula
 ) -> Callable:
-    """The function that public code calls; `rung` is for a backward, whose forward decided it."""
+    """The function that public code calls. `rung` is passed to a backward by its forward."""
     given = listed(op)
     tensors = [a.name for a in op.args if a.kind == "Tensor"]
     wants_grad = " or ".join(
