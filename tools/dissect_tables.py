@@ -1,4 +1,4 @@
-"""Tables of what dissect found, for READMEs and docs/dissect.md, from its record."""
+"""Tables for READMEs and docs/dissect.md, made from the records of `dissect`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ COUNTED = (
 
 
 def steps(operator: str, machine: str, found: Iterable[Record]) -> list[list[str]]:
-    """A row a CUDA C++ rung: what it costs its warps on the recorded case, and its time on a
-    machine on the ladder's headline case."""
+    """One row per CUDA C++ rung: its costs on the recorded case, and its time on a machine on the
+    ladder's headline case."""
     lad = ladder(operator)
     headline = metrics.headline(lad, machine, list(found))
     times = {r.name: metrics.microseconds(r.cold) for r in headline.rows} if headline else {}
     case = dissect.RECORDED[operator][0]
     recorded = {d.rung: d for d in dissect.load() if (d.operator, d.case) == (operator, case)}
     rows = [
-        ["rung", "launches", "active lanes", "branches parted", "shared requests",
-         "shared passes", "bank conflicts", "global requests", "sectors a request", "efficiency",
+        ["rung", "launches", "active lanes", "divergent branches", "shared requests",
+         "shared passes", "bank conflicts", "global requests", "sectors per request", "efficiency",
          "cold"]
     ]  # fmt: skip
     for rung in lad.rungs:
@@ -69,8 +69,8 @@ def steps_head(operator: str, machine: str, found: Iterable[Record]) -> str:
 
 
 def counted(operator: str, machine: str) -> tuple[list[list[str]], list[str]]:
-    """(A row a rung and case, a cell a quantity: dissect's number, and the GPU's where it differs;
-    the explanations that cells name)."""
+    """One row per rung and case, one cell per quantity: dissect's number, and the GPU's if it
+    differs. Also returns the explanations that the cells refer to."""
     pairs = dissect_vs_ncu.pairs(dissect.load(), counters.load(machine))
     mine = [p for p in pairs if p.operator == operator and p.word in COUNTED]
     words = [w for w in COUNTED if any(p.word == w for p in mine)]

@@ -1,14 +1,13 @@
-"""Do the checks see a missing barrier? Deletes each barrier of each shipped CUDA rung in turn.
+"""Mutation test of the checks: deletes each barrier of each shipped CUDA rung in turn.
 
-    python -m tools.mutate [OP.RUNG ...]     the whole takes minutes
+    python -m tools.mutate [OP.RUNG ...]     all rungs take minutes
     python -m tools.mutate --write docs/mutations.md
 
 A mutant is the rung's source, or a header that it includes, without one __syncthreads, __syncwarp,
-fence, or step of a cluster's mailbox. It lies in the cache, not in the tree. It runs under every
-check, by several schedules, on calls that come to the barrier; and its results are compared with
-those of the rung as it is. What is found in the rung as it is does not count. A deletion that
-nothing notices is either of a redundant barrier, with its reason in `REDUNDANT`, or a gap in the
-checks.
+fence, or step of a cluster's mailbox. It is written to the cache, not to the tree. It runs under
+all checks, with several schedules, on calls that reach the barrier, and its results are compared
+with those of the original rung. Findings that the original rung has too are ignored. If a deletion
+is not detected, the barrier is redundant, for the reason in `REDUNDANT`, or the checks have a gap.
 """
 
 from __future__ import annotations
@@ -38,25 +37,27 @@ BARRIER = re.compile(
     r"|\b(?:box\.|kw::Mailbox::)ready\(|\bbox\.(?:wait|expect)\("
     r"|\bemulator::(?:cluster_arrive_relaxed|fence_mbarrier_init)\("
 )
-CALLS = 6  # of different kernels and sizes that run without a barrier
+CALLS = 6  # calls, of different kernels and sizes, that run without a barrier
 
 HEAD = """\
-# Barriers deleted
+# Deleted barriers
 
-Written by `python -m tools.mutate --write docs/mutations.md`: every barrier and
-fence that the kernels of a CUDA rung come to is deleted in turn, in a copy, and the copy runs under
-all checks of [the emulator](emulator.md). In rungs of thread-block clusters, so is each step of a
-mailbox; in `cluster.cuh` it is the CPU body of the PTX that is deleted. What the checks find in a
-rung as it is does not count.
+Written by `python -m tools.mutate --write docs/mutations.md`. In a copy of each CUDA rung, every
+barrier and fence that its kernels reach is deleted in turn, and the copy runs under all checks of
+[the emulator](emulator.md). In rungs that use thread-block clusters, each step of a mailbox is
+deleted too; in `cluster.cuh`, the CPU body of the PTX is deleted. Findings that the original rung
+has too are ignored.
 """
 
-#: Why a barrier that may be deleted without harm may: by `Barrier.key`, and by source.
-ONCE = "the kernel reduces once; this barrier keeps a second reduction apart from the first"
+#: Why a barrier is redundant: by `Barrier.key`, and by source.
+ONCE = "the kernel reduces only once; this barrier separates a second reduction from the first"
 ALIGNED = (
-    "the barrier behind it is in no branch: a GPU's compiler brings a warp's lanes together there, "
-    "as at __syncthreads"
+    "the next barrier is not in a branch: a GPU's compiler reconverges the warp there, as at "
+    "__syncthreads"
 )
-SAME_THREAD = "thread 0 does what stands on both sides; racecheck sees its whole warp do the first"
+SAME_THREAD = (
+    "thread 0 executes both sides; racecheck attributes the first to all threads of its warp"
+)
 REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
     ("reduce.cuh", "__syncthreads();", 1): {
         "sum/cuda_atomics.cu": ONCE,
@@ -64,17 +65,18 @@ REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
         "sum/cuda_shuffle.cu": ONCE,
         "sum/cuda_two_pass.cu": ONCE,
         "sum/cuda_vec16.cu": ONCE,
-        "sum/cuda_last_block.cu": "is_last_block's barrier stands between its two reductions",
+        "sum/cuda_last_block.cu": "the barrier in is_last_block separates its two reductions",
     },
     ("last_block.cuh", "return __syncthreads_or(last);", 1): {
-        "sum/cuda_atomics.cu": "thread 0 alone goes on, and it knows without the others",
+        "sum/cuda_atomics.cu": "only thread 0 continues, and it does not need the other threads' "
+        "votes",
     },
     (
         "cuda_columns.cu",
         "__syncthreads();  // a second call must not overtake readers of the first",
         1,
     ): {
-        "sum/cuda_columns.cu": "two more barriers stand between the two calls",
+        "sum/cuda_columns.cu": "two other barriers separate the two calls",
     },
     ("cluster.cuh", "__syncwarp();  // racecheck takes a lane's init for its whole warp's", 1): {
         "softmax/cuda_cluster.cu": SAME_THREAD,
@@ -87,8 +89,8 @@ REDUNDANT: dict[tuple[str, str, int], dict[str, str]] = {
         "cross_entropy/cuda_cluster.cu": ALIGNED,
     },
     ("cuda_warp.cu", "if constexpr (VEC * VECS > 8) __syncwarp();", 1): {
-        "layer_norm/cuda_warp.cu": "it is there for the compiler, which would else keep many "
-        "columns in registers from one pass to the next; a lane reads its own slots",
+        "layer_norm/cuda_warp.cu": "an optimization barrier: without it, the compiler would keep "
+        "many columns in registers from one pass to the next; a lane reads only its own slots",
     },
 }
 
@@ -109,12 +111,12 @@ class Barrier:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Its file, its line's text, and which of those of this text it is, from 1."""
+        """Its file, its line's text, and its number among the lines of the same text, from 1."""
         lines = [t.strip() for t in self.file.splitlines()[: self.line]]
         return self.path.name, self.text, lines.count(self.text)
 
     def deleted(self) -> str:
-        """The file's text without it; a predicate that it would have counted stays."""
+        """The file's text without it; the predicate of a voting barrier is kept."""
         call = self.file[self.start : self.end]
         votes = re.match(r"__syncthreads_(?:or|and|count)", call)
         rest = call[votes.end() :] if votes else ";" if call.endswith(";") else "(void)0"
@@ -127,9 +129,9 @@ class Mutant:
 
     Attributes:
         source: the rung's file.
-        by: what noticed: checks, "value"; empty if nothing did.
+        by: what detected it: checks, "value"; empty if nothing did.
         says: the first finding.
-        why: the reason why the barrier is redundant, where it is known.
+        why: the reason why the barrier is redundant, if known.
     """
 
     source: Path
@@ -140,7 +142,7 @@ class Mutant:
 
 
 def barriers(path: Path) -> list[Barrier]:
-    """The barriers of a file, outside of comments, of definitions and of what GPUs only compile."""
+    """The barriers of a file, except in comments, in definitions and in GPU-only code."""
     text = path.read_text()
     blank = re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"\S", " ", m[0]), text, flags=re.S)
     blank = re.sub(
@@ -169,8 +171,8 @@ def _closing(text: str, at: int) -> int:
 
 
 def calls_by_barrier(names: Iterable[str] = ()) -> dict[tuple[Path, Barrier], list[Call]]:
-    """For each source and barrier that its kernels come to: calls that do, those with most to order
-    first."""
+    """For each source and barrier that its kernels reach: calls that reach it, those with the most
+    parallelism first."""
     found: dict[tuple[Path, Barrier], list[Call]] = defaultdict(list)
     known: dict[Path, list[Barrier]] = {}
     pairs = [p for p in chosen(names) if p[1].backend == "cuda"]
@@ -212,8 +214,8 @@ def _kernels(call: Call) -> list[CudaKernel]:
 
 
 def _family(call: Call) -> tuple[str, ...]:
-    """Its kernels' names without types, which wait alike, and whether there are several warps, and
-    blocks along each dimension."""
+    """Its kernels' names without types, since these do not affect synchronization, and whether
+    there are several warps, and several blocks along each dimension."""
     types = r"\b(float|double|__half|__nv_bfloat16|int|long|unsigned|char|short)\b"
     names = (re.sub(types, "T", kernel.name) for kernel in _kernels(call))
     sizes = ((math.prod(step.block) / 32, *step.grid) for step in call.plan.launches)
@@ -221,8 +223,8 @@ def _family(call: Call) -> tuple[str, ...]:
 
 
 def _size(call: Call, source: Path) -> tuple[int, float]:
-    """Of the launches of a source, those with most to order: several warps and blocks first, then
-    by the number of blocks; of clusters, by the rows that each walks over."""
+    """Rank of the launches of a source by parallelism: several warps and blocks first, then by the
+    number of blocks; for clusters, by the rows that each processes."""
     shapes = [t.shape for t in call.specs.values() if isinstance(t, TensorSpec) and t.shape]
     rows = max((math.prod(shape[:-1]) for shape in shapes), default=0)
     return max(
@@ -238,7 +240,7 @@ def _size(call: Call, source: Path) -> tuple[int, float]:
 def mutate(
     source: Path, barrier: Barrier, calls: Sequence[Call], seeds: Sequence[int] = SEEDS
 ) -> Mutant:
-    """Delete one barrier, and see what notices."""
+    """Delete one barrier and determine what detects it."""
     by: list[str] = []
     says = ""
     copied = mutated(source, barrier)
@@ -262,7 +264,7 @@ _stood: dict[tuple[int, int], tuple[Call, set[tuple[str, tuple[str, ...]]]]] = {
 
 
 def _standing(call: Call, seed: int) -> set[tuple[str, tuple[str, ...]]]:
-    """What the checks find in the rung as it is."""
+    """The findings of the checks in the original rung."""
     key = id(call), seed
     if key not in _stood:
         found = call.watched(tuple(CHECKS), seed)[1]
@@ -271,8 +273,8 @@ def _standing(call: Call, seed: int) -> set[tuple[str, tuple[str, ...]]]:
 
 
 def mutated(source: Path, barrier: Barrier) -> Path:
-    """A copy of the source without the barrier, our headers beside it. Where it is follows from its
-    content, so that a mutant that is run again is built already."""
+    """A copy of the source without the barrier, together with our headers. Its path is derived from
+    its content, so that a mutant is not built again."""
     texts: dict[str, str] = {}
     above = source.parent.parent.parent  # a family's headers lie beside its ladders' folders
     for path in includes.files(source):
@@ -330,7 +332,7 @@ def _all(names: Iterable[str]) -> Iterator[Mutant]:
 def line_of(m: Mutant) -> str:
     """One mutant on one line."""
     where = f"{_place(m.source)}, {m.barrier.path.name}:{m.barrier.line}"
-    noticed = ", ".join(m.by) if m.by else f"REDUNDANT: {m.why}" if m.why else "NOT NOTICED"
+    noticed = ", ".join(m.by) if m.by else f"REDUNDANT: {m.why}" if m.why else "NOT DETECTED"
     return f"{where}: {m.barrier.text}: {noticed}: {m.says}"
 
 
@@ -341,19 +343,19 @@ def summary(mutants: Sequence[Mutant]) -> str:
     said = ", ".join(f"{k} {n}" for k, n in kinds.items() if n)
     rest = [m for m in mutants if not m.by]
     return (
-        f"{len(mutants)} deletions: {len(caught)} noticed ({said}; {alone} by values alone), "
-        f"{sum(bool(m.why) for m in rest)} of barriers that are redundant, "
-        f"{sum(not m.why for m in rest)} not noticed"
+        f"{len(mutants)} deletions: {len(caught)} detected ({said}; {alone} only by values), "
+        f"{sum(bool(m.why) for m in rest)} of redundant barriers, "
+        f"{sum(not m.why for m in rest)} not detected"
     )
 
 
 def page(mutants: Sequence[Mutant]) -> str:
-    """The outcome as Markdown: what was noticed by source, what was not with its reason."""
+    """The outcome as Markdown: the detected deletions by source, and the others with a reason."""
     lines = [
         HEAD,
         f"{summary(mutants)}.",
         "",
-        "| source | barrier | noticed by | first finding |",
+        "| source | barrier | detected by | first finding |",
         "| --- | --- | --- | --- |",
     ]
     for m in mutants:

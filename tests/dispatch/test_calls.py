@@ -92,15 +92,15 @@ def test_a_named_rung_that_does_not_fit_says_why():
         kw.softmax(randn(3, 4, dtype=torch.float64), -1)
 
 
-def test_explain_says_who_serves_and_why_the_others_do_not():
+def test_explain_names_the_dispatched_rung_and_why_each_other_is_not():
     x = randn(4, 64)
     found = kw.explain("softmax", x, dim=-1)
     assert found.operator == "softmax"
     assert {found.serves.rung.name, *found.others} == set(ladders_by_name()["softmax"].names)
     assert all(found.others.values())
-    assert f"softmax: {found.serves.rung.name} serves" in str(found)
+    assert f"softmax: {found.serves.rung.name} is dispatched" in str(found)
     with kw.use(softmax="manual"):
-        assert kw.explain("softmax", x, dim=-1).serves.why == "named by kw.use"
+        assert kw.explain("softmax", x, dim=-1).serves.why == "chosen by kw.use"
     backward = kw.explain("softmax.backward", x, x, -1)
     assert backward.operator == "softmax.backward"
 

@@ -1,4 +1,4 @@
-"""The command line: argument parsing only, a file a subject. What it calls is in workbench/."""
+"""The command line: argument parsing only, one file per subject. The work is done in workbench/."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from . import learning, looking, proving, timing
 
 app = typer.Typer(
     name="kernelwright",
-    help="GPU operators for PyTorch, every one a ladder: verify it, time it, see why it is fast.",
+    help="GPU operators for PyTorch, each a ladder of rungs: verify them, time them, see why they "
+    "are fast.",
     epilog="Start with: kernelwright list. Exit codes: 0 good, 1 a check failed, 2 wrong usage, "
-    "3 nothing could run.",
+    "3 nothing could be run.",
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -70,7 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _say(USAGE, e.format_message(), arguments)
     except (KeyboardInterrupt, typer.Abort):
         code = _say(STOPPED, "stopped", arguments)
-    except BrokenPipeError:  # the reader of a pipe has gone: nobody is left to tell
+    except BrokenPipeError:  # the reader has closed the pipe, so no message can be delivered
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = GOOD
     except UserError as e:

@@ -1,4 +1,4 @@
-"""Learning: write a rung yourself, see what its lines cost, step through it."""
+"""Commands for learning: write a rung, see what its lines cost, step through it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from .options import Json, printing, recorded, waiting
 def exercise(
     rung: Annotated[
         str | None,
-        typer.Argument(metavar="[OP.RUNG]", help="None: list them.", show_default=False),
+        typer.Argument(
+            metavar="[OP.RUNG]",
+            help="The exercise to write (default: list the exercises).",
+            show_default=False,
+        ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Judge the file you have edited.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Verify the file you edited.")] = False,
     solution: Annotated[
-        bool, typer.Option("--solution", help="The difference between your file and the rung.")
+        bool, typer.Option("--solution", help="Print the diff between your file and the rung.")
     ] = False,
-    into: Annotated[Path, typer.Option(help="The folder of your files.")] = Path(),
+    into: Annotated[Path, typer.Option(help="The folder that holds your files.")] = Path(),
     list_: Annotated[
-        bool, typer.Option("--list", help="The exercises, and where you stand.")
+        bool, typer.Option("--list", help="List the exercises and your progress.")
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Learn by writing: a rung with its body taken out, and judged as the rung itself is.
+    """Learn by writing a rung whose body has been removed; your version is verified like the rung.
 
-    Without a GPU too: Triton is interpreted, Numba simulated and CUDA C++ run as `verify` does.
-    Your file is run as it is, in a process of its own.
+    Needs no GPU: without one, Triton rungs are interpreted, Numba rungs simulated and CUDA C++
+    rungs emulated, as in `verify`. Your file runs unmodified in a separate process.
 
-    Exit codes of --check: 0 right, 1 not done yet or wrong, 2 wrong usage, 3 it compiles, and can
-    not be run here.
+    Exit codes of --check: 0 right, 1 unfinished or wrong, 2 wrong usage, 3 it compiles but cannot
+    be run here.
 
     \b
     Examples:
@@ -47,7 +51,7 @@ def exercise(
     if rung is None and (check or solution):
         raise UsageError("OP.RUNG: name the exercise (kernelwright exercise lists them)")
     if check and solution:
-        raise UsageError("--check, --solution: one of them at a time")
+        raise UsageError("--check, --solution: give only one of them")
     with printing(as_json) as out:
         with waiting("reading the exercises", out) as say:
             from kernelwright.workbench.exercise import exercise as module
@@ -82,37 +86,39 @@ def dissect(
         list[str],
         typer.Argument(
             metavar="OP.RUNG ...",
-            help="A rung, as in sum.cuda_strided.",
+            help="Rungs, for example sum.cuda_strided.",
             callback=known,
             autocompletion=complete,
         ),
     ],
     case: Annotated[
         list[str] | None,
-        typer.Option(help="A case's id; default: a small one of several blocks. Repeatable."),
+        typer.Option(
+            help="A case's id (default: a small case of several blocks). Repeatable.",
+        ),
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Keep it where READMEs and the report read.")
+        bool,
+        typer.Option("--record", help="Save the result for the READMEs and the report."),
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """What each line of a CUDA C++ rung costs a warp: sectors, bank conflicts, idle lanes.
+    """Show what each line of a CUDA C++ rung costs: sectors, bank conflicts, inactive lanes.
 
     Runs the rung on the CPU and groups the accesses of a warp's lanes as a GPU would. Needs no GPU.
 
     \b
-    requests    accesses by warps: lanes that run an instruction together make one
-    lanes       of 32 that took part, in the mean
-    sectors     of 32 bytes of global memory that a request touches; 4 is the least for 32 lanes
-                of 4 bytes each
-    efficiency  of the bytes in those sectors, those asked for; over 100% where lanes share them
-    passes      through the 32 banks of shared memory that a request takes
-    conflicts   passes beyond those that its bytes need: a bank asked for several words
+    requests    memory instructions issued by warps
+    lanes       mean number of active lanes of a request, out of 32
+    sectors     32-byte sectors of global memory per request; 32 lanes of 4 bytes each need 4
+    efficiency  requested bytes / bytes in those sectors; over 100% where lanes share bytes
+    passes      passes through the 32 banks of shared memory per request
+    conflicts   passes beyond the minimum for the bytes: lanes need several words of one bank
 
     \b
-    Then the branches where lanes of one warp go different ways, and the traffic against what the
-    operator must move. docs/dissect.md has the model, its limits and a comparison with a GPU's
-    counters. OP alone is every CUDA C++ rung of it that takes the case.
+    Then it lists the divergent branches, and compares the traffic with the bytes that the operator
+    must move. docs/dissect.md describes the model, its limits and a comparison with a GPU's
+    counters. With OP alone, every CUDA C++ rung that supports the case is shown.
 
     \b
     Examples:
@@ -152,23 +158,24 @@ def debug(
         str,
         typer.Argument(
             metavar="OP.RUNG",
-            help="A rung, as in sum.cuda_strided.",
+            help="A rung, for example sum.cuda_strided.",
             callback=known,
             autocompletion=complete,
         ),
     ],
     case: Annotated[
-        str | None, typer.Option(help="A case's id; default: a small one that it takes.")
+        str | None,
+        typer.Option(help="A case's id (default: a small case that the rung supports)."),
     ] = None,
 ) -> int:
-    """Step through a rung, from its kernel's first line. Needs no GPU.
+    """Step through a rung in a debugger, from its kernel's first line. Needs no GPU.
 
-    Triton runs in its interpreter under pdb: `p x` shows a whole block of values; each program is
-    stopped in. Numba runs in its simulator under pdb, in the first thread of the first block.
-    PyTorch runs under pdb. CUDA C++ runs in the emulator under gdb, stopped in the first thread of
-    the first block: threadIdx and blockIdx stand in any expression (break 20 if threadIdx.x == 5),
-    `cuda threads` shows where the block's threads are, `cuda thread 3` looks at another one,
-    `cuda go 3` runs until it comes here; `help cuda`.
+    Triton runs in its interpreter under pdb: `p x` prints a whole block of values, and every
+    program stops. Numba runs in its simulator under pdb, stopped in the first thread of the first
+    block. PyTorch runs under pdb. CUDA C++ runs in the emulator under gdb, stopped in the first
+    thread of the first block: expressions may use threadIdx and blockIdx (break 20 if
+    threadIdx.x == 5), `cuda threads` shows where the block's threads are, `cuda thread 3` inspects
+    another thread, `cuda go 3` runs until that thread reaches this line. See `help cuda`.
 
     \b
     Examples:
@@ -192,21 +199,21 @@ def new(
         str | None,
         typer.Argument(
             metavar="[OP]",
-            help="FAMILY/NAME, as in elementwise/scale; with --into a name alone.",
+            help="FAMILY/NAME, for example elementwise/scale; with --into, NAME.",
             show_default=False,
         ),
     ] = None,
     spec: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Instead: NAME.py, a spec to judge kernels by."),
+        typer.Option(metavar="NAME", help="Write NAME.py instead: a spec for `judge`."),
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option(help="The folder to put it in; default: its family in ops/ of this checkout."),
+        typer.Option(help="The destination folder (default: its family in ops/ of this checkout)."),
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Scaffold an operator: a folder that verifies as written, to be changed from there.
+    """Write the scaffold of an operator: a complete folder that passes `verify`, for you to change.
 
     \b
     Examples:
@@ -215,7 +222,7 @@ def new(
       kernelwright new --spec my_spec && kernelwright judge my_kernel.py:fn --as my_spec.py
     """
     if (op is None) == (spec is None):
-        raise UsageError("OP, --spec: name an operator or a spec, one of the two")
+        raise UsageError("OP, --spec: give exactly one of them")
     with printing(as_json) as out:
         from kernelwright.workbench.scaffold import scaffold
 

@@ -1,4 +1,4 @@
-"""Looking: what there is, what it compiles to, what was measured."""
+"""Commands that show the operators, the machine, the compiled code and the records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def list_(
         list[str] | None,
         typer.Argument(
             metavar="[OP ...]",
-            help="Operators; none: all.",
+            help="Operators (default: all).",
             show_default=False,
             callback=known,
             autocompletion=complete,
@@ -27,7 +27,7 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Operators, their rungs in order, what works here and which rung is dispatched.
+    """List operators and their rungs, what runs on this machine and which rung is dispatched.
 
     \b
     Examples:
@@ -50,12 +50,14 @@ def list_(
 
 
 def env(
-    roofs: Annotated[bool, typer.Option(help="Measure the machine's roofs, in about 10 s.")] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes, in about 3 s.")] = False,
+    roofs: Annotated[bool, typer.Option(help="Measure the machine's roofs (about 10 s).")] = True,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure fewer sizes (about 3 s).")
+    ] = False,
     record: Record = False,
     as_json: Json = False,
 ) -> int:
-    """What this machine is, which backends work on it, and its measured roofs.
+    """Show this machine's hardware, the backends that work on it, and its measured roofs.
 
     \b
     Examples:
@@ -86,19 +88,21 @@ def inspect(
         str,
         typer.Argument(
             metavar="OP[.RUNG]",
-            help="A rung; of an operator alone the one that an H200 dispatches.",
+            help="A rung. For an operator alone: the rung dispatched on an H200.",
             callback=known,
             autocompletion=complete,
         ),
     ],
-    arch: Annotated[str, typer.Option(help="sm_80, sm_90a, sm_100a, ...")] = "sm_90a",
-    case: Annotated[str | None, typer.Option(help="A case's id; default: the first.")] = None,
+    arch: Annotated[
+        str, typer.Option(help="The architecture to compile for: sm_80, sm_90a, sm_100a, ...")
+    ] = "sm_90a",
+    case: Annotated[str | None, typer.Option(help="A case's id (default: the first case).")] = None,
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
     ttgir: Annotated[bool, typer.Option("--ttgir", help="Print Triton's GPU IR.")] = False,
     as_json: Json = False,
 ) -> int:
-    """What a rung compiles to: registers, spills, occupancy, instruction mix. Needs no GPU.
+    """Show what a rung compiles to: registers, spills, occupancy, instruction mix. Needs no GPU.
 
     \b
     Examples:
@@ -135,7 +139,7 @@ def report(
     ),
     as_json: Json = False,
 ) -> int:
-    """One self-contained HTML page from the records: ladders, rooflines, sources, diffs.
+    """Write the records as one self-contained HTML page: ladders, rooflines, sources, diffs.
 
     \b
     Examples:
@@ -143,7 +147,7 @@ def report(
       kernelwright report -o /tmp/ladders.html
     """
     if not output.parent.is_dir():
-        raise UsageError(f"-o: there is no folder {output.parent}")
+        raise UsageError(f"-o: folder {output.parent} does not exist")
     with printing(as_json) as out:
         with waiting("drawing the report", out):
             import kernelwright.ops.every  # noqa: F401

@@ -1,4 +1,4 @@
-"""Names of operators and rungs on the command line, answered without importing torch."""
+"""Names of operators and rungs on the command line, checked without importing torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def known(names: Names) -> Names:
     """The names as given.
 
     Raises:
-        UsageError: one of them is no operator or rung; with those that it may have meant.
+        UsageError: one of them is not an operator or rung; the message suggests close names.
     """
     for name in [names] if isinstance(names, str) else names or []:
         if "/" not in name:  # a folder is looked at when it is imported
@@ -27,14 +27,14 @@ def known(names: Names) -> Names:
 
 
 def complete(incomplete: str) -> list[str]:
-    """Operators and rungs that begin as what has been typed."""
+    """Operators and rungs that begin with what has been typed."""
     every = rungs()
     names = [*every, *(f"{op}.{rung}" for op, found in every.items() for rung in found)]
     return [n for n in names if n.startswith(incomplete)]
 
 
 def rungs() -> dict[str, list[str]]:
-    """Names of the rungs of each operator, from the hashes that ship."""
+    """Names of the rungs of each operator, from the source hashes in the package."""
     found: dict[str, list[str]] = {name: [] for name in PUBLIC}
     for name in json.loads((DATA / "hashes.json").read_text(encoding="utf-8")):
         operator, _, rung = name.rpartition(".")
@@ -56,7 +56,7 @@ def _check(name: str) -> None:
     if operator not in every:
         meant = suggestion(operator, every) or " (kernelwright list)"
         raise UsageError(f"{name}: there is no operator {operator}{meant}")
-    # a checkout may have rungs that `make tables` has not entered yet: their ladder decides
+    # a checkout may have rungs that `make tables` has not added yet: the ladder is asked later
     if rung and not CHECKOUT and rung not in every[operator]:
         meant = suggestion(rung, every[operator]) or " (kernelwright list)"
         raise UsageError(f"{name}: {operator} has no rung {rung}{meant}")

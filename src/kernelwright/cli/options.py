@@ -1,4 +1,4 @@
-"""What several commands share: options, exit codes, and how they print, wait and refuse."""
+"""Options, printing and progress that several commands share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ Record = Annotated[
     bool,
     typer.Option(
         "--record",
-        help="Keep the outcome: in $KW_RECORDS, else in the user's data directory (in a checkout, "
-        "in its records). The command says where.",
+        help="Save the result in $KW_RECORDS; if unset, in the user's data directory, or in a "
+        "checkout in its records/. The command prints the location.",
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="A few samples of each.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Take only a few samples of each.")]
 Cases = Annotated[
-    list[str] | None, typer.Option(help="A case's id, or words of its label (gpt-2). Repeatable.")
+    list[str] | None,
+    typer.Option(help="A case's id, or words from its label (gpt-2). Repeatable."),
 ]
 
 

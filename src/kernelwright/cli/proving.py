@@ -1,4 +1,4 @@
-"""Proving: is a rung right, and on which GPU has that been shown?"""
+"""Commands that verify rungs and show on which GPU each has been proven."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def verify(
         list[str] | None,
         typer.Argument(
             metavar="[OP | OP.RUNG ...]",
-            help="Operators and rungs; none: everything.",
+            help="Operators and rungs (default: all).",
             show_default=False,
             callback=known,
             autocompletion=complete,
@@ -30,8 +30,8 @@ def verify(
         typer.Option(
             "--check",
             metavar="races|bounds|init|divergence|all",
-            help="Watch every access to memory and every barrier of GPU rungs instead of comparing "
-            "results. May be repeated.",
+            help="Check every memory access and barrier of GPU rungs instead of comparing results. "
+            "Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -39,22 +39,23 @@ def verify(
         int | None,
         typer.Option(
             "--seed",
-            help="With --check on a CPU: the one order of threads to run; a finding names its own.",
+            help="With --check on a CPU: run only the thread schedule of this seed. Each finding "
+            "names its seed.",
             show_default=False,
         ),
     ] = None,
     record: Record = False,
     as_json: Json = False,
 ) -> int:
-    """Prove rungs right against float64, adversarial inputs included.
+    """Verify rungs against a float64 reference, on ordinary and adversarial inputs.
 
-    An error may be twice what PyTorch's own operator makes, plus 2 ulp, or plus float32's
-    rounding noise where terms cancel. Without a GPU, Triton
-    rungs are interpreted, Numba rungs simulated and CUDA C++ rungs emulated.
+    The error allowed is twice that of PyTorch's own operator plus 2 ulp, or, where terms cancel,
+    plus float32's rounding noise. Without a GPU, Triton rungs are interpreted, Numba rungs
+    simulated and CUDA C++ rungs emulated.
 
-    --check asks another question: do threads race, touch memory that is not theirs, read what
-    nobody wrote, miss each other at barriers? On a GPU compute-sanitizer answers; without one the
-    emulator of CUDA C++ does, with the rung's line and both threads (docs/emulator.md).
+    --check looks for data races, out-of-bounds accesses, uninitialized reads and divergent
+    barriers instead. On a GPU it runs compute-sanitizer; without one it runs the CUDA C++ emulator,
+    which reports the line in the rung and both threads (docs/emulator.md).
 
     \b
     Examples:
@@ -125,20 +126,21 @@ def _watch(
 
 def ledger(
     check: Annotated[
-        bool, typer.Option("--check", help="Fail where a default would be unproven.")
+        bool,
+        typer.Option("--check", help="Fail if a rung in a default order is unproven."),
     ] = False,
     merge: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="First take over records made elsewhere ($KW_RECORDS there) that are of today's "
-            "sources, and drop those that are not. Repeatable.",
+            help="First merge records made on another machine (its $KW_RECORDS). Records of other "
+            "versions of the sources are dropped. Repeatable.",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """What is proven on which GPU, and what is not.
+    """Show which rungs are proven on which GPU, and which are not.
 
     \b
     Examples:

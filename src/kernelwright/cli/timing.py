@@ -1,4 +1,4 @@
-"""Timing: how fast is a rung, or anybody's kernel, and beside what?"""
+"""Commands that time rungs and other kernels, and compare them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ def bench(
         list[str],
         typer.Argument(
             metavar="OP ...",
-            help="Operators; softmax is the forward and the backward.",
+            help="Operators; softmax means both the forward and the backward.",
             callback=known,
             autocompletion=complete,
         ),
     ],
     case: Cases = None,
     quick: Quick = False,
-    peers: Annotated[bool, typer.Option("--peers", help="Other libraries too.")] = False,
+    peers: Annotated[bool, typer.Option("--peers", help="Time other libraries too.")] = False,
     record: Record = False,
     as_json: Json = False,
 ) -> int:
-    """Time ladders beside torch, torch.compile, the peers and the machine's roof, in one run.
+    """Time ladders against torch, torch.compile, peers and the machine's roofs in one run.
 
-    A rung is proven right on the case before it is timed. Cold: operands in DRAM; warm: in L2;
-    host: what a call costs the CPU. Rungs that need a GPU stand, without one, beside their record.
+    A rung is timed on a case only after its result there was verified. Cold: operands in DRAM;
+    warm: operands in L2; host: CPU time of a call. Without a GPU, the times of GPU rungs are those
+    of the shipped records.
 
     \b
     Examples:
@@ -74,7 +75,7 @@ def tune(
         list[str],
         typer.Argument(
             metavar="OP ...",
-            help="Operators; softmax is the forward and the backward.",
+            help="Operators; softmax means both the forward and the backward.",
             callback=known,
             autocompletion=complete,
         ),
@@ -82,11 +83,11 @@ def tune(
     quick: Quick = False,
     as_json: Json = False,
 ) -> int:
-    """Search the rungs' configs on this GPU; write the table for its compute capability.
+    """Search the rungs' configs on this GPU and write the table for its compute capability.
 
-    Dispatch reads the table from the next process on. It goes into $KW_RECORDS/tuned, else into the
-    user's data directory; in a checkout, and for an operator of your own, into the operator's
-    folder. The command says where.
+    Dispatch reads the table when the next process starts. It is written to $KW_RECORDS/tuned or, if
+    that is unset, to the user's data directory; in a checkout, and for your own operators, to the
+    operator's folder. The command prints the location.
 
     \b
     Examples:
@@ -118,26 +119,28 @@ def tune(
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="What was.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="What is: the verdict is about B.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="The baseline.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The candidate: the verdict is about B.")],
     as_: Annotated[
-        str | None, typer.Option("--as", metavar="OP", help="What a function computes.")
+        str | None,
+        typer.Option("--as", metavar="OP", help="The operator that a FILE.py:FUNCTION computes."),
     ] = None,
     op: Annotated[
         list[str] | None,
-        typer.Option(help="Of two whole commits, this operator only. Repeatable."),
+        typer.Option(help="When comparing whole commits: only this operator. Repeatable."),
     ] = None,
     case: Cases = None,
     quick: Quick = False,
     as_json: Json = False,
 ) -> int:
-    """Is B faster than A? Two rungs, functions or commits, timed in turns, with a verdict.
+    """Compare two rungs, functions or commits: is B faster than A?
 
-    A and B are OP.RUNG, OP (the rung that serves), either @COMMIT, FILE.py:FUNCTION, or @COMMIT
-    alone for every operator that differs ("." is this checkout). Both are proven right on a case
-    before they are timed; a difference below twice what A differs from itself is "same". Without
-    a GPU, PyTorch is timed on the CPU, and kernels are compiled and set side by side.
-    The Python of both sides runs in this process: what you do not trust is for `judge`.
+    A and B are OP.RUNG, OP (the dispatched rung), either with @COMMIT, FILE.py:FUNCTION, or @COMMIT
+    alone for every operator that differs ("." is this checkout). The two are launched alternately.
+    Both are verified on a case before they are timed; a difference below twice the A/A noise is
+    "same". Without a GPU, PyTorch is timed on the CPU, and kernels are compiled and their
+    resources compared. The Python code of both sides runs in this process: use `judge` for code
+    that you do not trust.
 
     Exit codes: 0 same or faster on every case, 1 slower on one, 2 wrong usage, 3 nothing could be
     timed, 4 none is slower but one is ambiguous, 5 a side is wrong or fails on a case.
@@ -173,25 +176,30 @@ def compare(
 
 def judge(
     target: Annotated[
-        str, typer.Argument(metavar="FILE.py:FUNCTION | FILE.cu:KERNEL", help="What to judge.")
+        str,
+        typer.Argument(metavar="FILE.py:FUNCTION | FILE.cu:KERNEL", help="The kernel to judge."),
     ],
     as_: Annotated[
-        str, typer.Option("--as", metavar="OP | SPEC.py", help="What it claims to compute.")
+        str,
+        typer.Option("--as", metavar="OP | SPEC.py", help="The operator that it should compute."),
     ],
     backward: Annotated[
         str | None,
-        typer.Option(metavar="FUNCTION", help="Its backward; judged as OP.backward."),
+        typer.Option(metavar="FUNCTION", help="Its backward, judged as OP.backward."),
     ] = None,
     autograd: Annotated[
-        bool, typer.Option("--autograd", help="The gradients that autograd finds through it too.")
+        bool,
+        typer.Option("--autograd", help="Also judge the gradients that autograd computes with it."),
     ] = False,
     launch: Annotated[
-        Path | None, typer.Option(help="How a .cu is launched: grid, block, arguments.")
+        Path | None,
+        typer.Option(help="For a .cu file: the Python file that gives grid, block and arguments."),
     ] = None,
     case: Annotated[list[str] | None, typer.Option(help="A case's id. Repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(help="Input seed (default: random).")] = None,
     nondeterministic: Annotated[
-        bool, typer.Option("--nondeterministic", help="Equal inputs may give other bits.")
+        bool,
+        typer.Option("--nondeterministic", help="Do not require bitwise equal repeated results."),
     ] = False,
     strict: Annotated[
         bool,
@@ -209,12 +217,13 @@ def judge(
     html: Annotated[Path | None, typer.Option(help="Write the verdict as a page too.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Is anybody's kernel right, how fast is it, and what binds it?
+    """Judge any kernel: is it correct, how fast is it, and what limits it?
 
-    A Python function over tensors, whatever is inside, or a CUDA C++ kernel with a launch file. It
-    runs in a process of its own, with limits; this one makes the inputs, holds the reference and
-    the clock, and compares. A kernel is arbitrary code: that keeps out accidents and cheating, not
-    malice. Without a GPU: right or wrong, and what it compiles to; no times.
+    The kernel is a Python function of tensors, whatever it calls, or a CUDA C++ kernel with a
+    launch file. It runs in a separate process with limits; this process makes the inputs, computes
+    the reference, keeps the time and compares. A kernel is arbitrary code: this guards against
+    accidents and cheating, not against malice. Without a GPU: correctness and static facts of the
+    compiled code, no times.
 
     Exit codes: 0 right, 1 wrong, 2 wrong usage, 3 inconclusive: it cannot be judged on this
     machine, or too few inputs ran.
@@ -225,7 +234,7 @@ def judge(
       kernelwright judge my_kernel.py:fwd --as softmax --backward bwd
       kernelwright judge my_kernel.py:my_norm --as my_spec.py --autograd --html verdict.html
       kernelwright judge my_kernel.cu:my_sum --as sum --launch launch.py
-      kernelwright new --spec my_spec        writes a spec to start from
+      kernelwright new --spec my_spec        (writes a spec to start from)
     """
     with printing(as_json) as out:
         with waiting(f"starting a process for {target}", out) as say:

@@ -1,4 +1,4 @@
-"""What an operator promises: no GPU code, no timing, no files."""
+"""The specification of operators: no GPU code, no timing, no files."""
 
 from . import arguments, eligibility, rungs
 from .case import Case, case

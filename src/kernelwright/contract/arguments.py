@@ -16,6 +16,6 @@ def tensor(name: str, value: Any) -> None:
 def floating(name: str, value: Any) -> None:
     """Raise TypeError where a value is no tensor of floating-point numbers."""
     if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return  # every call of an operator comes here: no call more than it needs
+        return  # runs on every call of an operator: as few Python calls as possible
     tensor(name, value)
     raise TypeError(f"{name}: must be floating point, is {value.dtype}")

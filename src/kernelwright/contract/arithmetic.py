@@ -19,8 +19,8 @@ def next_power_of_2(n: int) -> int:
 
 
 def chunks(sizes: Sequence[int], length: int) -> torch.Tensor:
-    """Which block works on what, where one launch serves a list of tensors: a row of int32 for
-    each block, the tensor's place in the list and the chunk of `length` elements in it."""
+    """The work of each block when one launch processes a list of tensors: per block a row of int32,
+    the tensor's index in the list and the index of its chunk of `length` elements."""
     per_tensor = torch.tensor([cdiv(n, length) for n in sizes], dtype=torch.int64, device="cpu")
     total = int(per_tensor.sum())
     place = torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), per_tensor)
@@ -30,15 +30,15 @@ def chunks(sizes: Sequence[int], length: int) -> torch.Tensor:
 
 
 def shares(rows: int, strips: int, blocks: int) -> tuple[int, int]:
-    """(parts, rows of a part) where `strips` strips of columns and some `blocks` blocks in all
-    share the rows evenly."""
+    """(parts, rows per part) that distribute the rows evenly, for `strips` strips of columns and
+    about `blocks` blocks in total."""
     share = cdiv(rows, max(1, blocks // strips))
     return cdiv(rows, share), share
 
 
 def abreast(rows: int, down: int, strips: int, blocks: int) -> int:
-    """How many blocks go down a strip of columns side by side, `down` rows at a time each, where
-    some `blocks` share `strips` of them: as many more, if a grid has them, as it takes that no
-    thread adds up more than LONGEST rows, each of which rounds the sum."""
+    """How many blocks share a strip of columns, each `down` rows at a time, if about `blocks`
+    blocks share `strips` strips. The number is raised, as far as a grid allows, until no thread
+    adds more than LONGEST rows, because each addition rounds the sum."""
     fewest = cdiv(rows, down * LONGEST)
     return min(max(min(cdiv(rows, down), max(1, blocks // strips)), fewest), MOST_ABREAST)

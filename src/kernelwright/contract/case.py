@@ -17,7 +17,7 @@ SHORT = {
     torch.bool: "b8",
 }
 
-#: How the tensors of a case lie in memory. `contract/inputs.py` makes each of them.
+#: Memory layouts of a case's tensors. `contract/inputs.py` makes each of them.
 LAYOUTS = ("contiguous", "sliced", "permuted", "offset", "expanded")
 
 #: What stands in the tensors. `contract/inputs.py` makes each of them.

@@ -1,13 +1,13 @@
-"""Is a result right? Its error against float64 is held to the error that PyTorch itself makes.
+"""Is a result right? Compares its error against float64 with the error of PyTorch's own operator.
 
-The budget, for each result: at most twice the error of PyTorch's own operator in the same dtype
-on the same input, plus 2 ulp. It is judged over the whole tensor (norm-wise) and element by
-element (99.9th percentile and maximum, in ulp): a fast tanh passes the first and fails in the
-negative tail.
+The error budget of each result is twice the error of PyTorch's own operator in the same dtype on
+the same input, plus 2 ulp. The error is measured over the whole tensor (norm-wise) and element by
+element (99.9th percentile and maximum, in ulp). A fast approximation of tanh passes the first and
+fails the second, in the negative tail.
 
-Where a result cancels (the gradient of softmax near zero), an error in ulp says nothing: any two
-right computations differ by a factor without bound. There PyTorch's own error around this input
-is the unit instead of the ulp; `noise` says how large it is.
+Where terms cancel (the gradient of softmax near zero), an error in ulp is meaningless: the relative
+difference of two correct computations is unbounded. There the unit is not the ulp but PyTorch's own
+error near this input, given by `noise`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Error:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Whether a result is right, the first thing that is not, and the measured errors."""
+    """Whether a result is right, the first violation, and the measured errors."""
 
     ok: bool
     why: str = ""
@@ -54,7 +54,7 @@ def compare(
     noise: torch.Tensor | None = None,
     exact: bool = False,
 ) -> Accuracy:
-    """Judge `out` by the float64 `reference` and the error of `native`, PyTorch's own result.
+    """Compare `out` with the float64 `reference` and with the error of `native`, PyTorch's result.
 
     Args:
         noise: for each element, the size of the error that PyTorch makes in float32 on inputs
@@ -104,7 +104,7 @@ def measure(out: torch.Tensor, reference: torch.Tensor, noise: torch.Tensor | No
     if noise is not None:
         unit = torch.maximum(unit, noise)
         scale = max(scale, noise.norm().item() / torch.finfo(out.dtype).eps)
-    # two norms of tiny values underflow nothing in float64
+    # in float64, norms of tiny values do not underflow
     norm = difference.norm().item() / scale if scale else difference.norm().item()
     ulps = difference / unit
     return Error(norm, _p999(ulps), ulps.max().item())
@@ -131,7 +131,7 @@ def _exact(out: torch.Tensor, want: torch.Tensor) -> Accuracy:
 
 
 def _special(out, native, reference) -> str:
-    """NaN and infinity stand where they stand in PyTorch's result or in the reference."""
+    """NaN and infinity are at the same elements as in PyTorch's result or in the reference."""
     for name, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
         mine, theirs = test(out), test(native)
         # a value at the edge of the range may round to infinity on either side

@@ -1,4 +1,4 @@
-"""A rung as an exercise: which bodies a learner writes, and the hints for them."""
+"""Exercises: the function bodies of a rung that a learner writes, and hints for them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """A function whose body is taken out.
+    """A function whose body is removed.
 
     Attributes:
         function: its name in the rung's source.
         hints: what the body does, step by step, in words.
-        given: the body stays up to and including the first line that holds this text.
+        given: the body is kept up to and including the first line that contains this text.
     """
 
     function: str
@@ -22,14 +22,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A rung that a learner writes. A subject holds its own in `exercises.py`, as EXERCISES.
+    """A rung that a learner writes. Each operator's are in its `exercises.py`, as EXERCISES.
 
     Attributes:
         rung: "sum.cuda_sequential".
-        place: in the learning order of all subjects, from easy to hard.
-        lesson: what it teaches, in a line.
-        launch: what its plan launches, in a sentence.
-        tasks: what is to be written.
+        place: its position in the learning order of all exercises, from easy to hard.
+        lesson: what it teaches, in one line.
+        launch: what its plan launches, in one sentence.
+        tasks: the functions to write.
     """
 
     rung: str

@@ -1,4 +1,5 @@
-"""Makes the tensors of a case: random, reproducible, laid out and spoiled as the case says."""
+"""Makes the tensors of a case: reproducible random values, with the case's layout and special
+values."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ def tensor(
     """The tensor `name` of a case: normal values times `scale`, then the case's layout and values.
 
     Args:
-        device: "meta" makes a tensor without data, for whoever asks what a case looks like.
-        shape, dtype: the case's where not given. A tensor of another shape than the case's is
-            always plain: layouts and values spoil the main tensors.
+        device: "meta" makes a tensor without data, to inspect shapes and strides.
+        shape, dtype: by default the case's. A tensor of another shape than the case's is always
+            contiguous with ordinary values: layouts and special values apply to the main tensors.
     """
     plain = shape is not None and tuple(shape) != c.shape
     shape = c.shape if shape is None else tuple(shape)
@@ -46,7 +47,7 @@ def tensor(
 
 
 def generator(seed: int, device: str) -> torch.Generator | None:
-    """Of random numbers on a device; None on "meta", where there are none."""
+    """The random generator of a device; None for "meta", which needs none."""
     return None if device == "meta" else torch.Generator(device=device).manual_seed(seed)
 
 
@@ -98,8 +99,8 @@ def _spoil(t: torch.Tensor, values: str) -> None:
 def adversarial(
     *, dtypes=FLOATS, values=("large", "nan", "inf", "neginf_row", "constant"), sweep=(), **params
 ) -> tuple[Case, ...]:
-    """The inputs that every operator must survive: sizes 0 and 1, odd tails, 1-D to 5-D, every
-    layout, special values. `sweep`: dicts of further parameters, each tried on a few shapes."""
+    """Inputs that every operator must handle: sizes 0 and 1, odd tails, 1-D to 5-D, every layout,
+    special values. `sweep`: dicts of further parameters, each used with a few shapes."""
     cases = []
     for dtype in dtypes:
         for shape in ((0,), (1,), (7,), (3, 0), (5, 33), (2, 3, 129), (1, 2, 3, 4, 5), (4, 1000)):

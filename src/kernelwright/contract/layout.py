@@ -1,6 +1,6 @@
 """Which arguments a call must copy before its rungs can take them.
 
-One rule serves the launch and the fake tensor, so that both agree on every stride.
+The launch and the fake tensor use the same rule, so that they agree on every stride.
 """
 
 from __future__ import annotations

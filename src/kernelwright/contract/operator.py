@@ -1,4 +1,4 @@
-"""What an operator promises, and what a rung is."""
+"""The specification of an operator, its rungs and its ladder."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BACKENDS = ("torch", "inductor", "triton", "cuda", "numba")
 
 @dataclass(frozen=True)
 class Cost:
-    """The least an operator must do, computed from its inputs.
+    """The minimum memory traffic and arithmetic of an operator, computed from its inputs.
 
     Attributes:
         reads, writes: bytes of each stream that must cross DRAM, read and written.
         flops: arithmetic operations.
-        products: of these the operations of matrix products, by what a case's id calls the dtype
-            of their operands ("bf16"), or "tf32" for float32 operands rounded to it. Each is held
-            against the rate of cuBLAS's products of that kind.
+        products: how many of them belong to matrix products, by the operands' dtype as written in a
+            case's id ("bf16"), or "tf32" for float32 operands rounded to it. Each is compared with
+            the rate of cuBLAS's products of that kind.
     """
 
     reads: tuple[int, ...]
@@ -46,8 +46,8 @@ class Cost:
 
     @property
     def mix(self) -> str:
-        """Which roof bounds it: "r1w1" is a copy, "r1w0" a read, "r2w1" two reads to a write.
-        A stream under 1/64 of the largest does not count."""
+        """The roof that it is compared with: "r1w1" is a copy, "r1w0" a read, "r2w1" two reads per
+        write. A stream below 1/64 of the largest is ignored."""
         top = max((*self.reads, *self.writes), default=0)
         many = [sum(64 * b >= top > 0 for b in side) for side in (self.reads, self.writes)]
         return f"r{many[0]}w{many[1]}"
@@ -69,7 +69,7 @@ class Arg:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A function over tensors, promised before any rung exists.
+    """The specification of a function of tensors, independent of any rung.
 
     A forward and its backward are two operators ("softmax", "softmax.backward"). Every callable
     takes the schema's arguments by name.
@@ -78,18 +78,18 @@ class Operator:
         name: "softmax" or "softmax.backward".
         schema: torch schema with named results, "(Tensor x, int dim) -> (Tensor y)". Tensor
             results are allocated for the rungs. Arguments of type float are read at each call;
-            int, bool and str ones are part of what a kernel is specialised on.
-        reference: plain PyTorch that runs in float64, and is its own definition of right.
-        inputs: makes the arguments of a case on a device, from `contract.inputs`.
+            kernels are specialised on int, bool and str arguments.
+        reference: plain PyTorch that runs in float64; it defines the correct result.
+        inputs: makes the arguments of a case on a device, with `contract.inputs`.
         cases: what is verified and timed.
-        cost: the arguments' `Cost`.
-        outputs: the specs of the results, from the arguments (tensors or specs). A fake tensor
-            and a rung's allocation both come from it.
+        cost: the `Cost` of the given arguments.
+        outputs: the specs of the results, from the arguments (tensors or specs). Fake tensors and
+            the allocations for rungs are both made from it.
         layout: "dense" (element order does not matter: any dense strides are taken flat when all
             tensors agree), "rows" (contiguous last dimension, one row stride) or "any" (rungs
-            see strides as they come). What does not fit is copied to contiguous first.
-        properties: named checks of (arguments, results) that no reference is needed for; each
-            returns what is wrong, or None.
+            receive the original strides). Arguments with another layout are copied to contiguous.
+        properties: named checks of (arguments, results) that need no reference; each returns what
+            is wrong, or None.
         exact: results must equal the reference bit for bit (integers, masks).
         noise: where terms cancel: for each result, the absolute rounding error that a good order
             of operations makes in the accumulation dtype, a float64 tensor of the result's shape,
@@ -158,7 +158,7 @@ def _arg(a) -> Arg:
 
 @dataclass(frozen=True)
 class Gpu:
-    """What a rung may know of the device it is planned for."""
+    """The properties of a device that plans may depend on."""
 
     capability: tuple[int, int]  # (9, 0)
     sms: int
@@ -168,18 +168,19 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """What NVRTC and ptxas call it. The "a" variants hold the instructions of one generation
-        only (wgmma, clusters need no "a", but what a rung compiles for is what it is proven on)."""
+        """The name that NVRTC and ptxas use. The "a" variants have instructions of one generation
+        only, such as wgmma. Other rungs are compiled for the same variant, so that what is proven
+        is what runs."""
         major, minor = self.capability
         return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
 
-#: The machine that rungs are planned for where there is no GPU: its records ship.
+#: The machine that rungs are planned for if there is no GPU. The shipped records are from it.
 H200 = Gpu((9, 0), 132, 232_448, 62_914_560, "NVIDIA H200")
 
 Config = dict[str, Any]
 
-#: Rungs that are PyTorch's work: a formula in its operators, its own operator, its compiler's.
+#: Rungs that use only PyTorch: a formula in its operators, its own operator, torch.compile.
 PYTORCHS = ("manual", "native", "compiled")
 
 
@@ -188,17 +189,17 @@ class Rung:
     """One way to compute an operator.
 
     Attributes:
-        name: says the trick: "cuda_warp", "triton_online".
+        name: states the technique: "cuda_warp", "triton_online".
         backend: one of BACKENDS. "torch" and "inductor" entries are functions over tensors; the
             others' are `plan(gpu, config, **specs) -> Plan`.
         entry: "module:function" inside the subject's package; loaded when first asked for.
         idea: one line.
-        supports: `supports(gpu, **specs)` says why a call does not fit, or None.
-        configs: launch parameters that may be chosen; every one is verified. The first is the
-            default, or `heuristic(gpu, **specs)` picks.
-        serves: False for a rung that is there to teach.
-        deterministic: same inputs, same bits.
-        sources: files beside the entry's module that it compiles, "cuda_warp.cu".
+        supports: `supports(gpu, **specs)` returns why the rung cannot run a call, or None.
+        configs: the launch parameters to choose from; every one is verified. The first is the
+            default, unless `heuristic(gpu, **specs)` chooses.
+        serves: whether it may be dispatched by default; False for a teaching step.
+        deterministic: the same inputs give the same bits.
+        sources: the files in the folder of the entry's module that it compiles, "cuda_warp.cu".
     """
 
     name: str
@@ -217,30 +218,30 @@ class Rung:
 
     @property
     def is_gpu(self) -> bool:
-        """Written for a GPU: needs a passing GPU record before it serves."""
+        """Written for a GPU: needs a passing GPU record before it is dispatched by default."""
         return self.backend in ("triton", "cuda", "numba")
 
     @property
     def is_ours(self) -> bool:
-        """Written here: what the ladder is for, in whatever language."""
+        """Written in this package, in any language, rather than PyTorch's own."""
         return self.name not in PYTORCHS
 
 
 @dataclass(frozen=True, eq=False)
 class Ladder:
-    """An operator and its rungs, from the newcomer's line to the machine's limit.
+    """An operator and its rungs, from the simple formula to the limit of the hardware.
 
     Attributes:
         folder: the subject's folder; `package` its import name.
-        order: `order(gpu, **specs)`: names of the rungs to try, best first, where no tuned table
-            decides. "native" is tried last without being named.
+        order: `order(gpu, **specs)`: names of the rungs to try, best first, if no tuned table has
+            an entry. "native" is always tried last.
         bucket: `bucket(**specs)`: the key of a call in the tuned table.
         peers: "peers:PEERS" in the subject's package: other libraries' functions, for timing.
-        public: where the public function's arguments are not the operator's: `public(**args)` gives
-            what to call it with, by position and by name. torch.nn.functional's function of the
-            ladder's name, where there is one, takes the same.
-        emulated: PyTorch has no operator that does the same work, and its rungs emulate one in
-            many steps (random bits in integer arithmetic): factors over them are no speedups.
+        public: needed if the public function's arguments differ from the operator's:
+            `public(**args)` returns its positional and keyword arguments. They also suit the
+            function of the ladder's name in torch.nn.functional, if there is one.
+        emulated: PyTorch has no operator that does the same work, and the PyTorch rungs emulate it
+            in many steps (random bits in integer arithmetic): ratios to them are not speedups.
     """
 
     operator: Operator

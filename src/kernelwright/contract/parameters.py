@@ -1,4 +1,4 @@
-"""Parameter lists of real models: what operators over lists of tensors are timed on."""
+"""Parameter lists of real models, used to time operators on lists of tensors."""
 
 from __future__ import annotations
 

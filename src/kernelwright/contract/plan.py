@@ -1,8 +1,8 @@
 """A plan: everything one call launches, as data.
 
-A rung's entry turns a call's specs into a Plan and touches no GPU. `toolchain` binds a plan to a
-device, or compiles it for an architecture that is not there, or runs it in an interpreter; the
-rung is the same in each.
+A rung's entry turns a call's specs into a Plan without using a GPU. `toolchain` binds a plan to a
+device, compiles it for any architecture, or runs it in an interpreter or emulator, always from the
+same rung.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .tensor_map import TensorMap
 
 @dataclass(frozen=True)
 class Scalar:
-    """A kernel argument that is no pointer. `value` is a number that the call's specs fix, or the
-    name of a float argument of the operator, read at each call (an eps, a learning rate)."""
+    """A kernel argument that is not a pointer. `value` is a number determined by the call's specs,
+    or the name of a float argument of the operator, read at each call (an eps, a learning rate)."""
 
     ctype: str  # "i32", "i64", "f32", "f64"; "struct" for bytes; "pointer" for NULL
     value: int | float | str | bytes
@@ -66,9 +66,9 @@ NULL = Scalar("pointer", 0)
 
 @dataclass(frozen=True)
 class Pointers:
-    """A kernel argument that stands for list arguments of the operator, all of one length: an
-    int64 array in device memory with a row for each place k, the addresses of lists[0][k],
-    lists[1][k] and so on. So one launch works on any number of tensors."""
+    """A kernel argument for list arguments of the operator, all of the same length: an int64 array
+    in device memory whose row k has the addresses of lists[0][k], lists[1][k] and so on. With it,
+    one launch can process any number of tensors."""
 
     lists: tuple[str, ...]
 
@@ -76,9 +76,9 @@ class Pointers:
 @dataclass(frozen=True)
 class CudaKernel:
     """A `__global__` function. `name` is a C++ name expression ("softmax_fwd_warp<float, 4>");
-    `cluster` is the size of the thread-block cluster along x, 1 for none. `emulated`: False where
-    it has instructions that the emulator does not know (wgmma, TMA), so that without a GPU it is
-    compiled and not run."""
+    `cluster` is the size of the thread-block cluster along x, 1 for none. `emulated`: False if it
+    has instructions that the emulator does not support (wgmma, TMA); without a GPU it is then only
+    compiled."""
 
     source: Path
     name: str
@@ -109,9 +109,9 @@ class Launch:
     """One kernel launch. `args` are names of tensors (the operator's inputs, its outputs, the
     plan's scratch and constants; "params[3]" for an element of a list), Pointers, Scalars and
     TensorMaps, in the kernel's order. `block` is ignored for Triton, `shared` is dynamic shared
-    memory in bytes. `overlaps`: it may start while the plan's launch before it ends (from compute
-    capability 9.0 on); the kernel waits for that itself, by launch.cuh's
-    `wait_for_launch_before`."""
+    memory in bytes. `overlaps`: programmatic dependent launch (from compute capability 9.0 on): it
+    may start while the plan's previous launch is still finishing; the kernel waits for that itself,
+    with launch.cuh's `wait_for_launch_before`."""
 
     kernel: CudaKernel | TritonKernel | NumbaKernel
     grid: tuple[int, int, int]
@@ -134,8 +134,8 @@ def _kind(argument: str | Scalar | Pointers | TensorMap) -> str:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Workspace of a plan. `zero`: a kernel counts on it being zero at the start; it is then
-    allocated once for each stream, and the kernels must leave it zero."""
+    """Workspace of a plan. `zero`: kernels require it to be zero at the start; it is then allocated
+    once per stream, and the kernels must leave it zero."""
 
     spec: TensorSpec
     zero: bool = False
@@ -143,9 +143,9 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Plan:
-    """Launches in order, and the workspace they share. `constants` are CPU tensors that the specs
-    fix (which block works on what); they are copied to the device once, when the plan is bound,
-    and kernels leave them alone."""
+    """Launches in order, and the workspace they share. `constants` are CPU tensors determined by
+    the specs (such as the work of each block). They are copied to the device once, when the plan is
+    bound, and kernels do not change them."""
 
     launches: tuple[Launch, ...]
     scratch: dict[str, Scratch] = field(default_factory=dict)

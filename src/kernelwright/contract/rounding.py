@@ -1,9 +1,9 @@
-"""What the error analyses behind `Operator.noise` share: float32's unit roundoff, and sums over a
-tree.
+"""Shared parts of the error analyses behind `Operator.noise`: float32's unit roundoff, and sums
+over a tree.
 
-A sum of n terms over a tree errs by u times sqrt(log2 n) of the root of the terms'
-squares, roundings being taken as independent (Higham, Accuracy and Stability of Numerical
-Algorithms, 4.2; Higham and Mary 2019).
+If roundings are independent, the error of summing n terms in a tree is about u * sqrt(log2 n) times
+the root of the sum of the terms' squares (Higham, Accuracy and Stability of Numerical Algorithms,
+4.2; Higham and Mary 2019).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 import torch
 
-#: float32's unit roundoff, as error analyses write it: a rounded number is off by u of its size.
+#: float32's unit roundoff: the relative error of rounding a number is at most u.
 U = 2.0**-24
 
 

@@ -1,8 +1,9 @@
-"""The rungs that most ladders have, told by what tells them apart.
+"""Makes the rungs that most ladders have.
 
-A rung's name, its entry and its file follow from its trick: "warp" in CUDA is the rung `cuda_warp`
-of cuda_warp.cu, planned by `cuda.warp`. `suffix` ends the entry where one ladder's rungs serve
-another too: "_backward", "_swiglu", "_swiglu_backward".
+A rung's name, entry and file follow from its technique: "warp" in CUDA is the rung `cuda_warp` of
+cuda_warp.cu, planned by `cuda.warp`. `suffix` is appended to the entry if one module plans the
+rungs
+of several ladders: "_backward", "_swiglu", "_swiglu_backward".
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def pytorch(
     compiled: str | None = "the formula, fused by torch.compile",
     supports: Supports | None = None,
 ) -> tuple[Rung, ...]:
-    """The rungs of torch_rungs.py, by their ideas. `supports` is of those that run the formula;
-    where `compiled` is None there is no such rung."""
+    """The rungs of torch_rungs.py, given their ideas. `supports` applies to those that run the
+    formula; if `compiled` is None there is no such rung."""
     formula, own = f"torch_rungs:manual{suffix}", f"torch_rungs:native{suffix}"
     found = (
         Rung("manual", "torch", formula, manual, supports=supports, serves=False),
@@ -53,7 +54,7 @@ def triton(
 def numba(
     trick: str, suffix: str, idea: str, supports: Supports, configs: tuple[Config, ...]
 ) -> Rung:
-    """The rung `numba_<trick>`, planned as a Triton rung is; it is there to teach."""
+    """The rung `numba_<trick>`, planned like a Triton rung; a teaching step."""
     name = f"numba_{trick}"
     entry = f"{name}:plan{suffix}"
     return Rung(name, "numba", entry, idea, supports=supports, configs=configs, serves=False)

@@ -1,7 +1,7 @@
-"""What selection and planning see of a call: tensors without their data.
+"""Specs: tensors without their data, on which selection and planning depend.
 
-A `TensorSpec` answers the same questions as a tensor (`shape`, `stride()`, `dtype`, `numel()`),
-so `supports` and `plan` functions read like code over tensors, and run without a GPU.
+A `TensorSpec` has the same attributes and methods as a tensor (`shape`, `stride()`, `dtype`,
+`numel()`), so `supports` and `plan` functions read like code on tensors, and run without a GPU.
 """
 
 from __future__ import annotations

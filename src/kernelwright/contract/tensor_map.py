@@ -1,4 +1,4 @@
-"""Tensor maps: what a kernel tells Hopper's copy engine (TMA) about a tensor, as data."""
+"""Tensor maps: descriptions of tensors for Hopper's Tensor Memory Accelerator (TMA), as data."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DTYPES = (
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A kernel argument that describes a tensor to the copy engine, a CUtensorMap. The kernel takes
-    it as `const __grid_constant__ kw::TensorMap`, and copies boxes of the tensor to and from shared
-    memory. What of a box lies outside the tensor arrives as zeros, and is not stored.
+    """A kernel argument that describes a tensor to the TMA, a CUtensorMap. The kernel takes it as
+    `const __grid_constant__ kw::TensorMap`, and copies boxes of the tensor to and from shared
+    memory. The part of a box outside the tensor is read as zeros, and is not stored.
 
     Attributes:
         tensor: name of the tensor, as in `Launch.args`. It begins at a multiple of 16 bytes.
@@ -36,9 +36,9 @@ class TensorMap:
             of 16.
         box: elements of each dimension that one copy moves, up to 256; those of the first are a
             multiple of 16 bytes.
-        swizzle: 32, 64 or 128 where 16-byte units of so many bytes of shared memory change places
-            by their row, so that columns of a box lie in different banks; 0 for none. The first
-            dimension of the box is no longer than that.
+        swizzle: 32, 64 or 128: within this many bytes of shared memory, 16-byte units are permuted
+            by their row, so that a column of a box lies in different banks; 0 for none. The first
+            dimension of the box must not be longer.
 
     Raises:
         ValueError: naming the attribute and the rule of the hardware that it breaks.
@@ -64,7 +64,7 @@ class TensorMap:
 
 
 def _refusal(t: TensorMap) -> str | None:
-    """What of a tensor map the copy engine does not take, or None."""
+    """Which rule of the TMA a tensor map breaks, or None."""
     if t.dtype not in DTYPES:
         return f"dtype {t.dtype} is none that the copy engine knows"
     dimensions = len(t.shape)

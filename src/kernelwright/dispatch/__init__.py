@@ -1,4 +1,4 @@
-"""Which rung serves a call, and the one binding to PyTorch."""
+"""Selects the rung for a call, and binds operators to PyTorch."""
 
 from .autograd import apply_of, vmap_loop
 from .binding import bind

@@ -1,12 +1,13 @@
-"""What autograd sees of an operator: a Function for whoever watches a call, and a leaner one.
+"""The autograd Functions of an operator: one for calls that torch traces or intercepts, and a
+faster one for plain eager calls.
 
 Backward schemas are read by name: argument `gy` is the gradient of result `y`, any other name is
 the forward's argument or result of that name (and is saved), result `gx` is the gradient of `x`.
 An argument `Tensor? gh` is None where result `h` received no gradient; others are zeros then.
 
-Both Functions keep the same for the backward. `function` has what torch.compile traces and
-functorch transforms: setup_context, and a vmap rule. `eager` serves calls that nobody watches: its
-forward keeps what it keeps itself, and autograd's engine calls its backward with no Python between.
+Both Functions save the same for the backward. `function` has what torch.compile and functorch need:
+setup_context and a vmap rule. `eager` is for calls that nothing intercepts: its forward saves what
+the backward needs itself, and autograd's engine calls its backward directly.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class Derivative:
     """A gradient as plain code over plain values: torch.compile traces it.
 
     Attributes:
-        keep: statements that keep in `ctx` what the backward takes, over the arguments, `rung` and
+        keep: statements that save in `ctx` what the backward takes: of the arguments, `rung` and
             the results.
         backward: `backward(ctx, *gradients of results)`: gradients of the arguments and of `rung`.
-        names: what `keep` uses; `eager_names`: other things of these names where nobody watches.
+        names: globals of `keep`; `eager_names`: those that differ in the eager Function.
     """
 
     keep: str
@@ -78,7 +79,7 @@ def setup_context(ctx, inputs, output):
 
 
 def eager(op: Operator, run: LaunchCache, derivative: Derivative) -> Callable:
-    """`apply(*args, rung)` for calls that nobody watches."""
+    """`apply(*args, rung)` for calls that nothing intercepts."""
     results = ", ".join(op.results)
     source = f"""
 def forward(ctx, {listed(op)}, rung):
@@ -91,20 +92,21 @@ def forward(ctx, {listed(op)}, rung):
     members = {"forward": staticmethod(forward), "backward": staticmethod(derivative.backward)}
     base = (torch.autograd.Function,)
     made: Any = types.new_class(op.torch_name, base, exec_body=lambda body: body.update(members))
-    # what the engine calls; PyTorch's own first looks for what the user wrote, through two calls
+    # what the engine calls; PyTorch's own apply would first look up the user's function, in two
+    # calls
     made._backward_cls.apply = derivative.backward
     return applied(made)
 
 
 def applied(made: Any) -> Callable:
-    """A Function's `apply` in C++: the one in Python binds defaults through inspect and looks for
+    """A Function's `apply` in C++. The one in Python binds defaults through inspect and checks for
     functorch, which costs more than a launch."""
     return super(torch.autograd.Function, made).apply  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def apply_of(made: Any) -> Callable:
-    """`apply` of a Function written by hand: in C++ where neither torch.compile nor functorch
-    looks."""
+    """`apply` of a Function written by hand: the one in C++, unless torch.compile or functorch
+    needs the one in Python."""
     lean = applied(made)
 
     def apply(*args):
@@ -193,10 +195,10 @@ def by_operator(
     run: LaunchCache,
     same: dict[str, str],
 ) -> Derivative:
-    """Keep what the backward's schema names and call the backward with it.
+    """Save what the backward's schema names and call the backward with it.
 
     Args:
-        call, run: the backward's function, and what runs it where nobody watches.
+        call, run: the backward's function, and the one that runs it when nothing intercepts calls.
         same: as `bind` says.
     """
     names = _Names.of(op, backward.operator, same)
@@ -270,11 +272,11 @@ class _Names:
         named = [f"g{same.get(a.name, a.name)}" for a in op.args]
         given = [g in backward.results or a.name in same
                  for a, g in zip(op.args, named, strict=True)]  # fmt: skip
-        # an argument that is the only one with a gradient wants it, or nobody would be here
+        # if only one argument can have a gradient, it needs one: otherwise backward is not called
         ask = " if ctx.needs_input_grad[{}] else None" if sum(given) > 1 else ""
-        # Where a gradient may be None, autograd is told to make zeros for none that did not arrive,
-        # and those that the backward needs are made here. So it is where results have no gradient:
-        # autograd would launch a fill for each of them in every backward.
+        # If a gradient may be None, or a result has none, autograd is told not to materialise
+        # missing gradients; the zeros that the backward needs are made here. Otherwise autograd
+        # would launch a fill for each missing gradient in every backward.
         fixed = [r for r in op.results if f"g{r}" not in wanted]
         incoming = {a.name: a.kind for a in backward.args if a.name in grads}
         optional = bool(fixed) or "Tensor?" in incoming.values()
@@ -348,7 +350,8 @@ def _spec(shape, strides, dtype) -> TensorSpec:
 
 
 def vmap_leading(apply, batch: int, in_dims, args):
-    """A vmap rule where a batch dimension in front of every tensor is just more work."""
+    """A vmap rule for operators that treat a leading batch dimension of every tensor as more
+    rows."""
     moved = [
         a
         if not isinstance(a, torch.Tensor)

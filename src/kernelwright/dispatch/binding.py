@@ -1,9 +1,9 @@
 """The one binding of an operator to PyTorch.
 
-`bind` makes, from the schema alone: the operator under torch.ops.kernelwright with its fake, its
-autograd (autograd.py), and the function that eager code calls. That function costs one look-up over
-a launch; it steps aside for the dispatcher whenever something (torch.compile, functorch, a dispatch
-mode, a tensor subclass) wants to see the call.
+From the schema alone, `bind` makes the operator under torch.ops.kernelwright with its fake, its
+autograd (autograd.py), and the function that eager code calls. Besides the launch, that function
+costs one look-up; it calls the dispatcher instead if anything intercepts calls (torch.compile,
+functorch, a dispatch mode, a tensor subclass).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def bind(
 
     Args:
         forward, backward: ladders; both are registered.
-        gradient: instead of `backward`, where the gradient is views and no kernel:
+        gradient: instead of `backward`, if the gradient consists of views and needs no kernel:
             `gradient(specs, *grads)` gets the forward's arguments as specs and plain values, and
             returns the gradients by argument name.
         formula: plain PyTorch that torch.compile sees in place of an opaque operator, so that it
@@ -85,7 +85,7 @@ def _bound(
     alone: dict[str, tuple[str, str]],
     twice: Callable | None,
 ) -> tuple[Callable, LaunchCache]:
-    """The operator's function, and what runs it where nobody watches."""
+    """The operator's function, and the one that runs it when nothing intercepts calls."""
     op = forward.operator
     register(forward)
     run = LaunchCache(forward)
@@ -154,8 +154,8 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
 
 
 class LaunchCache:
-    """`run(*args, rung)` of an operator: finds the bound launcher of calls like this one, and
-    launches. In Python; in C from the first call on where a GPU makes the host's time count.
+    """`run(*args, rung)` of an operator: finds the bound launcher for calls like this one, and
+    launches. Written in Python; on a GPU, where host time matters, replaced by C at the first call.
 
     Attributes:
         now: the function.
@@ -188,7 +188,8 @@ def {{}}({given}):
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
 
     def quietly(self, *given: Any) -> Any:
-        """The same, arguments that change keep their version: the dispatcher has counted it."""
+        """The same without incrementing versions of changed arguments: the dispatcher has done
+        that."""
         if not self._ladder.operator.mutated:
             return self.now(*given)
         return self._bound(*given)(*given[:-1])
@@ -262,7 +263,7 @@ def _entry(
     formula,
     differentiable,
 ) -> Callable:
-    """The function that public code calls; `rung` is for a backward, whose forward decided it."""
+    """The function that public code calls. `rung` is passed to a backward by its forward."""
     given = listed(op)
     tensors = [a.name for a in op.args if a.kind == "Tensor"]
     wants_grad = " or ".join(

@@ -1,4 +1,4 @@
-"""Files of records and tables: JSON, written whole, and read only where they are."""
+"""Files of records and tables: JSON, written atomically and checked when read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelwright.support.errors import WRONG, UserError
 
 
 class Damaged(UserError, RuntimeError):
-    """A file is not what was written to it; the message names it, and the line."""
+    """A file's content is damaged; the message names the file and the line."""
 
     exit_code = WRONG
 
@@ -52,8 +52,8 @@ def document(path: Path, default: Any) -> Any:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole: whoever reads it meanwhile, or after this process was killed, finds the
-    one before or this one."""
+    """Write a file atomically: a reader sees either the old or the new content, even if this
+    process is killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

@@ -1,7 +1,6 @@
 """Functions generated from an operator's schema, and the tests that they share.
 
-Generated, because a loop over a schema's arguments would cost each call more than the launch it
-leads to.
+They are generated because a loop over the schema's arguments would take longer than the launch.
 """
 
 from __future__ import annotations

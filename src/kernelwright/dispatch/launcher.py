@@ -1,4 +1,4 @@
-"""From a call's specs to the function that runs it: chosen, planned and compiled once."""
+"""Makes the function that runs calls with given specs: select, plan and compile once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ RungFunction = Callable[..., Any]  # takes the operator's arguments in the schem
 def launcher(
     ladder: Ladder, args: dict[str, Any], rung: str | None = None, config: Config | None = None
 ) -> RungFunction:
-    """The bound function for calls like this one, by the rung that serves or by the one named.
+    """The bound function for calls like this one, for the selected rung or the one named.
 
     Args:
         args: the operator's arguments by name. Only specs, not data, decide.
-        rung, config: instead of what selection would choose.
+        rung, config: used instead of those that selection would choose.
 
     Raises:
         Unsupported: the named rung does not take this call.
@@ -60,8 +60,8 @@ def rung_function(
 
 
 def _as_promised(fn: Callable, operator: Operator, specs, copies) -> RungFunction:
-    """A PyTorch function whose results have the strides that the operator promises: it may take
-    them from a permuted input, while the fake that torch.compile trusts says otherwise."""
+    """A PyTorch function whose results are given the strides that the operator specifies. PyTorch
+    may derive strides from a permuted input, but torch.compile relies on those of the fake."""
     given = [t for t in specs.values() if isinstance(t, TensorSpec)]
     if not operator.results or (not copies and all(t.is_contiguous() for t in given)):
         return fn

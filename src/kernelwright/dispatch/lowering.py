@@ -1,4 +1,4 @@
-"""Operators as torch.compile's Inductor sees them: calls that it leaves as they are."""
+"""Makes torch.compile's Inductor call operators without trying to lower them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch._library.utils import get_layout_constraint_tag
 def lower(overload: Any) -> None:
     """Tell Inductor, if it is loaded, to call the operator.
 
-    Inductor does so by itself with an operator that it does not know. But that of torch 2.11 first
-    writes the call's arguments into a message, each with all that it is computed from: a residual
-    stream reaches an operator on several paths a layer, so the text grows exponentially with depth.
+    Inductor does this by itself for unknown operators. But in torch 2.11 it first formats a message
+    with the call's arguments, each with everything it is computed from. A residual stream reaches
+    an operator on several paths per layer, so this text grows exponentially with depth.
 
-    An operator's fake calls this. Inductor is loaded before it traces what it compiles, and no fake
-    of ours is served from a cache, so every operator is known to it before it lowers a graph; and a
-    program that Inductor does not compile never loads it.
+    An operator's fake calls this function. Inductor is loaded before it traces a graph, and our
+    fakes are never cached, so every operator is registered before the graph is lowered. Programs
+    that do not use Inductor never load it.
     """
     if "torch._inductor.lowering" not in sys.modules:
         return
-    from torch._inductor import lowering  # waits where another thread is importing it
+    from torch._inductor import lowering  # waits if another thread is importing it
 
     if overload not in lowering.lowerings:
         strides = lowering.tag_to_layout_constraint(get_layout_constraint_tag(overload))

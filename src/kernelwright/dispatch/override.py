@@ -1,4 +1,4 @@
-"""`with kw.use(softmax="triton_online")`: the user's word goes before every table."""
+"""`with kw.use(softmax="triton_online")`: the user's choice takes precedence over every table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .registry import ladder
 # compiled function recompiles when an override changes. Autograd threads never read it: the
 # forward resolves the override and hands it to the backward.
 active: dict[str, str] = {}
-# The blocks that are open, in the order of their beginnings. Blocks of two threads need not end in
-# the opposite order: each takes away what it brought, and nothing stays behind.
+# The open blocks, in the order in which they were entered. Blocks of two threads need not end in
+# the reverse order: each removes exactly its own entries.
 _open: list[dict[str, str]] = []
 _lock = threading.Lock()
 
@@ -47,7 +47,7 @@ def _close(block: dict[str, str]) -> None:
 
 
 def _agree() -> None:
-    """Make `active` what the open blocks say, the last one first."""
+    """Set `active` from the open blocks; later ones take precedence."""
     now = {name: rung for block in _open for name, rung in block.items()}
     for name in [n for n in active if n not in now]:
         del active[name]

@@ -1,20 +1,20 @@
-"""Proof: a rung serves by default only if what compiles today is what passed on a GPU.
+"""Proof: a rung is dispatched by default only if its current source has passed on a GPU.
 
-`source_hash` covers what decides, for a call and a config, the bits of a rung's kernels and of
-their launches:
+`source_hash` covers everything that determines, for a given call and config, a rung's machine code
+and launches:
 
-- the definitions that its entry is made of and, of a GPU rung, those of the function that says
-  which calls it takes, as far as they stand in this package (`support.imports`);
-- of a GPU rung those of what every plan is made from, a tensor's spec and a GPU (`ARGUMENTS`), and
-  of what a compiler is told besides the kernel (`COMPILER`);
-- its CUDA C++ sources and the headers that they take in (`support.includes`).
+- the definitions in this package that its entry uses and, for a GPU rung, those that its `supports`
+  function uses (`support.imports`);
+- for a GPU rung, the definitions that every plan uses, a tensor's spec and a GPU (`ARGUMENTS`), and
+  the compilers' options (`COMPILER`);
+- its CUDA C++ sources and the headers that they include (`support.includes`).
 
-Comments, docstrings and layout do not count. Nor does what chooses among rungs and configs, each of
-which is proven by itself; what the operator promises, which is no rung's; how plans are launched,
-which is the same for all; or another operator's public function, behind which a rung with a hash of
-its own serves. Versions of compilers and libraries stand in the records.
+Comments, docstrings and layout are not covered. Neither is the selection of rungs and configs,
+since each is proven separately; nor the operator's specification, which belongs to no rung; nor the
+code that launches plans, which is the same for all; nor another operator's public function, whose
+rungs have hashes of their own. Versions of compilers and libraries are stored in the records.
 
-A checkout computes its hashes. An installed package ships them, in `data/hashes.json`.
+A checkout computes its hashes. An installed package ships them in `data/hashes.json`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ COMPILER = {
 
 @cache
 def source_hash(ladder: Ladder, rung: Rung) -> str:
-    """First 16 hex digits of the SHA-256 of what the rung is made of.
+    """First 16 hex digits of the SHA-256 of everything that the rung depends on.
 
     Raises:
-        CannotFollow: some part of the rung is found by no name that stands in its code.
+        CannotFollow: a part of the rung is looked up by a name that is not written in its code.
     """
     if ladder.package.startswith(f"{PACKAGE}.") and not CHECKOUT:
         return _hashes()[f"{ladder.name}.{rung.name}"]
@@ -61,8 +61,8 @@ def computed_hash(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> str:
     """`source_hash` from the files as they are.
 
     Args:
-        package: the Kernelwright that the ladder is of: this one or another commit's, under the
-            name by which it is imported. The name does not count.
+        package: the import name of the Kernelwright that the ladder belongs to: this one or another
+            commit's. The name itself is not hashed.
     """
     digest = hashlib.sha256()
     shared = _shared(package, rung.backend) if rung.is_gpu else ()
@@ -81,7 +81,7 @@ def parts(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> list[str]:
 
 
 def proven_on(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
-    """Machines on which the rung's present source passed."""
+    """Machines on which the rung's current source passed."""
     return tuple(_proven().get(f"{ladder.name}.{rung.name}", {}).get(source_hash(ladder, rung), ()))
 
 
@@ -104,7 +104,7 @@ def _hashes() -> dict[str, str]:
 
 
 def _files(ladder: Ladder, rung: Rung, package: str) -> set[Path]:
-    """Its CUDA C++ sources and our headers that they take in."""
+    """Its CUDA C++ sources and our headers that they include."""
     shared = _folder(package) / "include"
     return {p for name in rung.sources for p in includes.files(ladder.folder / name, shared)}
 
@@ -118,7 +118,7 @@ def _roots(ladder: Ladder, rung: Rung) -> Iterator[Target]:
 
 @cache
 def _shared(package: str, backend: str) -> list[str]:
-    """Names and code of what decides the bits of every GPU rung in a language."""
+    """Names and code of the definitions that affect every GPU rung in a language."""
     return Packages({package: _folder(package)}).texts(_shared_roots(package, backend))
 
 

@@ -1,5 +1,5 @@
-"""Which ladders there are. A ladder enters itself when its module is imported (`ops.every` imports
-all); everything else looks operators up here."""
+"""The registry of ladders. A ladder registers itself when its module is imported (`ops.every`
+imports all); all other code looks operators up here."""
 
 from __future__ import annotations
 

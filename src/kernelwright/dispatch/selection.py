@@ -1,4 +1,5 @@
-"""Which rung serves a call: the override, then the tuned table, then the ladder's order."""
+"""Selects the rung that a call is dispatched to: the override, else the tuned table, else the
+ladder's order."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Specs = dict[str, Any]  # argument name to TensorSpec, list of them, None, or a 
 
 @dataclass(frozen=True)
 class Choice:
-    """A rung, its config, and the reason in words."""
+    """A rung, its config, and why it was chosen."""
 
     rung: Rung
     config: Config
@@ -44,14 +45,18 @@ def specs_of(args: dict[str, Any]) -> Specs:
 
 
 def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | None) -> Choice:
-    """The rung that serves. Raises Unsupported when the override does not fit the call."""
+    """The rung that the call is dispatched to.
+
+    Raises:
+        Unsupported: the override does not support the call.
+    """
     gpu = gpu_of(device)
     if override is not None:
         rung = ladder.rung(override)
         reason = unsupported(rung, specs, device)
         if reason:
             raise Unsupported(f"{ladder.name}.{rung.name} does not support this call: {reason}")
-        return Choice(rung, config_of(ladder, rung, gpu or H200, specs), "named by kw.use")
+        return Choice(rung, config_of(ladder, rung, gpu or H200, specs), "chosen by kw.use")
     if gpu is None:
         return Choice(ladder.rung("native"), {}, f"the tensors are on {device.type}")
     tuned = tuned_table(ladder, gpu).get(ladder.bucket(**specs))
@@ -64,14 +69,14 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
         rung = ladder.rung(name)
         if rejected(ladder, rung, specs, device) is None:
             config = config_of(ladder, rung, gpu, specs)
-            return Choice(rung, config, "first of the ladder's order to fit")
-    return Choice(ladder.rung("native"), {}, "no other rung fits")
+            return Choice(rung, config, "first eligible rung in the ladder's order")
+    return Choice(ladder.rung("native"), {}, "no other rung is eligible")
 
 
 def rejected(ladder: Ladder, rung: Rung, specs: Specs, device: torch.device) -> str | None:
-    """Why a rung may not serve by default, or None."""
+    """Why a rung may not be dispatched by default, or None."""
     if not rung.serves:
-        return "it is there to teach"
+        return "a teaching step, never dispatched by default"
     reason = unsupported(rung, specs, device)
     if reason:
         return reason
@@ -88,12 +93,12 @@ def unsupported(rung: Rung, specs: Specs, device: torch.device) -> str | None:
     if missing:
         return missing
     if rung.is_gpu and any(t.numel() == 0 for t in _tensors(specs)):
-        return "an empty tensor launches nothing"
+        return "GPU rungs do not take empty tensors"
     return rung.supports(gpu_of(device) or H200, **specs) if rung.supports else None
 
 
 def config_of(ladder: Ladder, rung: Rung, gpu: Gpu, specs: Specs) -> Config:
-    """A rung's config for a call: measured fastest for calls of this size, or the heuristic's."""
+    """A rung's config for a call: the one measured fastest at this size, else the heuristic's."""
     tuned = tuned_table(ladder, gpu).get(ladder.bucket(**specs), {"configs": {}})
     return tuned["configs"].get(rung.name) or config_for(rung, gpu, specs)
 
@@ -105,15 +110,15 @@ def config_for(rung: Rung, gpu: Gpu, specs: Specs) -> Config:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `kw.explain` answers: print it, or read its fields."""
+    """The result of `kw.explain`: print it, or read its fields."""
 
     operator: str
-    serves: Choice
-    others: dict[str, str]  # rung to the reason why it does not serve
+    serves: Choice  # the dispatched rung
+    others: dict[str, str]  # by rung: why it is not dispatched
 
     def __str__(self) -> str:
         s = self.serves
-        lines = [f"{self.operator}: {s.rung.name} serves ({s.why})"]
+        lines = [f"{self.operator}: {s.rung.name} is dispatched ({s.why})"]
         if s.config:
             lines[0] += f" with {s.config}"
         lines += [f"  {name}: {why}" for name, why in self.others.items()]
@@ -129,14 +134,14 @@ def explain(
     for rung in ladder.rungs:
         if rung is not chosen.rung:
             reason = rejected(ladder, rung, specs, device)
-            others[rung.name] = reason or f"fits, but {chosen.rung.name} goes first"
+            others[rung.name] = reason or f"eligible, but {chosen.rung.name} is preferred"
     return Explanation(ladder.name, chosen, others)
 
 
 @cache
 def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
-    """The tuned table of this compute capability, or of the nearest older one, or none. What the
-    user has tuned goes before what ships."""
+    """The tuned table of this compute capability, or of the nearest older one, or an empty one. The
+    user's own entries take precedence over the shipped ones."""
     shipped = _table(ladder, shipped_tables(ladder), gpu)["buckets"]
     own = tables_of(ladder)
     if own == shipped_tables(ladder):
@@ -145,14 +150,14 @@ def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
 
 
 def shipped_tables(ladder: Ladder) -> Path:
-    """The folder of an operator's tuned tables: the package's, or of an operator that is not part
-    of the package one in its own folder."""
+    """The folder of an operator's tuned tables: the package's for its own operators, else `tuned`
+    in the operator's folder."""
     return DATA / "tuned" if _ours(ladder) else ladder.folder / "tuned"
 
 
 def tables_of(ladder: Ladder) -> Path:
-    """The folder that tuned tables of an operator are written to: the user's where the operator
-    is part of an installed package."""
+    """The folder that an operator's tuned tables are written to: the user's data directory if the
+    operator is part of an installed package."""
     return (settings().tuned if _ours(ladder) else None) or shipped_tables(ladder)
 
 
@@ -170,8 +175,8 @@ def _table(ladder: Ladder, folder: Path, gpu: Gpu) -> dict[str, Any]:
 
 
 def _current(ladder: Ladder, table: dict[str, Any]) -> dict[str, dict]:
-    """What a table says of rungs and configs that are still there as they were timed: a user's
-    table outlives an upgrade of the package."""
+    """The entries of a table whose rungs and configs are unchanged since they were timed. A user's
+    table may be older than the installed package."""
     found = {}
     for bucket, entry in table["buckets"].items():
         configs = {n: c for n, c in entry["configs"].items() if _as_timed(ladder, n, c, table)}

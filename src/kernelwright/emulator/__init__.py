@@ -2,12 +2,12 @@
 tensors through the same plan that a GPU launches.
 
 Each CUDA thread is a fiber on its block's OS thread. It runs until it must wait (a barrier, a
-shuffle, an exit) and hands over to the next; blocks are spread over OS threads in the order of
-their numbers, those of a cluster to one. Files, in the order to read them:
+shuffle, an exit) and then switches to the next. Blocks are distributed over OS threads in
+increasing order, all blocks of a cluster to the same one. Files, in reading order:
 
-    runtime.h      what a rung's code, the runtime and observers know of each other
-    include/       what a .cu file finds: kw_emulator.h is there without being included, a chapter
-                   a header in include/emulator/; cuda_fp16.h and others stand for NVIDIA's
+    runtime.h      the interfaces between a rung's code, the runtime and observers
+    include/       headers for .cu files: kw_emulator.h is included implicitly, with one header per
+                   topic in include/emulator/; cuda_fp16.h and others replace NVIDIA's
     switch.h       the context switch, by hand, for x86-64 and aarch64
     worker.h       an OS thread that runs blocks
     fibers.h       stacks, the order of threads, deadlocks
@@ -15,35 +15,35 @@ their numbers, those of a cluster to one. Files, in the order to read them:
     cluster.h      the barrier of a cluster, mbarriers, sends to another block's shared memory
     interrupts.h   faults, and the clock that ends endless loops
     runtime.cpp    blocks, launches, the functions that kernels call
-    watch.cpp      what builds whose every access is seen call instead of libtsan
+    watch.cpp      the functions that instrumented builds call in place of libtsan's
     compiler.py    the compiler and its options for each kind of build
     build.py       libraries of kernels, by content, several instantiations at a time
     libraries.py   loads and launches them
-    launch.py      a plan's launch of one
-    apart.py       launches in a process of their own, host.py, what may destroy it
-    messages.py    a compiler's or the runtime's complaint, with the rung's line
+    launch.py      runs a plan's launch
+    apart.py       runs launches that may corrupt memory in a separate process, host.py
+    messages.py    errors of the compiler and the runtime, with the rung's line
 
-Kinds of build: "fast" (-O2), "watched" (-O1, every access to memory is told to an observer),
-"dissected" (watched, a vector is one access and each basic block is told too) and "debug"
-(-O0 -g3, for gdb; with one worker and no patience nothing interrupts it).
+Kinds of build: "fast" (-O2), "watched" (-O1, every memory access is reported to an observer),
+"dissected" (like watched, but a vector is one access, and basic blocks are reported too) and
+"debug" (-O0 -g3, for gdb; with one worker and no time limit, so that nothing interrupts it).
 
-To look on, write a C++ file that fills an `Observer` (runtime.h), build it as a shared library
-(`build.observer`) and hand its address to a mode; everything bound inside the block uses it.
-`before` is called with each launch and its values (tensors and Scalars) ahead of it: there an
-observer can be told which memory is the call's.
+To observe launches, write a C++ file that fills an `Observer` (runtime.h), build it as a shared
+library (`build.observer`) and pass its address to a mode; everything bound inside the block uses
+it. `before` is called before each launch with the launch and its values (tensors and Scalars), for
+example to tell the observer which memory belongs to the call.
 
     how = Schedule(seed=7, workers=1)
     with emulator.mode(kind="watched", schedule=how, observer=address, before=tell):
         run = dispatch.launcher(ladder, args, "cuda_warp")
     run(*args.values())
 
-An observer's calls get the Thread (its index, block, warp, lane, barriers and warp operations
-passed: `epoch`, `warp_epoch`) and, for an access, its return address. `messages.frames_of(address)`
-turns that into functions, files and lines, innermost first; `messages.line_of` into text. A
-Thread and a Block have a `data` pointer for the observer's own. Blocks of several workers call an
-observer at once: ask for one worker where that does not suit. `Block.shared` to `shared_bytes` are
-the static __shared__ variables of *all* kernels of the library, `dynamic` to `dynamic_bytes` the
-extern ones.
+An observer's functions receive the Thread (its index, block, warp, lane, and the number of barriers
+and warp operations it has passed: `epoch`, `warp_epoch`) and, for an access, its return address.
+`messages.frames_of(address)` converts it to functions, files and lines, innermost first;
+`messages.line_of` to text. Thread and Block have a `data` pointer for the observer's own use. With
+several workers, an observer is called concurrently; use one worker if it is not thread-safe.
+`Block.shared` to `shared_bytes` are the static __shared__ variables of *all* kernels of the
+library, `dynamic` to `dynamic_bytes` the extern ones.
 """
 
 from __future__ import annotations
@@ -99,19 +99,19 @@ def mode(
 
 
 def looked_on() -> bool:
-    """Whether an observer, a debugger or a caller looks, in this process, at what is bound."""
+    """Whether launches bound now are observed in this process, by an observer or a debugger."""
     return _active.kind != "fast" or _active.observer is not None or _active.before is not None
 
 
 def missing(kind: str = "fast") -> str | None:
-    """Why CUDA C++ cannot be emulated here, in this kind of build, or None."""
+    """Why CUDA C++ cannot be emulated here with this kind of build, or None."""
     from . import compiler
 
     return compiler.missing(kind)
 
 
 def ensure(kernels: Iterable[CudaKernel]) -> None:
-    """Build kernels ahead of their binding: many together cost less than one by one.
+    """Build kernels ahead of binding: building many together is cheaper than one by one.
 
     Raises:
         CompileError, ToolchainError: as `build.ensure`.

@@ -1,8 +1,8 @@
-"""Launches kernels that are not this package's in a process of their own.
+"""Launches kernels that are not part of this package in a separate process.
 
-On a CPU, a kernel that writes out of bounds writes into the process that runs it. A second process
-(host.py) runs these; both have one piece of memory, at one address, where a call's tensors lie
-while its launches run.
+On a CPU, an out-of-bounds write of a kernel corrupts the process that runs it. Such kernels are
+therefore run by a second process (host.py). Both processes map the same memory at the same address;
+a call's tensors are copied there while its launches run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _one = threading.Lock()
 
 
 def wanted(plan: Plan) -> bool:
-    """Whether a plan launches CUDA C++, and some of it is not this package's."""
+    """Whether a plan launches CUDA C++ that is not part of this package."""
     kernels = [step.kernel for step in plan.launches]
     sources = [k.source for k in kernels if isinstance(k, CudaKernel)]
     own = all(s.resolve().is_relative_to(PACKAGE) for s in sources)
@@ -48,24 +48,24 @@ def wanted(plan: Plan) -> bool:
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A call's tensors, copied to the memory that the other process has too."""
+    """A call's tensors, copied to the shared memory."""
 
     tensors: dict[str, Any]
     host: Host
     _places: list[tuple[int, int, int]]  # address there, address here, bytes
 
     def give_back(self) -> None:
-        """Copy to the call's own tensors what the launches have written."""
+        """Copy what the launches have written back to the call's own tensors."""
         for there, here, size in self._places:
             ctypes.memmove(here, there, size)
 
 
 @contextmanager
 def borrowed(values: dict[str, Any]) -> Iterator[Borrowed]:
-    """A call's values by name, its tensors and lists of tensors elsewhere; a call at a time.
+    """A call's values by name, with its tensors and lists of tensors in the shared memory; one call
+    at a time.
 
-    What lies around a tensor is copied too, REDZONE bytes as far as its storage goes: guards and
-    fences look there.
+    Up to REDZONE bytes of the storage around a tensor are copied too, for the checks of red zones.
     """
     with _one:
         spans = _spans(values)
@@ -92,7 +92,7 @@ def borrowed(values: dict[str, Any]) -> Iterator[Borrowed]:
 
 
 def told_by_child(find_out: Callable[[], str]) -> str:
-    """What a function returns that may end its process: "" where it does."""
+    """The result of a function that may end its process; "" if it does."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -110,7 +110,7 @@ def told_by_child(find_out: Callable[[], str]) -> str:
 
 
 def _spans(values: dict[str, Any]) -> list[tuple[int, int]]:
-    """(address, bytes) of what is copied; tensors that share memory share a span."""
+    """(address, bytes) of what is copied; tensors that share memory have one span."""
     found: list[tuple[int, int]] = []
     for v in values.values():
         for t in v if isinstance(v, (list, tuple)) else (v,):
@@ -130,7 +130,7 @@ def _spans(values: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 class Host:
-    """The other process, and the memory."""
+    """The other process, and the shared memory."""
 
     def __init__(self, size: int):
         self.size, self.used = size, 0
@@ -178,7 +178,7 @@ class Host:
             os.lseek(self._printed, 0, os.SEEK_SET)  # where the other process writes too
 
     def tensor(self, address: int, like: torch.Tensor) -> torch.Tensor:
-        """What lies at an address of the memory, as a tensor."""
+        """The shared memory at an address, as a tensor."""
         offset, rest = divmod(address - self.address, like.itemsize)
         assert not rest
         empty = torch.empty(0, dtype=like.dtype)
@@ -189,7 +189,7 @@ class Host:
         return self._process.poll() is None
 
     def close(self) -> int:
-        """End it, once; its exit code."""
+        """End the process, once, and return its exit code."""
         assert self._process.stdin
         if not self._process.stdin.closed:
             with suppress(BrokenPipeError):

@@ -1,9 +1,8 @@
-"""Shared libraries of kernels for this CPU: several instantiations of one source in each.
+"""Builds kernels into shared libraries for this CPU, several instantiations of one source in each.
 
-The headers are compiled once, ahead of all sources (g++ only). A unit then costs more than a kernel
-of it, so what is known to be needed together is built together: `ensure` takes all kernels of a
-rung. A library is found by the content that it was made from; beside it lies a note for each
-kernel that says where it is.
+The headers are precompiled (g++ only). Compiling a translation unit has a large fixed cost, so
+kernels that are needed together are built together: `ensure` takes all kernels of a rung. A library
+is found by a hash of its sources; next to it, a note for each kernel says which library has it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ LIBRARY = "kernels.so"
 
 
 def find(kernel: CudaKernel, kind: str) -> tuple[Path, int]:
-    """The library that holds a kernel, built now where there is none, and its number in it.
+    """The library that holds a kernel, built now if missing, and the kernel's number in it.
 
     Raises:
         CompileError: as `ensure`.
@@ -45,11 +44,11 @@ def find(kernel: CudaKernel, kind: str) -> tuple[Path, int]:
 
 
 def ensure(kernels: Iterable[CudaKernel], kind: str = "fast") -> None:
-    """Build what is missing of `kernels`, each source's together.
+    """Build those of `kernels` that are missing, those of one source together.
 
     Raises:
-        CompileError: naming the construct that the emulator does not know and its line, or with
-            the compiler's words. ToolchainError: there is no compiler.
+        CompileError: naming the construct that the emulator does not support and its line, or with
+            the compiler's message. ToolchainError: there is no compiler.
     """
     if why := compiler.missing(kind):
         raise ToolchainError(why)
@@ -86,7 +85,7 @@ def runtime() -> Path:
 
 @once
 def prelude(kind: str) -> Path:
-    """The header that every unit begins with; beside it, compiled, where the compiler is g++."""
+    """The header that every unit includes first; for g++, its precompiled form is next to it."""
     entry = cache.key(["prelude", _emulator(), compiler.version(), *compiler.flags(kind)])
 
     def build(work: Path) -> cache.Files:
@@ -107,7 +106,7 @@ def prelude(kind: str) -> Path:
 
 @once
 def observer(folder: Path) -> Path:
-    """The library of an observer: <name>.cpp and headers in a folder <name> of its own.
+    """The library of an observer: <name>.cpp and its headers in a folder <name>.
 
     Raises:
         CompileError, ToolchainError: as `ensure`.
@@ -160,7 +159,7 @@ def _build(source: Path, kind: str, names: tuple[str, ...]) -> None:
 
 
 def unit_of(source: Path, names: Iterable[str]) -> str:
-    """The translation unit: the source as it is, and an entry for each kernel."""
+    """The translation unit: the unmodified source, and an entry for each kernel."""
     text = "\n".join(includes.texts(source))
     dynamic = sorted(set(re.findall(r"extern\s+__shared__\s[^;]*?(\w+)\s*\[\s*\]\s*;", text)))
     labels = "".join(f" KW_LABEL({n})" for n in ("kw_dynamic", *dynamic))
@@ -177,7 +176,7 @@ def _call(work: Path, arguments: Iterable[str]) -> subprocess.CompletedProcess[s
 
 
 def _note(kernel: CudaKernel, kind: str) -> tuple[Path, int] | None:
-    """The library that holds a kernel and its number in it, as far as both are whole."""
+    """The library that holds a kernel and its number in it, if both are undamaged."""
     note = cache.find("emulated-note", _note_key(kernel, kind))
     if note is None:
         return None
@@ -191,15 +190,17 @@ def _note_key(kernel: CudaKernel, kind: str) -> str:
 
 
 def _basis(source: Path, kind: str) -> list[str]:
-    """What every library of a source is made from. Its place is in its line numbers' file names."""
+    """The files that every library of a source depends on. Their paths are part of its debug
+    info."""
     texts = includes.texts(source)
     return [str(source.resolve()), *texts, _emulator(), compiler.version(), *compiler.flags(kind)]
 
 
 @once
 def _emulator() -> str:
-    """What kernels are compiled with and against, and where it lies, which line numbers tell from
-    the kernel's own files; observers in folders of their own are not."""
+    """The compiler and the emulator's files that kernels are compiled against, with their folder,
+    which distinguishes them from the kernel's own files in debug info. Observers in subfolders are
+    not included."""
     include = (compiler.HERE / "include").rglob("*.h")
     files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *include])
     return cache.key([str(compiler.HERE), *(p.read_bytes() for p in files)])

@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine, and how each kind of build calls it."""
+"""The C++ compiler of this machine, and its options for each kind of build."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kernelwright.support.errors import ToolchainError
 HERE = Path(__file__).resolve().parent
 RUNTIME = ("runtime.cpp", "watch.cpp")
 LANGUAGE = ("-std=c++17", "-fPIC", "-pthread", "-w")
-#: What CUDA C++ takes for granted: types that share bytes, integers that wrap, one rounding an
-#: operation; and no name of one kernel's library may be found for another's.
+#: CUDA C++ allows type punning, has wrapping integers and rounds after each operation. The linker
+#: options prevent symbols of one kernel's library from resolving to another's.
 DIALECT = (
     "-fno-strict-aliasing",
     "-fwrapv",
@@ -41,7 +41,7 @@ KINDS = {
 
 
 def missing(kind: str = "fast") -> str | None:
-    """Why no kernel can be built this way here, or None."""
+    """Why kernels cannot be built this way on this machine, or None."""
     if sys.platform != "linux":
         return f"CUDA C++ is emulated on Linux; this is {sys.platform}"
     if platform.machine() not in ("x86_64", "aarch64"):
@@ -52,8 +52,8 @@ def missing(kind: str = "fast") -> str | None:
         return str(e)
     if "-fsanitize=thread" in KINDS[kind] and not is_gnu():
         return (
-            f"{command()[0]} takes vectors apart and joins barriers, and faults would go unseen: "
-            "kernels are watched through g++; install it, or set CXX to it"
+            f"{command()[0]} splits vector accesses and merges barriers, which would hide errors: "
+            "the checks need g++; install it, or set CXX to it"
         )
     return None
 
@@ -80,7 +80,7 @@ def command() -> tuple[str, ...]:
 
 @cache
 def version() -> str:
-    """What the compiler says of itself."""
+    """The compiler's version output."""
     done = subprocess.run([*command(), "--version"], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[0]
 

@@ -1,11 +1,11 @@
-"""What gdb knows of CUDA threads when it runs the emulator: loaded by `kernelwright debug`.
+"""gdb commands for CUDA threads in the emulator, loaded by `kernelwright debug`.
 
-threadIdx, blockIdx, blockDim and gridDim may stand in any expression, so in a breakpoint's
-condition. `cuda` is the command for the rest; `help cuda` lists it.
+threadIdx, blockIdx, blockDim and gridDim may be used in any expression, also in a breakpoint's
+condition. The other commands begin with `cuda`; `help cuda` lists them.
 
-The CUDA threads of a block are fibers of one OS thread: one runs, the others have left their
-registers on their stacks (switch.h). To look at one that waits, its registers take the place of
-those of the thread that runs, until gdb lets the program go on.
+The CUDA threads of a block are fibers of one OS thread: one runs, the others have saved their
+registers on their stacks (switch.h). To inspect a waiting thread, its registers replace those of
+the running thread until gdb resumes the program.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Cuda(gdb.Command):
     """CUDA threads of the emulator.
 
     cuda threads            where the threads of this block are
-    cuda thread X [Y Z]     look at another thread of this block, as far as it has come
-    cuda back               look at the thread that runs again; continuing does so by itself
-    cuda go X [Y Z]         let the program run until thread X comes to the present line
+    cuda thread X [Y Z]     inspect another thread of this block, where it waits
+    cuda back               return to the running thread (continuing does this automatically)
+    cuda go X [Y Z]         run the program until thread X reaches the current line
     cuda where              which thread of which block this is
     """
 
@@ -83,7 +83,7 @@ class Threads(Command):
 
 
 class Look(Command):
-    """Look at another thread of this block: cuda thread X [Y Z]."""
+    """Inspect another thread of this block: cuda thread X [Y Z]."""
 
     name = "thread"
 
@@ -98,7 +98,7 @@ class Look(Command):
 
 
 class Back(Command):
-    """Look at the thread that runs."""
+    """Return to the running thread."""
 
     name = "back"
 
@@ -108,7 +108,7 @@ class Back(Command):
 
 
 class Go(Command):
-    """Run until a thread comes to the present line: cuda go X [Y Z]."""
+    """Run until a thread reaches the current line: cuda go X [Y Z]."""
 
     name = "go"
 
@@ -154,7 +154,7 @@ def state(t: gdb.Value, running: int) -> tuple[str, int]:
 
 
 def look(t: gdb.Value) -> None:
-    """Show a waiting thread's registers as the present ones."""
+    """Replace the current registers by those of a waiting thread."""
     global _running
     if not int(t["stack_pointer"]) or not int(t["stack"]):
         raise gdb.GdbError(f"{place(t.address)} has not started, or has ended")
@@ -193,7 +193,7 @@ def own_frame() -> None:
 
 
 class Leave(gdb.Command):
-    """What moving on does first."""
+    """Runs before the program is resumed."""
 
     def __init__(self) -> None:
         super().__init__("kw-back", gdb.COMMAND_OBSCURE)

@@ -1,10 +1,10 @@
-"""The process that apart.py launches kernels in. Of this package it has libraries.py and nothing
-else, so that it starts at once and there is little to destroy.
+"""The process in which apart.py launches kernels. It imports only libraries.py of this package, so
+that it starts quickly and has little memory to corrupt.
 
     python -I -S host.py MEMORY SIZE ADDRESS ANSWERS
 
-Requests come to standard input as JSON, a line each: how many bytes of the memory are in use, and
-arguments of `libraries.launch`. What that returns goes to the file ANSWERS.
+Requests arrive on standard input as JSON, one per line: the number of bytes of the memory in use,
+and the arguments of `libraries.launch`. Its results are written to the file ANSWERS.
 """
 
 import ctypes

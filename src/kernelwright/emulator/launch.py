@@ -16,7 +16,7 @@ MOST_BLOCKS = 16  # of a cluster, on an H200
 
 
 class EmulationError(ToolchainError):
-    """A kernel went wrong while it ran: a fault, a deadlock, a failed assertion."""
+    """A kernel failed at run time: a fault, a deadlock, a failed assertion."""
 
 
 class Crashed(EmulationError):
@@ -25,14 +25,14 @@ class Crashed(EmulationError):
 
 @dataclass(frozen=True)
 class Schedule:
-    """In which order things happen that a GPU may do in any order.
+    """The execution order of threads and blocks, which a GPU leaves undefined.
 
     Attributes:
-        seed: of the order of a block's threads; 0 goes by their numbers.
-        block_seed: of the order of blocks; 0 goes by their numbers. On a GPU blocks start in about
-            that order, and a block that waits for others counts on it.
-        workers: OS threads that run blocks side by side; 0 for one a core that PyTorch uses.
-        patience: seconds without progress after which a launch is given up; 0 for ever.
+        seed: of the order of a block's threads; 0 for increasing thread index.
+        block_seed: of the order of blocks; 0 for increasing block index. On a GPU, blocks start in
+            about that order, and blocks that wait for others rely on it.
+        workers: OS threads that run blocks in parallel; 0 for one per core that PyTorch uses.
+        patience: seconds without progress after which a launch is aborted; 0 for no limit.
     """
 
     seed: int = 0
@@ -43,7 +43,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that is built: its library and its number there, its parameters' kinds."""
+    """A built kernel: its library, its number in it, and its parameters' kinds."""
 
     name: str
     path: str
@@ -57,7 +57,7 @@ class Kernel:
 
 
 def load(kernel: CudaKernel, kind: str = "fast") -> Kernel:
-    """A kernel, built where it is not yet.
+    """A kernel, built now if necessary.
 
     Raises:
         CompileError, ToolchainError: as `build.find`.
@@ -112,7 +112,7 @@ def run(
     Args:
         values: tensors, and Scalars with numbers, in the kernel's order.
         observer: address of a runtime.h Observer.
-        launch: `libraries.launch`, or what does the same elsewhere.
+        launch: `libraries.launch`, or a function that does the same in another process.
 
     Raises:
         EmulationError: with the thread, the block and the rung's line. Crashed: `launch` does.

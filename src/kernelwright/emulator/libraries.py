@@ -1,6 +1,6 @@
-"""Libraries of kernels, loaded and launched, and where an address of theirs is.
+"""Loads libraries of kernels, launches kernels, and maps addresses to positions in library files.
 
-Nothing but the standard library: `host.py`, a process without PyTorch, imports this file too.
+Imports only the standard library, because `host.py`, a process without PyTorch, imports it too.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def launch(
     block: Sequence[int],
     **fields: float | None,
 ) -> str | None:
-    """Run kernel `number` of a library. None, or what went wrong, instructions in it as
-    "@file@0x7f@", the file's own address.
+    """Run kernel `number` of a library. Returns None or an error message, in which instructions are
+    written "@file@0x7f@", with the address in that file.
 
     Args:
         fields: the other fields of `Launch`.
@@ -129,7 +129,7 @@ def _with_files(message: str) -> str:
 
 
 def in_file(address: int) -> tuple[str, int]:
-    """The library that holds an address, and the address that its file gives to it."""
+    """The library that contains an address, and the corresponding address in its file."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             span, _, offset, _, _, *path = line.split(maxsplit=5)
@@ -142,7 +142,7 @@ def in_file(address: int) -> tuple[str, int]:
 
 @cache
 def _segments(path: str) -> tuple[tuple[int, int, int], ...]:
-    """(offset in the file, address, bytes) of what a library's file loads."""
+    """(offset in the file, address, bytes) of a library file's loadable segments."""
     with open(path, "rb") as file:
         data = file.read()
     headers, size, count = (
@@ -161,7 +161,7 @@ def _segments(path: str) -> tuple[tuple[int, int, int], ...]:
 
 
 def _virtual(path: str, offset: int) -> int:
-    """The address that a library's file gives to what lies at an offset of it."""
+    """The virtual address of an offset in a library file."""
     for begin, address, length in _segments(path):
         if begin <= offset < begin + length:
             return offset - begin + address

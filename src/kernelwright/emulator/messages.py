@@ -1,4 +1,4 @@
-"""A compiler's refusal, and a runtime's complaint, in terms of the rung."""
+"""Translates compiler and run-time errors into messages with the rung's lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ HEADERS = ", ".join(
 
 
 def explain(log: str, source: Path, unit: Path) -> str:
-    """What the emulator does not know, and where, in front of the compiler's words."""
+    """The unsupported construct and its line, followed by the compiler's message."""
     first = re.search(r"^(\S[^\n:]*):(\d+):\d+: (?:fatal )?error: (.*)$", log, re.M)
     if first is None:
         unknown = re.search(r"undefined reference to `([^']*)'", log)
-        what = f"{unknown[1]} is declared and nowhere defined" if unknown else "it does not link"
+        what = f"{unknown[1]} is declared but not defined" if unknown else "it does not link"
         return f"{source.name} cannot be built for the CPU: {what}\n{log.strip()}"
     path, line, text = first.groups()
     place = f"{Path(path).name}:{line}"
@@ -58,8 +58,8 @@ def with_lines(message: str) -> str:
 
 
 def line_of(address: int) -> str:
-    """The line that holds the call before a return address: the innermost that is not the
-    emulator's, and what it was inlined into."""
+    """The line of the call before a return address: the innermost one outside the emulator, and the
+    lines that it was inlined into."""
     return _said(frames_of(address), hex(address))
 
 
@@ -82,7 +82,7 @@ def frames_of(address: int) -> Frames:
 
 
 def frames_of_all(addresses: Iterable[int]) -> dict[int, Frames]:
-    """The same for many addresses, one call of addr2line a library."""
+    """The same for many addresses, with one call of addr2line per library."""
     wanted = dict.fromkeys(addresses)
     by_library: dict[str, dict[int, int]] = {}
     for address in wanted:

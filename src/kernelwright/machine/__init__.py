@@ -1,4 +1,4 @@
-"""What the hardware is: device facts, what its driver says, the only clock."""
+"""The hardware: device properties, driver readings, and timing."""
 
 from .facts import facts, gpu_facts, gpu_of, here, last_level_cache, slug
 

@@ -1,11 +1,11 @@
-"""The only clock: times functions that launch work, in turns, until their medians are known.
+"""Timing: samples functions that launch work, alternately, until their medians are known.
 
-A candidate is a list of functions of no arguments, one for each rotated set of buffers. On a GPU
-a candidate's launches are captured in CUDA graphs and events stand around each replay; on a CPU
-the wall clock does. Candidates are replayed in random order, round by round, so that whatever
-changes on the machine changes for all of them. Three times are kept apart: cold (the sets rotate,
-so operands come from DRAM), warm (one set, so they come from cache), host (what the caller
-waits before the call returns).
+All timings of the package are taken here. A candidate is a list of functions without arguments, one
+for each rotated set of buffers. On a GPU, a candidate's launches are captured in CUDA graphs and
+events measure each replay; on a CPU the wall clock is used. Candidates are replayed in random
+order, round by round, so that changes of the machine's state affect all of them. Three times are
+measured: cold (the sets rotate, so operands come from DRAM), warm (one set, so they come from
+cache), host (the time until the call returns).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Candidate:
 
     Attributes:
         calls: one function for each set of buffers; each launches the same work on its set.
-        bytes: the least that one launch moves through memory, to tell impossible times.
-        warm, host: whether those times are wanted too.
-        track: makes it ready to be sampled, in place of `calls`: what runs in another process.
+        bytes: the minimum that one launch moves through memory, to detect impossible times.
+        warm, host: whether to measure those times too.
+        track: prepares it for sampling, instead of `calls`; for candidates in another process.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Times:
-    """Samples in microseconds a launch, or why there are none."""
+    """Samples in microseconds per launch, or why there are none."""
 
     cold: tuple[float, ...] = ()
     warm: tuple[float, ...] = ()
@@ -63,9 +63,9 @@ class Times:
 class StoppingRule:
     """When sampling stops.
 
-    A candidate is done once the 95% interval of its median is narrower than `width` of it, after
-    `least` samples at the earliest and `most` at the latest, or once it alone has taken
-    `candidate_s`. All are done after `seconds`.
+    A candidate is done when the 95% interval of its median is narrower than the fraction `width` of
+    the median, after at least `least` and at most `most` samples, or when it alone has taken
+    `candidate_s`. Sampling ends for all after `seconds`.
     """
 
     least: int = 12
@@ -85,29 +85,29 @@ CPU_QUICK = StoppingRule(least=3, most=5, width=0.10, candidate_s=0.5, seconds=4
 
 @dataclass
 class Result:
-    """Times by candidate, and what the driver said meanwhile (empty on a CPU)."""
+    """Times by candidate, and the driver's readings meanwhile (empty on a CPU)."""
 
     times: dict[str, Times]
     readings: list[nvml.Reading] = field(default_factory=list)
 
     @property
     def clock_spread(self) -> float:
-        """How far apart the SM clock was read, as a part of the lowest."""
+        """Spread of the SM clock's readings, as a fraction of the lowest."""
         mhz = [r.sm_mhz for r in self.readings if r.sm_mhz]
         return max(mhz) / min(mhz) - 1 if mhz else 0.0
 
 
 def rotations(set_bytes: int, device: torch.device) -> int:
-    """How many sets of buffers of so many bytes (results included) push each other out of the
-    last-level cache: at least two."""
+    """How many sets of buffers of this size (results included) are needed to evict each other from
+    the last-level cache: at least two."""
     want = FOOTPRINT * last_level_cache(device)
     return max(2, -(-want // max(set_bytes, 1)))
 
 
 @contextmanager
 def session(device: torch.device) -> Generator[None]:
-    """Everything that is timed is made, verified and timed inside: on a stream that can be
-    captured, with the garbage collector still and memory kept by its allocator."""
+    """Make, verify and time candidates inside this block: on a stream that can be captured, with
+    the garbage collector off and freed memory kept by the allocator."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -134,8 +134,8 @@ def measure(
 ) -> Result:
     """Time candidates against each other; call inside `session`.
 
-    A candidate that raises is reported with its message and the others go on; a time that the
-    machine's memory cannot reach is an error too.
+    A candidate that raises is reported with its message, and the others continue. A time that
+    exceeds the memory's peak bandwidth is an error too.
     """
     timer = GpuTimer(device) if device.type == "cuda" else CpuTimer(device)
     rule = rule or (StoppingRule() if device.type == "cuda" else CPU)
@@ -163,7 +163,7 @@ def measure(
 
 
 def impossible(microseconds: float, nbytes: int, peak: float | None) -> str:
-    """Why a time cannot be true, or "". `peak`: bytes a second that the memory can carry."""
+    """Why a time is impossible, or "". `peak`: the memory's peak bandwidth, bytes per second."""
     if not peak or nbytes / microseconds * 1e6 <= peak:
         return ""
     return (
@@ -175,7 +175,7 @@ def impossible(microseconds: float, nbytes: int, peak: float | None) -> str:
 def prepare(
     candidates: Sequence[Candidate], track: Callable[[Sequence[Callable[[], Any]]], Track]
 ) -> tuple[dict[str, Track], dict[str, str]]:
-    """(tracks, errors) by candidate. What a candidate raises is its result, not the run's."""
+    """(tracks, errors) by candidate. An exception is that candidate's result; the run continues."""
     tracks, errors = {}, {}
     for c in candidates:
         try:
@@ -194,10 +194,10 @@ def interleave(
     now: Callable[[], float] = time.perf_counter,
     settle: int = 0,
 ) -> dict[str, list[float]]:
-    """Sample every track once a round, in an order drawn anew, until each is done. Samples of
-    the first `settle` rounds are thrown away.
+    """Sample every track once per round, each round in a new random order, until all are done.
+    Samples of the first `settle` rounds are discarded.
 
-    Sample i of two tracks is of one round, so that they can be compared in pairs.
+    Sample i of any two tracks is from the same round, so they can be compared in pairs.
     """
     samples: dict[str, list[float]] = {name: [] for name in tracks}
     live, start = list(tracks), now()
@@ -237,8 +237,8 @@ def time_host(
     block: int = 20,
     now: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Microseconds until a call returns: blocks of calls in random order, no synchronisation
-    inside a block and an idle device before it (`settle`)."""
+    """Microseconds until a call returns, measured over blocks of calls in random order. There is no
+    synchronisation inside a block, and the device is idle before it (`settle`)."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
     repeat = range(block)

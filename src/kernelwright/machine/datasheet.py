@@ -1,7 +1,7 @@
-"""What vendors state of GPUs: dense matrix products by kind of operand, TFLOP/s at boost clocks.
+"""Datasheet rates of GPUs: dense matrix products by kind of operand, TFLOP/s at boost clocks.
 
 A name stands for every machine whose slug begins with it. Sources: the datasheets of the H200, the
-H100 SXM and the A100 SXM; of products with 2:4 sparsity they state twice as much.
+H100 SXM and the A100 SXM, which state twice these rates for 2:4 sparsity.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PRODUCTS = {
 
 
 def products(machine: str, kind: str) -> float | None:
-    """TFLOP/s that the datasheet of a machine's GPU states, or None where it is none of these."""
+    """TFLOP/s from the datasheet of a machine's GPU, or None if the GPU is not listed here."""
     for known, rates in _PRODUCTS.items():
         if machine.startswith(known):
             return rates.get(kind)

@@ -1,4 +1,4 @@
-"""Facts of the devices at hand."""
+"""Properties of the available devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gpu_of(device: torch.device | None) -> Gpu | None:
 
 
 def index_of(device: torch.device) -> int:
-    """A CUDA device's number; the current one's where the device names none."""
+    """A CUDA device's index; the current device's if it has none."""
     named: int | None = device.index
     return torch.cuda.current_device() if named is None else named
 
@@ -47,7 +47,7 @@ def _gpu(index: int) -> Gpu:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """A GPU as its driver describes it. Bytes, MHz, bytes a second."""
+    """A GPU as its driver describes it, in bytes, MHz and bytes per second."""
 
     name: str
     capability: str  # "9.0"
@@ -77,7 +77,7 @@ class CpuFacts:
 
 
 def here() -> torch.device:
-    """The device that is verified and timed on: the current GPU, or the CPU without one."""
+    """The device for verification and timing: the current GPU, or the CPU without one."""
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
@@ -117,7 +117,7 @@ def gpu_facts(index: int) -> GpuFacts:
 
 
 def uuid(index: int) -> str:
-    """The name by which the driver knows a GPU, "GPU-1f0c..."."""
+    """The driver's identifier of a GPU, "GPU-1f0c..."."""
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
 
 
@@ -134,7 +134,7 @@ def cpu_facts() -> CpuFacts:
 
 
 def facts(device: torch.device) -> dict[str, Any]:
-    """Everything that a run's environment says of the machine and its software."""
+    """The machine and its software, as stored in a run's environment."""
     gpu = gpu_of(device)
     return {
         "machine": slug(device),
@@ -147,7 +147,7 @@ def facts(device: torch.device) -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str | None]:
-    """What is installed, by distribution; None where it is not."""
+    """Installed versions by distribution; None if not installed."""
     found: dict[str, str | None] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -162,7 +162,7 @@ def versions() -> dict[str, str | None]:
 
 
 def last_level_cache(device: torch.device) -> int:
-    """Bytes of the cache in front of DRAM; timing rotates over three times as many."""
+    """Bytes of the last-level cache; timing rotates buffers over three times as many."""
     gpu = gpu_of(device)
     if gpu is not None:
         return gpu.l2_bytes

@@ -1,7 +1,7 @@
-"""What the driver says of a GPU while it runs: clocks, power, temperature, throttle reasons.
+"""Driver readings of a GPU at run time: clocks, power, temperature, throttle reasons.
 
-Reads only. The library comes with the driver, so that ctypes needs nothing else: nvidia-ml-py wraps
-the same calls in ctypes, and would be a dependency for seven of them.
+Only reads. The library comes with the driver and is called through ctypes. nvidia-ml-py wraps the
+same calls in ctypes, and would be a dependency for only seven of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ THROTTLES = {
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at a GPU: MHz, watts, degrees Celsius. A field is None where the driver refuses."""
+    """One reading of a GPU: MHz, watts, degrees Celsius. Fields the driver cannot report are
+    None."""
 
     sm_mhz: int | None
     memory_mhz: int | None
@@ -34,7 +35,7 @@ class Reading:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """NVML, initialised, or None where there is no driver (macOS, a machine without a GPU)."""
+    """NVML, initialised, or None without a driver (macOS, a machine without a GPU)."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

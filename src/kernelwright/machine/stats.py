@@ -1,4 +1,4 @@
-"""What samples say: medians, their intervals, and whether two sets of samples differ."""
+"""Statistics of samples: medians, their intervals, and whether two sets of samples differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-#: SM clocks further apart than this, as a part, leave a difference of that size undecided.
+#: If the SM clock varies by a larger fraction than this, differences of that size are ambiguous.
 CLOCK_SPREAD = 0.02
 DRAWS = 1000  # of a bootstrap
 
@@ -19,8 +19,8 @@ def median(samples: Sequence[float]) -> float:
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """(low, high): bootstrap 95% interval of the median, which sampling stops by and tables print.
-    Seeded, so that both see the same of the same samples."""
+    """(low, high): bootstrap 95% interval of the median, used by the stopping rule and in tables.
+    The bootstrap is seeded, so that equal samples always give the same interval."""
     values = torch.tensor(sorted(samples), dtype=torch.float64)
     below, above = _middles(len(values))
     medians = ((values[below] + values[above]) / 2).sort().values
@@ -30,7 +30,7 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
 
 @cache
 def _middles(n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ranks of the two middle ones of n samples that are drawn with replacement."""
+    """The ranks of the two middle values of n samples drawn with replacement."""
     generator = torch.Generator().manual_seed(0)
     ranks = torch.randint(n, (DRAWS, n), generator=generator).sort(dim=1).values
     return ranks[:, (n - 1) // 2], ranks[:, n // 2]
@@ -42,9 +42,9 @@ class Comparison:
 
     Attributes:
         verdict: "faster", "slower", "same" or "ambiguous".
-        ratio: how many times as fast as b a is, by the median of the paired ratios.
+        ratio: the speedup of a over b: the median of the paired ratios.
         low, high: its bootstrap 95% interval.
-        noise: what the A/A control differed by in the same run.
+        noise: the A/A noise of the same run.
     """
 
     verdict: str
@@ -55,8 +55,8 @@ class Comparison:
 
 
 def noise(a: Sequence[float], again: Sequence[float]) -> float:
-    """How far an A/A control says that equal things may differ: the far end of the 95% interval
-    of the paired ratio, as a part."""
+    """The A/A noise: the largest distance from 1 in the 95% interval of the paired ratio of two
+    identical candidates, as a fraction."""
     low, high = interval(_ratios(a, again))
     return max(abs(low - 1), abs(high - 1))
 
@@ -64,12 +64,12 @@ def noise(a: Sequence[float], again: Sequence[float]) -> float:
 def compare(
     a: Sequence[float], b: Sequence[float], *, noise: float, clock_spread: float = 0.0
 ) -> Comparison:
-    """Judge two sets of samples that were taken in turns: sample i of both in one round.
+    """Compare two sets of samples that were taken alternately: sample i of both is from one round.
 
     Args:
-        noise: of the run's A/A control, from `noise`. A difference below twice of it is "same".
-        clock_spread: how far apart, as a part, the SM clock was read during the run. Above 2% a
-            difference below it is "ambiguous".
+        noise: the run's A/A noise, from `noise`. A difference below twice the noise is "same".
+        clock_spread: the spread of the SM clock during the run, as a fraction. If it exceeds 2%,
+            smaller differences are "ambiguous".
     """
     ratios = _ratios(a, b)
     ratio = median(ratios)

@@ -1,4 +1,4 @@
-"""What takes one sample: CUDA graphs between events on a GPU, the wall clock on a CPU."""
+"""Timers that take one sample: CUDA graphs between events on a GPU, the wall clock on a CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .facts import gpu_facts, index_of, uuid
 
 SPAN_US = 300.0  # shortest sample: starting a graph costs 1 to 3 us and must not show
 
-#: Starts one sample; the function that it returns gives microseconds a launch, after the round.
+#: Starts one sample and returns a function that, after the round, gives microseconds per launch.
 Start = Callable[[], Callable[[], float]]
 
 
@@ -46,11 +46,12 @@ class GpuTimer:
         self.renew()
 
     def before(self) -> None:
-        """Keep the GPU busy for some 100 us, so that the host is ahead of it all round long."""
+        """Keep the GPU busy for about 100 us, so that the host stays ahead of it for the whole
+        round."""
         torch.cuda._sleep(200_000)
 
     def after(self) -> None:
-        """Read the driver while the round still runs, now and then, and wait for its end."""
+        """Occasionally read the driver's counters while the round runs, and wait for its end."""
         if self.rounds % 16 == 0:
             reading = nvml.read(self.uuid)
             self.readings += [reading] if reading else []
@@ -58,8 +59,8 @@ class GpuTimer:
         self.stream.synchronize()
 
     def track(self, calls: Sequence[Callable[[], Any]]) -> Track:
-        """Capture a candidate: one launch for each set, in one graph where launches are short
-        (several times over if need be), in a graph each where they are long."""
+        """Capture a candidate: short launches of all sets in one graph (repeated if necessary),
+        long launches in one graph per set."""
         for call in calls[:2]:  # builds, allocates, tunes
             call()
         self.stream.synchronize()
@@ -76,13 +77,14 @@ class GpuTimer:
         return Track(self._sample((graph,), count), count)
 
     def renew(self) -> None:
-        """Take fresh memory for graphs. A pool dies with its last graph, so one stays."""
+        """Start a new memory pool for graphs. A pool is freed with its last graph, so one is
+        kept."""
         self.pool = torch.cuda.graph_pool_handle()
         self.anchor = self._capture([lambda: torch.cuda._sleep(1)], rotating=False)
 
     def _capture(self, calls: Sequence[Callable[[], Any]], rotating: bool) -> torch.cuda.CUDAGraph:
-        """One launch of each call. `rotating`: each writes memory of its own, because all results
-        live until the end; otherwise each takes what the one before has freed."""
+        """One launch of each call. `rotating`: each writes its own memory, because all results are
+        kept until the end; otherwise each reuses the memory that the previous one freed."""
         graph = torch.cuda.CUDAGraph()
         results = []
         graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
@@ -124,8 +126,8 @@ class GpuTimer:
 
 
 def launched(calls: Sequence[Callable[[], Any]], device: torch.device) -> Track:
-    """What cannot be captured, launch by launch on the current stream: GPU time from the first
-    kernel of a call to its last, with what the host does in between."""
+    """Times calls that cannot be captured, one by one on the current stream: GPU time from a call's
+    first kernel to its last, including host time in between."""
     stream, turn = torch.cuda.current_stream(device), 0
     for call in calls[:2]:
         call()
@@ -148,7 +150,7 @@ def launched(calls: Sequence[Callable[[], Any]], device: torch.device) -> Track:
 
 
 class CpuTimer:
-    """The wall clock around enough calls to be read well."""
+    """The wall clock around enough calls for a precise reading."""
 
     SPAN_S = 2e-3
 
@@ -166,7 +168,7 @@ class CpuTimer:
         """Nothing is captured on a CPU."""
 
     def track(self, calls: Sequence[Callable[[], Any]]) -> Track:
-        """Call until no call brings in fresh pages, then count what fills a sample."""
+        """Call until calls touch no new pages, then determine how many calls make a sample."""
         seconds = 0.0
         for i in range(8):
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -197,8 +199,8 @@ def _wall(call: Callable[[], Any]) -> float:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Make the C library keep what is freed, as the CUDA caching allocator does: otherwise every
-    large result is fresh pages from the system, whose cost hides the operator's. Linux only."""
+    """Make the C library keep freed memory, as the CUDA caching allocator does. Otherwise every
+    large result consists of new pages, whose page faults dominate the time. Linux only."""
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

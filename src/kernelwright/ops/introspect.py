@@ -108,7 +108,7 @@ def use(rungs: dict[str, str] | None = None, /, **named: str) -> AbstractContext
 
 
 def explain(name: str, *args: Any, **kwargs: Any) -> dispatch.Explanation:
-    """Which rung serves a call and why, and why each other does not. Launches nothing.
+    """Which rung a call is dispatched to and why, and why each other is not. Launches nothing.
 
     Args:
         name: a public function ("softmax") with its arguments, or a backward

@@ -1,1 +1,1 @@
-"""What every layer may use, and nothing that knows of operators or GPUs."""
+"""Utilities that every layer may use; independent of operators and GPUs."""

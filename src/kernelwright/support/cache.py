@@ -1,8 +1,8 @@
-"""Compiled kernels on disk, found by the content they were made from.
+"""The cache of compiled kernels on disk, keyed by a hash of their sources.
 
-`get_or_build` is the one way to an entry, a folder of plain files and their checksums. One process
-builds it, under a lock that ends with the process, while others wait for it; it is written aside
-and renamed, read only where its checksums hold, and built again where they do not.
+`get_or_build` returns an entry, a folder of plain files and their checksums. One process builds it
+while others wait, under a lock that is released when the process ends. An entry is written to a
+temporary folder and renamed. Its checksums are checked when it is read; a damaged entry is rebuilt.
 
     <cache>/<kind>/<ab>/<key>/            an entry: its files, and SHA256SUMS
     <cache>/building/<digest>.lock        held by a process that builds
@@ -39,7 +39,7 @@ _compared: dict[Path, list[tuple[str, int, int, int]]] = {}
 
 
 def key(parts: Iterable[str | bytes]) -> str:
-    """SHA-256 over the parts; where one ends and the next begins counts."""
+    """SHA-256 over the parts and their boundaries."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -48,14 +48,14 @@ def key(parts: Iterable[str | bytes]) -> str:
 
 
 def get_or_build(kind: str, entry: str, what: str, build: Callable[[Path], Files]) -> Path:
-    """The folder of an entry, built now where it is not there or not whole.
+    """The folder of an entry, built now if it is missing or damaged.
 
     Args:
-        what: is done, for a person who waits for it.
-        build: gives the entry's files by name. It gets an empty folder to work in.
+        what: a description of the build, shown to a waiting user.
+        build: returns the entry's files by name. It is given an empty folder to work in.
 
     Raises:
-        NoSpace: the disk is full. ToolchainError: as `root`. What `build` raises.
+        NoSpace: the disk is full. ToolchainError: as `root`. Also whatever `build` raises.
     """
     found = find(kind, entry)
     if found is not None:
@@ -65,7 +65,7 @@ def get_or_build(kind: str, entry: str, what: str, build: Callable[[Path], Files
 
 
 def put(kind: str, entry: str, files: Files) -> None:
-    """Write an entry, in the place of one that is there.
+    """Write an entry, replacing an existing one.
 
     Raises:
         NoSpace, ToolchainError: as `get_or_build`.
@@ -75,7 +75,7 @@ def put(kind: str, entry: str, files: Files) -> None:
 
 
 def find(kind: str, entry: str) -> Path | None:
-    """The folder of an entry, or None where it is not there or not whole."""
+    """The folder of an entry, or None if it is missing or damaged."""
     return next(filter(_is_whole, (_place(r, kind, entry) for r in _roots())), None)
 
 
@@ -90,23 +90,23 @@ def path(kind: str, entry: str) -> Path:
 
 
 def root() -> Path:
-    """The folder that entries are built in, made where it is missing, mode 0700: the cache's, or a
-    temporary one where the cache cannot be written to.
+    """The folder that entries are built in, created with mode 0700 if missing: the cache's, or a
+    temporary one if the cache is not writable.
 
     Raises:
-        ToolchainError: it cannot be made, or others own it or may write to it: they could plant
-            code that this process would run.
+        ToolchainError: it cannot be created, or another user owns it or may write to it, and so
+            could plant code that this process would run.
     """
     return _roots()[0]
 
 
 @contextmanager
 def locked(*what: str) -> Generator[Path]:
-    """One thread of one process at a time is inside, for equal `what`. Yields the name of a folder
-    that it may make to write to; what it leaves there is removed.
+    """Mutual exclusion of threads and processes, for equal `what`. Yields the name of a folder that
+    the block may create and write to; it is removed afterwards.
 
     Raises:
-        NoSpace: what is done inside fails because the disk is full.
+        NoSpace: the block fails because the disk is full.
     """
     with _room(root()):
         folder = _building()
@@ -121,7 +121,7 @@ def locked(*what: str) -> Generator[Path]:
 
 
 def of_process() -> Path:
-    """A folder to write to that is removed when this process has ended, in whatever way."""
+    """A temporary folder that is removed after this process has ended, even if it was killed."""
     return _of_process(os.getpid())
 
 
@@ -136,7 +136,7 @@ def _of_process(process: int) -> Path:
 
 
 def _built(target: Path, aside: Path, build: Callable[[Path], Files]) -> Path:
-    """Build an entry in the folder `aside`, and put it in its place."""
+    """Build an entry in the folder `aside`, and move it to its place."""
     work, made = aside / "work", aside / "entry"
     work.mkdir(mode=0o700, parents=True)
     files = build(work)
@@ -151,11 +151,11 @@ def _built(target: Path, aside: Path, build: Callable[[Path], Files]) -> Path:
 
 
 def _hold(aside: Path, how: int) -> int:
-    """A descriptor that holds the lock of a folder until it is closed, by whatever end of the
-    process.
+    """A descriptor that holds the lock of a folder until it is closed, at the latest when the
+    process ends.
 
     Raises:
-        BlockingIOError: another holds it, and `how` does not wait.
+        BlockingIOError: another process holds the lock, and `how` does not wait.
     """
     while True:
         held = os.open(_lock(aside), os.O_RDWR | os.O_CREAT, 0o600)
@@ -170,7 +170,7 @@ def _hold(aside: Path, how: int) -> int:
 
 
 def _release(aside: Path, held: int) -> None:
-    """Remove a folder and its lock, which is held."""
+    """Remove a folder and its lock, which this process holds."""
     shutil.rmtree(aside, ignore_errors=True)
     _lock(aside).unlink(missing_ok=True)
     fcntl.flock(held, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor too
@@ -178,7 +178,7 @@ def _release(aside: Path, held: int) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what processes have left that ended in the middle of a build."""
+    """Remove the folders of builds whose processes ended before they finished."""
     for aside in {p.with_suffix("") for p in folder.iterdir()}:
         with suppress(BlockingIOError):  # it is being built
             _release(aside, _hold(aside, fcntl.LOCK_EX | fcntl.LOCK_NB))
@@ -196,8 +196,8 @@ def _lock(aside: Path) -> Path:
 
 @contextmanager
 def _room(folder: Path) -> Generator[None]:
-    """What fails inside because the folder's disk is full, here or in a compiler's words, says
-    which disk that is."""
+    """Turn failures inside the block that are due to a full disk, including those in a compiler's
+    message, into an error that names the disk."""
     try:
         yield
     except (OSError, CompileError) as e:
@@ -217,8 +217,8 @@ def _no_space(folder: Path) -> NoSpace:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder holds the files that were written to it. They are read again only where
-    their sizes or times are others."""
+    """Whether a folder holds the files that were written to it. Their checksums are computed again
+    only if sizes or modification times have changed."""
     try:
         sums = (folder / SUMS).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -242,7 +242,7 @@ def _place(root: Path, kind: str, entry: str) -> Path:
 
 
 def _roots() -> tuple[Path, ...]:
-    """Where entries are looked for, in this order; they are built in the first."""
+    """The folders in which entries are looked up, in order; new ones are built in the first."""
     folder = settings().cache
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -270,7 +270,7 @@ def _roots() -> tuple[Path, ...]:
 
 @once
 def _temporary(instead_of: Path) -> Path:
-    """A folder that ends with this process."""
+    """A temporary folder that is removed when this process ends."""
     try:
         made = Path(tempfile.mkdtemp(prefix="kernelwright-cache-"))
     except OSError as e:
@@ -281,8 +281,8 @@ def _temporary(instead_of: Path) -> Path:
     owner = os.getpid()
     atexit.register(lambda: os.getpid() == owner and shutil.rmtree(made, ignore_errors=True))
     print(
-        f"kernelwright: the cache folder {instead_of} cannot be written to: what is built is kept "
-        f"in {made} until this process ends; set KW_CACHE to a folder that can",
+        f"kernelwright: the cache folder {instead_of} cannot be written to: builds are kept in "
+        f"{made} until this process ends; set KW_CACHE to a folder that can",
         file=sys.stderr,
     )
     return made

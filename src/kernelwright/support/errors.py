@@ -1,4 +1,4 @@
-"""Errors in words for users, and the exit codes of the command line."""
+"""Errors whose messages are for users, and the exit codes of the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """What the user asked for cannot be; the message says why in a line."""
+    """Wrong usage; the message says why in one line."""
 
 
 class ToolchainError(UserError, RuntimeError):
@@ -30,11 +30,12 @@ class ToolchainError(UserError, RuntimeError):
 
 
 class CompileError(ToolchainError):
-    """A compiler refused a kernel; the message holds its log."""
+    """A compiler rejected a kernel; the message contains its log."""
 
 
 class NoSpace(UserError, RuntimeError):
-    """The cache's disk is full. No ToolchainError: it is no fault of a kernel, and concerns all."""
+    """The cache's disk is full. Not a ToolchainError: it affects all kernels and is no fault of
+    any."""
 
     exit_code = INCONCLUSIVE
 
@@ -50,7 +51,7 @@ class CompiledDuringCapture(ToolchainError):
 
 
 def refuse_capture(what: str) -> None:
-    """Raise CompiledDuringCapture where the current stream is being captured."""
+    """Raise CompiledDuringCapture if the current stream is being captured."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():

@@ -1,4 +1,4 @@
-"""Functions made from source text; tracebacks and debuggers show their lines."""
+"""Functions compiled from generated source text, whose lines tracebacks and debuggers can show."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _serial = itertools.count()
 
 
 def function(source: str, name: str, names: dict[str, Any], title: str) -> Callable[..., Any]:
-    """The function `name` that `source` defines. `names` are its globals; `title` says in a
-    traceback what it is for."""
+    """The function `name` that `source` defines. `names` are its globals; `title` describes it in
+    tracebacks."""
     file = f"<kernelwright {title} {next(_serial)}>"
     exec(compile(source, file, "exec"), names)
     made = names[name]

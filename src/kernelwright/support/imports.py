@@ -1,15 +1,16 @@
-"""Which definitions a Python function is made of: its own, and those that it names, transitively.
+"""The definitions that a Python function depends on: its own, and those that it names,
+transitively.
 
-Files are read, not imported. The unit is what the statements at the top of a module bind to a
-name: a function, a class, a constant, an import. A definition reaches another where its code reads
-the name, by itself (`cdiv`) or through a module (`shape.rows_of`), and the name comes from a
-package that is followed, by any import: absolute or relative, of a module or from one, at the top
-or inside a function, through an `__init__` that passes it on. A name that a module's `__getattr__`
-answers leads there. A module that is used as a value is reached whole. Statements that bind nothing
-(`TABLE.update(...)`) count as soon as anything of their module does. Annotations are not followed:
-they make no values.
+Files are parsed, not imported. The unit is a name bound by a top-level statement of a module: a
+function, a class, a constant, an import. A definition depends on another if its code reads that
+name, directly (`cdiv`) or through a module (`shape.rows_of`), and the name comes from a package
+that is followed. Imports may be absolute or relative, of a module or from one, at the top or inside
+a function, or re-exported by an `__init__`. A name provided by a module's `__getattr__` depends on
+that function. A module used as a value is included as a whole. Statements that bind no name
+(`TABLE.update(...)`) are included as soon as anything of their module is. Annotations are not
+followed, because they create no values.
 
-Of what other packages define, the name counts and no more.
+For definitions of other packages, only the name is included.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ Names = tuple[str, ...]  # a dotted name: ("shape", "rows_of")
 Target = tuple[str, Names]  # a module and a dotted name in it; no name: the module itself
 Place = tuple[str, str]  # a module and a name that it binds; "" for statements that bind nothing
 
-#: Functions that find code by a name made at run time.
+#: Functions that find code by a name computed at run time.
 DYNAMIC = {"__import__", "eval", "exec", "globals"}
 
 
 class CannotFollow(ValueError):
-    """Code takes in other code by a name that does not stand in it."""
+    """Code uses other code by a name that is not written in it."""
 
 
 class Packages:
-    """Packages whose modules are followed, as their files are when they are first asked for.
+    """Packages whose modules are followed. Their files are read when first needed.
 
     Args:
-        folders: of each, by its import name. `texts` leave the name out: the same files under
-            another one have the same texts.
-        closed: modules whose definitions are not followed, while those of modules below them are.
+        folders: the folder of each, by its import name. `texts` omit that name, so the same files
+            under another name have the same texts.
+        closed: modules whose definitions are not followed; those of their submodules are.
     """
 
     def __init__(self, folders: Mapping[str, Path], closed: Iterable[str] = ()):
@@ -53,10 +54,10 @@ class Packages:
         self._read: dict[str, Mapping[str, _Definition]] = {}
 
     def reached(self, roots: Iterable[Target]) -> dict[Place, str]:
-        """The definitions that `roots` lead to, and their code without comments and docstrings.
+        """The definitions that `roots` depend on, and their code without comments and docstrings.
 
         Raises:
-            CannotFollow: naming the file, and what in it has no definition that can be read.
+            CannotFollow: naming the file and the name in it whose definition cannot be found.
         """
         found: dict[Place, str] = {}
         left, seen = list(roots), set[Target]()
@@ -91,8 +92,8 @@ class Packages:
         return self._files.get(module)
 
     def _step(self, module: str, names: Names) -> tuple[Place | None, list[Target]]:
-        """The definition at the beginning of a dotted name, if there is one, and where the name
-        leads from there."""
+        """The definition at the beginning of a dotted name, if there is one, and what the rest of
+        the name refers to."""
         known = {} if module in self._closed else self._module(module)
         if not names:
             return None, [(module, (name,)) for name in known]
@@ -112,7 +113,8 @@ class Packages:
         raise CannotFollow(f"{self.file(module)}: defines no {name}")
 
     def _named(self, module: str, name: str) -> Iterator[Target]:
-        """Where what a definition names leads, and its module's statements that bind nothing."""
+        """What the names in a definition refer to, and its module's statements that bind no
+        name."""
         known = self._module(module)
         definition = known[name]
         if "" in known:
@@ -156,12 +158,12 @@ class _Definition:
 
     @cached_property
     def names(self) -> frozenset[Names]:
-        """Dotted names that the code reads, but for variables of its functions."""
+        """Dotted names that the code reads, except local variables of its functions."""
         return frozenset(names for s in self.statements for names in _names(s, frozenset()))
 
     @cached_property
     def imports(self) -> Mapping[str, set[Target]]:
-        """What the code imports, by the name that it gets; "*" for all of a module."""
+        """What the code imports, by the name it is bound to; "*" for all of a module."""
         found: dict[str, set[Target]] = defaultdict(set)
         for node in (n for s in self.statements for n in ast.walk(s)):
             if isinstance(node, ast.Import):
@@ -178,7 +180,7 @@ class _Definition:
 
 @cache  # packages are read anew, but few of their files differ
 def _definitions(text: str, package: str) -> Mapping[str, _Definition]:
-    """What a module binds, by name; under "" what binds nothing."""
+    """A module's statements by the name that they bind; under "" those that bind none."""
     by_name: dict[str, list[ast.stmt]] = defaultdict(list)
     for statement in ast.parse(text).body:
         for part in _parts(statement):
@@ -188,7 +190,8 @@ def _definitions(text: str, package: str) -> Mapping[str, _Definition]:
 
 
 def _parts(statement: ast.stmt) -> Iterator[ast.stmt]:
-    """An import for each name that it binds; any other statement whole, a bare text not at all."""
+    """An import split into one per bound name; other statements as they are; bare strings
+    omitted."""
     if isinstance(statement, ast.Import):
         yield from (ast.Import([a]) for a in statement.names)
     elif isinstance(statement, ast.ImportFrom):
@@ -199,7 +202,7 @@ def _parts(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
-    """Names that code binds in the scope in which it stands."""
+    """Names that code binds in its own scope."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -214,7 +217,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def _names(node: ast.AST, variables: frozenset[str]) -> Iterator[Names]:
-    """Dotted names that code reads and that are no `variables` of the functions around it."""
+    """Dotted names that code reads, except `variables` of the enclosing functions."""
     attributes: list[str] = []
     base = node
     while isinstance(base, ast.Attribute):
@@ -238,7 +241,7 @@ def _names(node: ast.AST, variables: frozenset[str]) -> Iterator[Names]:
 
 
 def _variables(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
-    """Names that are a function's own wherever it reads them, but for those that it imports."""
+    """A function's local names, except those that it imports."""
     body = [function.body] if isinstance(function, ast.Lambda) else function.body
     own = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
     own |= {name for node in body for name in _bound(node)}
@@ -251,7 +254,7 @@ def _variables(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
 
 
 def _is_text(node: Any) -> bool:
-    """A docstring, or a text that stands behind a constant."""
+    """A docstring, or a bare string after a constant."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -260,9 +263,9 @@ def _is_text(node: Any) -> bool:
 
 
 def _dump(node: Any) -> str:
-    """A syntax tree without bare texts, written in the same way by every Python: `ast.unparse`
-    writes other text, and `ast.dump` other empty fields (3.12 has `type_params`), from one version
-    to the next."""
+    """A syntax tree without bare strings, in a form that is the same in every Python version. The
+    text of `ast.unparse` and the empty fields of `ast.dump` differ between versions (3.12 adds
+    `type_params`)."""
     if isinstance(node, ast.AST):
         filled = [(k, v) for k, v in ast.iter_fields(node) if v is not None and v != []]
         return f"{type(node).__name__}({', '.join(f'{k}={_dump(v)}' for k, v in filled)})"

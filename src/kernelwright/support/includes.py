@@ -1,7 +1,7 @@
-"""Which headers a C++ or CUDA C++ source takes in: for hashing, for compiling and for caches alike.
+"""The headers that a C++ or CUDA C++ source includes, for hashing, compiling and caching.
 
-Only headers of ours are followed, that is, those found beside a file or in `INCLUDE`; the CUDA
-toolkit's and the compiler's own are known by their version.
+Only our headers are followed: those in a file's own folder or in `INCLUDE`. Headers of the CUDA
+toolkit and the compiler are identified by their version.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .errors import CompileError
 
-#: Device headers that operators share; every CUDA C++ source is compiled with `-I` of it.
+#: Shared device headers; every CUDA C++ source is compiled with `-I` of this folder.
 INCLUDE = Path(__file__).resolve().parent.parent / "include"
 
 _LITERAL = (
@@ -22,28 +22,28 @@ _COMMENT = re.compile(rf"(?P<kept>{_LITERAL})|//(?:\\\n|[^\n])*|/\*.*?\*/", re.S
 _SPACE = re.compile(rf"(?P<kept>{_LITERAL})|\s+", re.S)
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(.*?)[ \t]*$", re.M)
 
-#: Where a header speaks PTX to a GPU and C++ to a CPU; neither branch has directives of its own.
+#: A header's PTX for GPUs and its C++ for CPUs; neither branch contains further directives.
 _FOR_CPU = re.compile(
     r"^#ifdef __CUDA_ARCH__\n((?:(?!#).*\n)*?)(?:#else\n(?:(?!#).*\n)*?)?#endif\b.*", re.M
 )
 
 
 def folders(source: Path, shared: Path = INCLUDE) -> tuple[Path, ...]:
-    """Where a compiler looks for our headers of a source: `-I` options, in this order."""
+    """The folders in which a compiler finds our headers of a source: `-I` options, in order."""
     return source.resolve().parent, shared
 
 
 def files(source: Path, shared: Path = INCLUDE) -> tuple[Path, ...]:
-    """A source and our headers that it takes in, each once, in the order in which they come.
+    """A source and our headers that it includes, each once, in order of first inclusion.
 
-    A name in quotes is looked up beside the file that has it, then, as a name in angle brackets
-    is, in the `folders` of the source. Both branches of an `#if` are followed.
+    A quoted name is looked up in the including file's folder and then, like a name in angle
+    brackets, in the `folders` of the source. Both branches of an `#if` are followed.
 
     Args:
-        shared: the folder of headers that operators share.
+        shared: the folder of shared headers.
 
     Raises:
-        CompileError: an `#include` that names its file by a macro.
+        CompileError: an `#include` gives its file by a macro.
     """
     found: dict[Path, None] = {}
     _follow(source.resolve(), folders(source, shared), found)
@@ -51,12 +51,12 @@ def files(source: Path, shared: Path = INCLUDE) -> tuple[Path, ...]:
 
 
 def texts(source: Path) -> list[str]:
-    """Name and text of each of a source's `files`: what a compiled kernel is known by."""
+    """Name and text of each of a source's `files`, which identify a compiled kernel."""
     return [part for path in files(source) for part in (path.name, path.read_text())]
 
 
 def code(path: Path) -> str:
-    """A file as a GPU's compiler reads it: no comments, no layout, and nothing for a CPU."""
+    """A file as the GPU compiler sees it: without comments, layout and CPU-only code."""
     return _code(path.read_text())
 
 

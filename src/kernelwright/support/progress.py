@@ -1,4 +1,4 @@
-"""A word on standard error while a compilation takes longer than a person's patience."""
+"""A message on standard error if a compilation takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment may set: one frozen object, read once."""
+"""Settings from environment variables: one frozen object, read once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-#: What ships beside the code: proof hashes, tuned tables, summaries of records.
+#: Data shipped with the code: proof hashes, tuned tables, summaries of records.
 DATA = PACKAGE / "data"
-#: Whether this is a checkout of Kernelwright; an installed package is never written to.
+#: Whether this is a checkout of Kernelwright; an installed package is never modified.
 CHECKOUT = (PACKAGE.parents[1] / "pyproject.toml").is_file()
 
 
@@ -18,10 +18,10 @@ CHECKOUT = (PACKAGE.parents[1] / "pyproject.toml").is_file()
 class Settings:
     """KW_CACHE: folder of compiled kernels, by default `kernelwright` in the user's cache
     directory. KW_RECORDS: folder that `--record` writes to, by default `kernelwright/records` in
-    the user's data directory, or, in a checkout, None: the checkout's own `records`.
+    the user's data directory; in a checkout None, which means the checkout's own `records`.
 
-    `tuned` is where an installed package keeps the tables that `tune` writes; None in a checkout,
-    where a table goes into `data/tuned`."""
+    `tuned`: the folder for tables written by `tune` with an installed package; None in a checkout,
+    where tables are written to `data/tuned`."""
 
     cache: Path
     records: Path | None

@@ -1,7 +1,7 @@
-"""From source to something that runs: the only way from a plan to a launch.
+"""Compiles and runs plans: every launch goes through this package.
 
-On a GPU: NVRTC and Triton build cubins, a small C launcher runs them. Without one: Triton's
-interpreter, Numba's simulator and an emulator of CUDA C++ run the same plans on CPU tensors.
+On a GPU, NVRTC and Triton build cubins, and a small C launcher runs them. Without one, Triton's
+interpreter, Numba's simulator and the CUDA C++ emulator run the same plans on CPU tensors.
 Importing this package loads no kernel language.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["claim", "executor", "prepare"]
 
 
 def claim() -> None:
-    """Without a GPU, decide that triton interprets, before torch.compile imports it otherwise."""
+    """Without a GPU, set triton to interpret, before torch.compile imports it in compiling mode."""
     if not compiling():
         from . import interpreter
 
@@ -29,7 +29,7 @@ def claim() -> None:
 
 
 def prepare(backend: str) -> None:
-    """Put a kernel language into the mode of this process; call before importing its rungs."""
+    """Set a kernel language to the mode of this process; call it before importing its rungs."""
     if backend == "numba":
         from . import numba_rt
 
@@ -52,7 +52,7 @@ def executor(
     """The function that runs `plan`; it takes the operator's arguments in the schema's order.
 
     Args:
-        specs: the arguments as the plan was made for.
+        specs: the arguments' specs that the plan was made for.
         copies: the arguments that must be copied to contiguous first.
 
     Raises:

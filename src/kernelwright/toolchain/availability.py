@@ -1,4 +1,4 @@
-"""Which backends work here, and the one line that says why one does not."""
+"""Which backends work on this machine, and a one-line reason for each that does not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a compiled kernel is: registers, spills, shared memory, occupancy, instruction mix.
+"""Static properties of a compiled kernel: registers, spills, shared memory, occupancy, instruction
+mix.
 
-All of it is read from the compiler's output and needs no GPU. Instructions are counted as they
-stand in the code, not as they run.
+All are read from the compiler's output and need no GPU. Instruction counts are static: of the code,
+not of its execution.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from .compiled import Compiled
 
 @dataclass(frozen=True)
 class SmLimits:
-    """What one SM of a compute capability holds (CUDA C++ Programming Guide, Technical
-    Specifications per Compute Capability)."""
+    """Limits of one SM by compute capability (CUDA C++ Programming Guide, Technical Specifications
+    per Compute Capability)."""
 
     warps: int
     blocks: int
@@ -44,8 +45,8 @@ _SHARED_UNIT, _REGISTER_UNIT, _PARTITIONS = 128, 256, 4
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel takes: registers a thread; the rest in bytes, stack and spills a thread,
-    shared memory a block."""
+    """Resources of a kernel: registers per thread; in bytes, stack and spills per thread and shared
+    memory per block."""
 
     registers: int
     stack: int
@@ -57,7 +58,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How much of an SM a launch fills, and what stops it from filling more."""
+    """Occupancy of an SM by a launch, and the resource that limits it."""
 
     blocks: int  # a SM
     warps: int  # a SM
@@ -168,7 +169,7 @@ _TENSOR_CORE = re.compile(r"(H|I|D|Q|B|O|UTC[HIQO]?)(G?)MMA")
 
 
 def instructions(code: str) -> Instructions:
-    """Counts of what stands in SASS text."""
+    """Instruction counts of SASS text."""
     found = [m[1] for m in _LINE.finditer(code)]
     names = [f.split(".")[0] for f in found]
     by = Counter(names)

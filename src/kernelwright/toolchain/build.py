@@ -1,4 +1,4 @@
-"""One launch of a plan, compiled: what its arguments are, and the compiler for its language."""
+"""Compiles one launch of a plan: determines its arguments and calls its language's compiler."""
 
 from __future__ import annotations
 

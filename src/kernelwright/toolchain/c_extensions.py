@@ -30,7 +30,7 @@ def compiler() -> list[str] | None:
 
 @once
 def module(file: str = "launcher") -> ModuleType:
-    """The extension module kernelwright_<file>, not connected to anything yet.
+    """The extension module kernelwright_<file>, not yet connected to torch or the driver.
 
     Raises:
         ToolchainError: no compiler, or no Python.h. CompileError: the compiler refuses.

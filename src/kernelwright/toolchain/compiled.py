@@ -1,4 +1,4 @@
-"""What a compiler makes of one kernel, whichever language it was written in."""
+"""The result of compiling one kernel, in any of the languages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Compiled:
     Attributes:
         name: the symbol in the cubin.
         arch: "sm_90a".
-        log: what the compiler said, `ptxas -v` included where it ran under it.
+        log: the compiler's output, with that of `ptxas -v` if it was used.
         ttgir: Triton's GPU IR, "" for other languages.
         shared: dynamic shared memory in bytes that the compiler asks for (Triton).
         threads: threads of a block where the compiler decides (Triton), else 0.
@@ -62,14 +62,14 @@ class Compiled:
 
 
 def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
-    """How many pointers the compiler added behind the kernel's own parameters.
+    """How many pointer parameters the compiler appended to the kernel's own.
 
     Args:
         kinds: of the arguments that the plan passes, as `Launch.kinds` names them.
 
     Raises:
-        ToolchainError: the plan's arguments are not what the kernel takes. A launch would read
-            garbage.
+        ToolchainError: the plan's arguments do not match the kernel's parameters. A launch would
+            read garbage.
     """
     entry = re.search(rf"\.entry\s+{re.escape(compiled.name)}\s*\(([^)]*)\)", compiled.ptx)
     parameters = (

@@ -1,4 +1,4 @@
-"""Runs a plan on CPU tensors, a launch after the other: interpreted, simulated or emulated."""
+"""Runs a plan on CPU tensors, one launch after another: interpreted, simulated or emulated."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _launch_apart(
     """Launch in a process that may crash.
 
     Raises:
-        Crashed: with the kernel and, where watching the launches finds it, the line.
+        Crashed: with the kernel and, if the checks find it, the line.
     """
     try:
         with apart.borrowed(everything) as lent:
@@ -87,7 +87,7 @@ def _launch_apart(
 
 
 def _out_of_bounds(plan: Plan, everything: dict[str, Any], fresh: Iterable[str]) -> str:
-    """The first access out of bounds that a plan's launches make, in words, or ""."""
+    """A description of the first out-of-bounds access of a plan's launches, or ""."""
     if emulator.missing("watched"):
         return ""
     from kernelwright.emulator.checks import Watch

@@ -1,4 +1,4 @@
-"""The CUDA driver: loads cubins and hands out their functions. For binding, not for calls."""
+"""The CUDA driver: loads cubins and returns their functions. Used when binding, not in calls."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def library() -> ctypes.CDLL:
 
 
 def check(code: int, what: str) -> None:
-    """Raise ToolchainError with the driver's own words where a call failed."""
+    """Raise ToolchainError with the driver's message if a call failed."""
     if code:
         name, text = c_char_p(), c_char_p()
         library().cuGetErrorName(code, byref(name))
@@ -97,7 +97,7 @@ def launchers() -> ModuleType:
 
 @cache
 def context(index: int) -> int:
-    """The primary context of a device, the one that PyTorch works in."""
+    """The primary context of a device, which PyTorch uses too."""
     lib, device, handle = library(), c_int(), c_void_p()
     check(lib.cuInit(0), "cuInit")
     check(lib.cuDeviceGet(byref(device), index), "cuDeviceGet")
@@ -137,7 +137,7 @@ def function(compiled: Compiled, index: int, shared: int, cluster: int) -> int:
             get = lib.cuModuleGetFunction(byref(handle), module, compiled.name.encode())
             check(get, f"{compiled.name}: finding it in its cubin")
             assert handle.value
-            # Loading may be lazy; asking for an attribute makes it happen here and not during a
+            # Loading may be lazy; querying an attribute forces it here, and not during a
             # capture.
             _functions[key] = handle.value
             _shared[handle.value] = 0

@@ -1,7 +1,7 @@
 """The function that runs a plan on a GPU, generated for the plan.
 
-A call should cost little more than its allocations and launches: everything that a signature
-fixes is fixed here, and the function's source holds only what is left. `source_of` shows it.
+A call should cost little more than its allocations and launches. Everything determined by the
+signature is computed here, and the generated source contains only the rest. `source_of` shows it.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def source_of(
 
     Args:
         index: of the device that holds the call's tensors.
-        several: the machine has other GPUs, one of which may be the current one.
-        guarded: allocate through the guard.
+        several: the machine has other GPUs, one of which may be the current device.
+        guarded: allocate with red zones.
     """
     listed = ", ".join(a.name for a in operator.args)
     zero = [n for n, s in plan.scratch.items() if s.zero]
@@ -138,8 +138,8 @@ def source_of(
 def _expression(
     argument: str | Scalar | Pointers | TensorMap, names: dict[str | Pointers | TensorMap, str]
 ) -> str | None:
-    """What a call passes for a kernel's argument; None where the launcher holds it. `names` has
-    the arguments whose values are there already."""
+    """What a call passes for a kernel's argument; None if the launcher holds it. `names` has the
+    arguments whose values are already known."""
     if isinstance(argument, Scalar):
         if isinstance(argument.value, bytes):  # the launcher holds its size
             return repr(argument.value)

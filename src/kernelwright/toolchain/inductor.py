@@ -1,4 +1,4 @@
-"""torch.compile, bound like any other rung: compiled for one signature, never falling back."""
+"""torch.compile as a rung: compiled for one signature, without falling back to eager."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _serial = itertools.count()
 def compiled(fn: Callable, device: torch.device) -> Callable:
     """`fn` compiled for one call's shapes.
 
-    Each call compiles a code object of its own: torch counts recompilations by code object, and
-    past its limit would run the function uncompiled without a word.
+    Each call compiles a separate code object, because torch counts recompilations per code object
+    and silently runs the function uncompiled once its limit is reached.
     """
     what = f"{fn.__module__}.{fn.__name__}"
     refuse_capture(what)

@@ -1,4 +1,4 @@
-"""Triton's interpreter: runs Triton kernels on CPU tensors, for machines without a GPU."""
+"""Runs Triton kernels on CPU tensors with Triton's interpreter, on machines without a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _lock = threading.Lock()
 
 
 def claim() -> None:
-    """Decide, before anything imports triton, that it will interpret. torch.compile imports it."""
+    """Set triton to interpret, before anything (such as torch.compile) imports it."""
     if "triton" not in sys.modules:
         os.environ["TRITON_INTERPRET"] = "1"
 
@@ -55,8 +55,8 @@ def launch(kernel: TritonKernel, step: Launch, values: list) -> None:
 
 
 def _scalar(s: Scalar):
-    """A scalar of exactly the planned type: left alone, the interpreter would take a small int64
-    for an int32 and hand floats to the kernel as plain Python numbers."""
+    """A scalar of exactly the planned type. Otherwise the interpreter would treat a small int64 as
+    an int32 and pass floats to the kernel as plain Python numbers."""
     import numpy as np
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle

@@ -1,11 +1,11 @@
-"""What Triton's interpreter gets wrong, put right; never applied where kernels are compiled.
+"""Fixes for errors of Triton's interpreter; never applied when kernels are compiled.
 
-It keeps a bfloat16 as the uint16 of its bits and then computes with those as with integers: sums,
-products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates where a
-GPU rounds to nearest even, lets a NaN through `tl.maximum` where a GPU drops it, rounds `tl.fma`
-twice, knows no function of libdevice, and asks a driver for timings to autotune by. It prepares the
-whole language anew for every call of a function, and makes a table of all dtypes for every look at
-one. All of this is so in Triton 3.6 and 3.7; what a later one does right is left to it (FIXED).
+The interpreter stores a bfloat16 as the uint16 of its bits and computes with those as integers:
+sums, products and `tl.dot` are silently wrong, and a bfloat16 constant is an error. It truncates
+where a GPU rounds to nearest even, propagates a NaN in `tl.maximum` where a GPU does not, rounds
+`tl.fma` twice, implements no function of libdevice, and needs a driver's timings to autotune. It
+patches the whole language at every call of a function, and builds a table of all dtypes whenever it
+looks one up. This applies to Triton 3.6 and 3.7; what a later version fixes is left alone (FIXED).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from . import libdevice
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
-#: The first version of triton that does right by itself what is repaired in older ones.
+#: By fix: the first version of triton that does not need it.
 FIXED = {"maximum": (3, 8), "fma": (3, 9), "bfloat16 constant": (3, 9)}
 
 _ELEMENTWISE = ("binary_op", "unary_op", "ternary_op", "create_fabs", "create_rsqrt", "create_erf",
@@ -40,7 +40,7 @@ def _right(name: str) -> bool:
 
 @cache
 def apply() -> None:
-    """Repair the interpreter of this process."""
+    """Apply the fixes to the interpreter of this process."""
     if not _right("maximum"):
         InterpreterBuilder.create_maxnumf = lambda self, a, b: self.binary_op(a, b, np.fmax)
         InterpreterBuilder.create_minnumf = lambda self, a, b: self.binary_op(a, b, np.fmin)
@@ -96,8 +96,8 @@ def _in_float32(op):
 
 
 def _fma(self, x, y, z):
-    """One rounding: the product of two floats is exact in double, and a double sum rounded to
-    float differs from the fused result in one of 2**29 cases."""
+    """A fused multiply-add. The product of two floats is exact in double, and the double sum
+    rounded to float differs from the fused result in about one of 2**29 cases."""
     product = x.data.astype(np.float64) * y.data.astype(np.float64)
     return TensorHandle((product + z.data).astype(z.data.dtype), z.dtype.scalar)
 
@@ -135,9 +135,10 @@ def _dot(dot):
 
 
 def _know_libdevice() -> None:
-    """Make the functions themselves callable in interpreted kernels: who has imported one already
-    holds it. Those of `cuda.libdevice` want a compiler's semantic, those of `extra.libdevice` are
-    stubs that a compiler replaces by the former."""
+    """Make libdevice's functions callable in interpreted kernels. The function objects themselves
+    are changed, because modules may already have imported them. Those of `cuda.libdevice` need a
+    compiler's semantic; those of `extra.libdevice` are stubs that a compiler replaces by the
+    former."""
     for name, fn in vars(cuda).items():
         if tl.core.is_builtin(fn):
             fn.__code__ = _calls_original(None).__code__
@@ -153,7 +154,7 @@ def _stub(*args, _call: Callable):
 
 
 def _calls_original(fn):
-    """The function within has, like a builtin's, its original in a cell of its closure."""
+    """The inner function has its original in a cell of its closure, as a builtin's wrapper does."""
 
     def builtin(*args, _call: Callable, _semantic=None):
         return _call(fn, args)
@@ -167,7 +168,7 @@ def _call_interpreted(fn, args):
 
 
 def _extern(self, library, path, symbol, args, type_, pure):
-    """The function that `_call_interpreted` has been asked for; its arguments are converted."""
+    """The function passed to `_call_interpreted`, with its arguments already converted."""
     dtype = interpreter._get_np_dtype(type_.scalar)
     out = libdevice.computed(self.libdevice, [a.data for a in args], dtype)
     return TensorHandle(out, type_.scalar)
@@ -186,11 +187,12 @@ def _known(dtype_of):
 
 
 class _Language:
-    """What a launch has changed of triton.language, for each name that a module may have for it.
+    """The changes that a launch has made to triton.language, under each name that modules use for
+    it.
 
-    `patch` prepares what the function given names, and tells how to undo it. It is asked for every
-    kernel and every function that a kernel calls; from the second of a launch on there is nothing
-    left to do.
+    `patch` changes what the given function refers to, and returns how to undo it. It is called for
+    every kernel and every function that a kernel calls; after the first call of a launch, nothing
+    remains to be changed.
     """
 
     def __init__(self, patch):
@@ -218,7 +220,7 @@ def _languages(fn) -> set[str]:
 
 
 def _first_config(autotune):
-    """Times mean nothing here: the first config is as good as any."""
+    """Interpreted times are meaningless, so the first config is used."""
 
     @wraps(autotune)
     def repaired(configs, key, **options):

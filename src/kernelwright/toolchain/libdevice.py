@@ -1,9 +1,10 @@
-"""CUDA's device library for Triton's interpreter, which has none of it.
+"""CUDA's device library for Triton's interpreter, which does not implement it.
 
-`FUNCTIONS` has each function by its name in `triton.language.extra.libdevice`, over float64 tensors
-unless it says otherwise: an interpreted result is the exact one rounded once, where a GPU's may be
-off by the few ulp that the CUDA Programming Guide allows (and the fast_ ones by more). Rounding
-modes other than to nearest, and functions of bits, are not here: a kernel that uses one is told so.
+`FUNCTIONS` has each function by its name in `triton.language.extra.libdevice`, on float64 tensors
+unless noted otherwise. An interpreted result is therefore the exact one rounded once, whereas a
+GPU's may differ by the few ulp that the CUDA Programming Guide allows (more for the fast_
+functions). Other rounding modes and bit functions are not implemented; a kernel that uses one gets
+an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Function = Callable[..., torch.Tensor]
 
 
 def _away_from_zero(x: torch.Tensor) -> torch.Tensor:
-    """Halves go away from zero, as C's `round` has them."""
+    """Rounds halves away from zero, like C's `round`."""
     return torch.where((x - x.trunc()).abs() >= 0.5, x.trunc() + x.sign(), x.trunc())
 
 
@@ -55,7 +56,7 @@ def _logb(x: torch.Tensor) -> torch.Tensor:
 
 
 def _gamma(x: torch.Tensor) -> torch.Tensor:
-    """Its sign for negative arguments is (-1)**ceil(-x); it has none at their integers."""
+    """For negative arguments the sign is (-1)**ceil(-x); at negative integers it is undefined."""
     sign = torch.where((x < 0) & (torch.remainder(torch.ceil(-x), 2) == 1), -1.0, 1.0)
     pole = (x < 0) & (x == x.floor())
     return torch.where(pole, math.nan, sign * torch.lgamma(x).exp())
@@ -120,6 +121,6 @@ def computed(name: str, arguments: list[np.ndarray], dtype: np.dtype) -> np.ndar
 
 
 def _wide(a: np.ndarray) -> np.ndarray:
-    """float64, integers in 64 bits: what they count is exact."""
+    """float64, or 64-bit integers, which are exact."""
     wide: Any = np.float64 if np.issubdtype(a.dtype, np.floating) else np.int64
     return np.ascontiguousarray(a, dtype=wide)

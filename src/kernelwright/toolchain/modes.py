@@ -1,7 +1,7 @@
-"""One process either compiles Triton and Numba kernels for a GPU or imitates the GPU on the CPU.
+"""A process either compiles Triton and Numba kernels for a GPU, or interprets them on the CPU.
 
-Both languages decide at import, so the choice is made before the first rung module is imported
-and holds for the process.
+Both languages decide when they are imported, so the mode is chosen before the first rung module is
+imported, and cannot change within the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def has_gpu() -> bool:
 
 
 def compile_only() -> None:
-    """Make this process compile Triton and Numba kernels although it has no GPU to run them.
+    """Make this process compile Triton and Numba kernels even without a GPU.
 
     Raises:
         ToolchainError: the process already interprets one of them.

@@ -18,7 +18,7 @@ from kernelwright.support.progress import waiting
 from . import tools
 from .compiled import Compiled
 
-#: dtypes that Numba has; bfloat16 is none of them, so rungs say so in `supports`.
+#: dtypes that Numba supports. bfloat16 is not among them, so rungs reject it in `supports`.
 TYPES = {
     torch.float64: "f8",
     torch.float32: "f4",
@@ -34,7 +34,7 @@ _SCALARS = {"i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64"}
 
 
 def mend_numpy() -> None:
-    """Give numba-cuda 0.30 the alias that it looks up at import and that NumPy 2.5 dropped."""
+    """Define the alias that numba-cuda 0.30 needs at import and that NumPy 2.5 removed."""
     if not hasattr(numpy, "row_stack"):
         numpy.row_stack = numpy.vstack  # type: ignore[attr-defined]
 
@@ -65,7 +65,7 @@ def simulate(kernel: NumbaKernel, step: Launch, values: list) -> None:
 
 
 def launcher(step: Launch, tensors, device: torch.device) -> Callable:
-    """`launch(stream, ...)` on a GPU: takes the addresses and floats that each call gives."""
+    """`launch(stream, ...)` on a GPU; takes the addresses and floats of each call."""
     from numba import cuda
 
     kernel = step.kernel
@@ -96,10 +96,10 @@ def launcher(step: Launch, tensors, device: torch.device) -> Callable:
 
 
 def compile(kernel: NumbaKernel, step: Launch, tensors, arch: str) -> Compiled:
-    """A kernel's PTX and cubin, to look at; running goes through Numba's own launch.
+    """A kernel's PTX and cubin, for inspection; kernels run through Numba's own launch.
 
     Raises:
-        CompileError: Numba or ptxas refuses. ToolchainError: Numba simulates in this process.
+        CompileError: Numba or ptxas rejects it. ToolchainError: Numba simulates in this process.
     """
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
         raise ToolchainError(
@@ -139,7 +139,7 @@ def _signature(step: Launch, tensors) -> tuple:
 
 
 class _Memory:
-    """Device memory as Numba takes it: one dimension, from a tensor's first element to its last."""
+    """Device memory for Numba: one dimension, from a tensor's first element to its last."""
 
     def __init__(self, pointer: int, spec: TensorSpec):
         self.__cuda_array_interface__ = {
@@ -165,7 +165,7 @@ def _flat(t: torch.Tensor) -> torch.Tensor:
 
 
 def _number(ctype: str, value: float):
-    """A scalar of exactly the planned type: Numba would make int64 and float64 of them."""
+    """A scalar of exactly the planned type; Numba would convert it to int64 or float64."""
     import numpy as np
 
     return getattr(np, _SCALARS[ctype])(value)

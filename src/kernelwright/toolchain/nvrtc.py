@@ -1,4 +1,4 @@
-"""CUDA C++ to a cubin, through NVRTC; needs headers, but no GPU and no driver."""
+"""Compiles CUDA C++ to a cubin with NVRTC; needs headers, but no GPU and no driver."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from . import tools
 from .compiled import Compiled
 
 FLAGS = ("-std=c++17", "-lineinfo", "--ptxas-options=-v")
-#: Files without which cuda_fp16.h and cuda_bf16.h do not compile; wheels split them in three.
+#: Files that cuda_fp16.h and cuda_bf16.h need to compile; they are spread over three wheels.
 NEEDED = ("cuda_bf16.h", "cuda_fp16.h", "crt/host_defines.h", "nv/target")
 WHEELS = "nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl"
 
 
 def compile(kernel: CudaKernel, arch: str) -> Compiled:
-    """`kernel` for `arch` ("sm_90a"), from the cache where its sources have not changed.
+    """`kernel` for `arch` ("sm_90a"), from the cache if its sources have not changed.
 
     Raises:
         CompileError: with NVRTC's log, which names file and line.
@@ -105,11 +105,11 @@ def version() -> tuple[int, int]:
 
 @once
 def include_folders() -> tuple[Path, ...]:
-    """Where the CUDA headers are: the first complete set among the wheels, then CUDA_HOME and the
-    system's; one of NVRTC's version goes before others.
+    """The folder of the CUDA headers: the first complete set among the wheels, CUDA_HOME and the
+    system's; a set of NVRTC's version is preferred.
 
     Raises:
-        ToolchainError: naming the file that is missing, and what brings it.
+        ToolchainError: naming the missing file and the package that has it.
     """
     complete = [f for f in map(_with_cccl, _candidates()) if not _lacks(f)]
     if not complete:
@@ -125,15 +125,15 @@ def include_folders() -> tuple[Path, ...]:
 
 @once
 def header_version() -> str:
-    """The version and place of the CUDA headers that kernels are compiled with."""
+    """The version and folder of the CUDA headers that kernels are compiled with."""
     folder = include_folders()[0]
     return f"{_header_version(folder)} {folder}"
 
 
 def _candidates() -> list[Path]:
-    """Folders of CUDA headers: the one that cuda-pathfinder finds, then the machine's toolkits. It
-    stops at its first, which may be incomplete or of another version than NVRTC, and it knows
-    nothing of the toolkit whose nvcc is on the PATH."""
+    """Folders of CUDA headers: the one that cuda-pathfinder finds, then the machine's toolkits.
+    cuda-pathfinder returns only the first that it finds, which may be incomplete or of another
+    version than NVRTC, and it ignores the toolkit whose nvcc is on the PATH."""
     found = tools.pathfinder().find_nvidia_header_directory("cudart")
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     nvcc = shutil.which("nvcc")

@@ -1,4 +1,4 @@
-"""Lists of tensors: what makes two of them alike to a plan, and where their elements are."""
+"""Lists of tensors: keys under which plans are the same, and arrays of the elements' addresses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SOURCE = c_extensions.SOURCE.with_name("addresses.cu")
 
 @cache
 def describer() -> Callable[[list[torch.Tensor]], Hashable]:
-    """A function of a list of tensors whose values are equal where every rung sees the same:
-    devices, dtypes, shapes, strides, alignments."""
+    """A function that maps a list of tensors to a key of everything that rungs depend on: devices,
+    dtypes, shapes, strides, alignments."""
     return module().describe if in_c() else describe
 
 
@@ -32,11 +32,11 @@ def describe(tensors: list[torch.Tensor]) -> tuple:
 class Addresses:
     """The device array behind a `Pointers` argument.
 
-    A call compares its addresses with those that the array of its stream holds, which is all that
-    most calls do. Where they differ (a gradient was allocated anew), a small kernel writes them,
-    in the stream's order, from its own arguments: a graph that captures it holds them by value,
-    and no host memory has to outlive the call. Captured calls get an array each, since their
-    graph may run beside anything.
+    A call compares its addresses with those in the array of its stream; in most calls they are
+    equal. If they differ (a gradient was reallocated), a small kernel on the stream writes them
+    from its own arguments. A graph that captures the kernel then holds them by value, and no host
+    memory has to outlive the call. Each captured call gets its own array, because its graph may run
+    concurrently with anything.
     """
 
     def __init__(self, count: int, device: torch.device):

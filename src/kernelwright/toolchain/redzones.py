@@ -1,13 +1,13 @@
-"""Allocation with poison and red zones: what a kernel wrote outside of its results, and what it
-left unwritten.
+"""Allocation with poison values and red zones, to find writes outside of results and elements that
+were never written.
 
     with memory.guarded() as guard:
         run = dispatch.launcher(ladder, args, "triton_row")
     result = run(*args.values())
     problem = guard.check()  # "y: 3 bytes written after its end" or None
 
-compute-sanitizer does not see such writes: PyTorch's caching allocator hands out parts of larger
-blocks.
+compute-sanitizer does not detect such writes, because PyTorch's caching allocator returns parts of
+larger blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernelwright.contract.layout import REDZONE
 
 ALIGNMENT = 512  # the caching allocator's; REDZONE keeps it
 
-# Bits that no kernel writes: NaNs with a payload for floats, large numbers for integers.
+# Bit patterns that no kernel writes: NaNs with a payload for floats, large numbers for integers.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _POISON = {
     torch.float64: 0x7FFDA5A5A5A5A5A5,
@@ -46,14 +46,14 @@ class _Allocation:
 
 
 class Guard:
-    """Allocates for the runners that are bound while it is active, and remembers what it gave."""
+    """Allocates for the runners that are bound while it is active, and records the allocations."""
 
     def __init__(self):
         self._given: list[_Allocation] = []
 
     def empty(self, name: str, spec: TensorSpec, device, *, result=True, zero=False):
         """A poisoned tensor between red zones. `result`: a kernel must write all of it; `zero`:
-        zeros instead of poison, which kernels must leave zero."""
+        filled with zeros instead, which kernels must leave zero."""
         poison, integer = _poison(spec.dtype)
         extent = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
         extent = extent if spec.numel() else 0
@@ -66,15 +66,15 @@ class Guard:
         return tensor
 
     def check(self) -> str | None:
-        """What is wrong with the allocations since the last check, in a line, or None."""
+        """The first violation in the allocations since the last check, in one line, or None."""
         given, self._given = self._given, []
         return next((p for p in map(_problem, given) if p), None)
 
 
 @contextmanager
 def guarded():
-    """Runners bound inside the block allocate through a guard: the one of the block that they are
-    called in, or, outside of any, the one that they were bound under."""
+    """Runners bound inside the block allocate through a guard: that of the block in which they are
+    called or, outside of any block, the one under which they were bound."""
     global active
     before, active = active, Guard()
     try:
@@ -84,7 +84,7 @@ def guarded():
 
 
 def allocator():
-    """`empty` of the guard that serves a call of a runner bound now."""
+    """`empty` of the guard that applies to a call of a runner bound now."""
     bound_under = active
 
     def empty(*args, **options):
@@ -117,13 +117,13 @@ def _problem(a: _Allocation) -> str | None:
 
 
 def unwritten(name: str, t: torch.Tensor) -> str | None:
-    """How many elements of a result still hold the poison that it was allocated with, or None."""
+    """How many elements of a result still hold the poison value, in words, or None."""
     if t.dtype.is_complex:
         return None
     poison, integer = _poison(t.dtype)
     same = (t.view(integer) == poison).reshape(-1)
     count = int(same.sum())
-    # one byte has no value to spare: there only a tensor that is poison throughout counts
+    # one-byte dtypes have no unused value: they count only if the whole tensor is poison
     if count and (t.itemsize > 1 or count == same.numel() > 1):
         first = int(same.nonzero()[0])
         return f"{name}: {count} of {same.numel()} elements never written, first {first}"

@@ -1,4 +1,4 @@
-"""Tensor maps as a launch passes them: 128 bytes that the driver makes of a `TensorMap` and an
+"""Tensor maps as passed to a launch: 128 bytes that the driver encodes from a `TensorMap` and an
 address."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from .build import Tensors
 SIZE = 128  # bytes of a CUtensorMap
 MOST = 1024  # of one argument that are kept
 
-# CUtensorMapDataType: what is zero outside a tensor is zero in each, so that an 8-bit float goes
-# by the unsigned integer of its size
+# CUtensorMapDataType. Only the zero fill outside a tensor depends on the type, and zero has the
+# same bits in all of them, so an 8-bit float uses the unsigned integer of its size.
 _DTYPES = {
     torch.uint8: 0,
     torch.int8: 0,
@@ -34,11 +34,11 @@ _NO_INTERLEAVE, _PROMOTE_TO_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
 
 
 class Encoded(dict[int, bytes]):
-    """The encodings of one TensorMap by the tensor's address. A call whose address is known pays
-    for a look-up; PyTorch's allocator hands out the same addresses again and again.
+    """The encodings of one TensorMap by the tensor's address. A call with a known address costs
+    only a look-up, and PyTorch's allocator keeps returning the same addresses.
 
     Raises:
-        ToolchainError: when looked up, where the driver refuses the map or the address.
+        ToolchainError: on look-up, if the driver rejects the map or the address.
     """
 
     def __init__(self, map: TensorMap, tensors: Tensors, device: torch.device):

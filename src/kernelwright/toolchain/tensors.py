@@ -1,4 +1,4 @@
-"""tensors.c: what a call needs to know of its tensors, read in C."""
+"""tensors.c: reads the properties of a call's tensors in C."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def module() -> ModuleType:
 
 
 def in_c() -> bool:
-    """True where tensors are looked at in C: on a GPU, where launches are built with a C compiler
-    too, and the host's time counts."""
+    """Whether tensors are read in C: on a GPU, where host time matters and launches need a C
+    compiler anyway."""
     return modes.has_gpu() and c_extensions.compiler() is not None
 
 
 def finder(
     kinds: str, bound: Callable[..., Callable], run: Callable[..., Any]
 ) -> Callable[..., Any] | None:
-    """`run` in C, a third of its time, or None where tensors are looked at in Python.
+    """`run` in C, which takes a third of the time, or None if tensors are read in Python.
 
     Args:
-        kinds: a letter an argument, as tensors.c has them.
-        bound: of a call's arguments and rung, the function that runs calls like it.
-        run: of the same, runs the call.
+        kinds: one letter per argument, as defined in tensors.c.
+        bound: returns the function that runs calls with such arguments and rung.
+        run: runs a call, given its arguments and rung.
     """
     return module().Finder(kinds, bound, run) if in_c() else None

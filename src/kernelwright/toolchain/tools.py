@@ -1,4 +1,4 @@
-"""NVIDIA's command-line tools: ptxas, nvdisasm, cuobjdump, wherever this machine has them."""
+"""Finds and runs NVIDIA's command-line tools: ptxas, nvdisasm, cuobjdump."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find(name: str) -> tuple[Path, tuple[int, int]]:
 
 
 def locate(name: str) -> Path:
-    """A tool of which any version will do: compute-sanitizer, ncu.
+    """A tool of any version: compute-sanitizer, ncu.
 
     Raises:
         ToolchainError: there is none.
@@ -43,7 +43,7 @@ def locate(name: str) -> Path:
 
 
 def pathfinder() -> ModuleType:
-    """cuda-pathfinder, which finds what wheels, conda and CUDA_HOME hold.
+    """cuda-pathfinder, which searches wheels, conda and CUDA_HOME.
 
     Raises:
         ToolchainError: it is not installed.
@@ -58,8 +58,8 @@ def pathfinder() -> ModuleType:
 
 
 def _candidates(name: str) -> list[Path]:
-    """What cuda-pathfinder finds, then what it does not look for: a tool on the PATH, one of a
-    toolkit in its usual place that no variable names, and triton's own."""
+    """Paths of a tool: what cuda-pathfinder finds, then what it does not search: the PATH, toolkits
+    in the usual folders, and triton's own tools."""
     toolkit = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
     found = [pathfinder().find_nvidia_binary_utility(name), toolkit]
     triton = importlib.util.find_spec("triton")

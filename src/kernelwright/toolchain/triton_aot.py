@@ -1,4 +1,4 @@
-"""Triton kernels to cubins, ahead of time: for any architecture, without a GPU."""
+"""Compiles Triton kernels to cubins ahead of time, for any architecture, without a GPU."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _alone = threading.Lock()  # triton's folder for what it compiles is one for the
 
 
 def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
-    """`kernel` for `arch`, from the cache where nothing that it is made from has changed.
+    """`kernel` for `arch`, from the cache if nothing that it depends on has changed.
 
-    Integers that are 1 stay arguments, unlike under triton's own launch: what depends on one
-    belongs in `TritonKernel.constexprs`, where the interpreter sees the same.
+    Unlike with triton's own launch, integers equal to 1 remain arguments. What must be specialised
+    on them belongs in `TritonKernel.constexprs`, which the interpreter uses too.
 
     Raises:
         CompileError: with triton's message.
@@ -77,8 +77,7 @@ def compile(kernel: TritonKernel, kinds: Kinds, arch: str) -> Compiled:
 
 
 def _key(source, options: dict, arch: str) -> str:
-    """Of what a kernel is compiled from, with, and under which of the settings that triton says
-    change its code."""
+    """A key of a kernel's sources, its compiler, and the settings that affect triton's code."""
     import triton
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
@@ -96,7 +95,7 @@ def _compiled(source, options: dict, arch: str) -> Compiled:
     name = source.fn.__name__
     target = GPUTarget("cuda", int("".join(filter(str.isdigit, arch))), 32)
     try:
-        # triton's own cache would keep all of it a second time, without checksums; what other
+        # triton's own cache would store all of it a second time, without checksums; what other
         # threads compile meanwhile goes here too
         with _alone, triton.knobs.cache.scope():
             triton.knobs.cache.dir = str(cache.of_process())
@@ -121,8 +120,8 @@ def _compiled(source, options: dict, arch: str) -> Compiled:
 
 
 def specialised(kernel: TritonKernel, kinds: Kinds) -> tuple[dict, dict, dict]:
-    """What triton compiles a kernel for besides its constexprs: the arguments' types, which of them
-    16 divides, and options.
+    """What triton specialises a kernel on besides its constexprs: the arguments' types, which of
+    them are divisible by 16, and options.
 
     Raises:
         ToolchainError: the plan's arguments are not the kernel's.

@@ -1,4 +1,4 @@
-"""Which versions of torch and triton are tested, and a word where others are installed."""
+"""The tested versions of torch and triton, and a warning if others are installed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ TESTED = {"torch": ("2.11", "2.13", "2.15"), "triton": ("3.6", "3.7", "3.9")}
 
 @cache
 def warn_of_untested() -> None:
-    """Warn once in a process where torch or triton is of a version that is not tested."""
+    """Warn, once per process, if the installed version of torch or triton is not a tested one."""
     found = {package: _installed(package) for package in TESTED}
     if untested := [f"{p} {v}" for p, v in found.items() if v and _minor(v) not in TESTED[p]]:
         tested = " and ".join(f"{p} {', '.join(minors)}" for p, minors in TESTED.items())
         warnings.warn(
-            f"Kernelwright is not tested with {' and '.join(untested)}, but with {tested}: "
-            "`kernelwright verify` says what works here",
+            f"Kernelwright is not tested with {' and '.join(untested)}, only with {tested}: "
+            "`kernelwright verify` shows what works here",
             stacklevel=2,
         )
 

@@ -1,9 +1,10 @@
-"""Workspace: where each tensor of it lies in one allocation.
+"""Workspace: one allocation for all workspace tensors of a plan.
 
-Some of it kernels find zero and leave zero, so that no call pays for a memset.
-Calls of one stream run one after the other and share it. A captured call must not: its graph may
-be replayed on any stream, beside anything. So each capture gets a place of its own, out of memory
-that was zeroed before the capture began and that lives as long as the process, as the graph may.
+Some workspace must be zero when a kernel starts and is left zero by it, so that no call needs a
+memset. Calls on one stream run one after another and share this workspace. Captured calls cannot
+share it, because a graph may be replayed on any stream, concurrently with anything. Each capture
+therefore gets its own part of memory that was zeroed before the capture began and is kept until the
+process ends, since the graph may live that long.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ALIGNMENT = 256
 
 
 def places(specs: dict[str, TensorSpec]) -> tuple[dict[str, int], int]:
-    """(offset of each tensor, bytes of all)."""
+    """(offset of each tensor, total bytes)."""
     offsets, size = {}, 0
     for name, spec in specs.items():
         offsets[name] = size
@@ -30,7 +31,8 @@ def places(specs: dict[str, TensorSpec]) -> tuple[dict[str, int], int]:
 
 
 def kept_ready(size: int) -> int:
-    """Bytes for captures of a plan of so many: for sixteen of small ones, for one of large ones."""
+    """Bytes reserved for captures of a plan: for sixteen captures if its workspace is small, for
+    one if it is large."""
     return max(size, min(16 * size, _MOST), _CHUNK)
 
 

@@ -1,4 +1,4 @@
-"""What this machine is, what works on it, and its measured roofs, as data."""
+"""This machine's properties, the backends that work on it, and its measured roofs, as data."""
 
 from __future__ import annotations
 

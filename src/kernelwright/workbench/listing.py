@@ -1,4 +1,4 @@
-"""What there is: operators, their rungs in order, what works here and which rung serves."""
+"""Lists operators and their rungs, what works on this machine, and which rung is dispatched."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WITHOUT_A_GPU = {
 
 @dataclass(frozen=True)
 class RungEntry:
-    """`here`: what this machine does with it. `serves`: cases of the bench list it serves."""
+    """`here`: how it runs on this machine. `serves`: the bench cases for which it is dispatched."""
 
     name: str
     backend: str
@@ -59,8 +59,8 @@ class OperatorEntry:
 
 @dataclass(frozen=True)
 class Listing:
-    """`gpu`: the GPU for which `serves` was decided; `here` is False where that is not this
-    machine's, whose tensors `native` serves."""
+    """`gpu`: the GPU for which `serves` was determined; `here` is False if this machine has no GPU,
+    so that its tensors are dispatched to `native`."""
 
     gpu: str
     here: bool
@@ -68,7 +68,7 @@ class Listing:
 
 
 def listing(names: Iterable[str] = ()) -> Listing:
-    """What there is of some operators, or of all."""
+    """The listing of some operators, or of all."""
     device = here()
     chosen = named(names) if names else ladders()
     gpu = gpu_of(device)
@@ -139,7 +139,8 @@ def _operator(lad: Ladder, facts: Facts, device: torch.device) -> OperatorEntry:
 
 
 def _facts(lad: Ladder, gpu: Gpu) -> Facts:
-    """By rung: machines that it is proven on, and cases of the bench list that it serves."""
+    """By rung: the machines on which it is proven, and the bench cases for which it is
+    dispatched."""
     serves: dict[str, list[str]] = {}
     for case in lad.operator.cases:
         if case.use == "bench":
@@ -149,9 +150,9 @@ def _facts(lad: Ladder, gpu: Gpu) -> Facts:
 
 
 def _kept(gpu: Gpu) -> dict[str, Facts]:
-    """The facts of every operator. They follow from the package's files and from what the user has
-    proven and tuned, and are kept for those: to find them takes longer than all else that `list`
-    does."""
+    """The facts of every operator. They depend on the package's files and on what the user has
+    proven and tuned, and are cached under a hash of those, because computing them takes longer than
+    everything else in `list`."""
     files = sorted(p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".cu", ".cuh", ".json"))
     named = [(str(p.relative_to(PACKAGE)), p) for p in files]
     if own := settings().records:
@@ -178,7 +179,7 @@ def _here(rung: Rung, device: torch.device) -> str:
 
 
 def serving(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> str:
-    """The rung that serves a call by default on a GPU, which need not be this machine's."""
+    """The rung dispatched by default on a GPU, which need not be this machine's."""
 
     def fits(name: str) -> bool:
         rung = ladder.rung(name)
@@ -192,6 +193,6 @@ def serving(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> str:
 
 
 def served(ladder: Ladder, gpu: Gpu, call: dict[str, Any]) -> tuple[Rung, Config]:
-    """The rung that serves a call by default on a GPU, and its config."""
+    """The rung dispatched by default on a GPU, and its config."""
     rung = ladder.rung(serving(ladder, gpu, call))
     return rung, config_of(ladder, rung, gpu, call)

@@ -268,11 +268,11 @@ def test_the_summary_says_what_was_done_what_is_wrong_and_what_more_there_is(ben
     out = io.StringIO()
     Console(file=out, width=200).print(timings.summary([lad], benched, quick=True))
     said = " ".join(out.getvalue().split())
-    assert "timed here 2 rungs on 1 cases, each right on the case first" in said
-    assert "verified here 1 GPU rungs on a small case each, interpreted or emulated" in said
+    assert "timed here 2 rungs on 1 cases, verified on each before timing" in said
+    assert "verified here 1 GPU rungs on one small case each, interpreted or emulated" in said
     assert "wrong softmax.wrong: " in said and "softmax.raises: ZeroDivisionError" in said
-    assert "further kernelwright verify softmax: " in said
-    more = "float32 and bfloat16 of each shape, up to 12 s of samples a case, not 4"
+    assert "next kernelwright verify softmax: " in said
+    more = "float32 and bfloat16 of each shape, up to 12 s of samples per case instead of 4"
     assert f"without --quick: {more}" in said
 
 

@@ -270,7 +270,7 @@ def test_the_learners_way(tmp_path, capfd, monkeypatch):
     assert code == 0, (out, err)
     assert json.loads(out)["outcome"] == "right"
     code, out, _ = command(name, "--solution")
-    assert code == 0 and "to the letter" in out
+    assert code == 0 and "is identical to the rung" in out
     code, out, _ = command("--json")
     states = {row["exercise"]["rung"]: row["state"] for row in json.loads(out)}
     assert states.pop(name) == "right" and set(states.values()) == {"not started"}

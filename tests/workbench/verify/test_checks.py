@@ -87,13 +87,13 @@ def run(capfd, *arguments):
 
 
 @cpu
-def test_verify_with_a_check_is_silent_about_a_right_rung(capfd):
+def test_verify_with_a_check_calls_a_correct_rung_clean(capfd):
     code, out, _ = run(capfd, "sum.cuda_last_block", "sum.triton_block", "--check", "all")
     assert code == 0
     line, other, total = out.strip().splitlines()
-    assert re.match(r"silent +sum.cuda_last_block +\d+ calls, \d+ schedules under", line)
-    assert re.match(r"unwatched +sum.triton_block +triton: on a GPU", other)
-    assert re.match(r"2 rungs: 0 with findings, 1 silent, 1 unwatched", total)
+    assert re.match(r"clean +sum.cuda_last_block +\d+ calls, \d+ schedules under", line)
+    assert re.match(r"unchecked +sum.triton_block +triton: on a GPU", other)
+    assert re.match(r"2 rungs: 0 with findings, 1 clean, 1 unchecked", total)
 
 
 @cpu
@@ -111,8 +111,8 @@ def test_a_seed_runs_one_schedule_and_json_has_every_row(capfd):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--check", "rac"), "--check rac: there are races, bounds, init, divergence and all"),
-        (("--seed", "3"), "--seed: of the schedules of --check"),
+        (("--check", "rac"), "--check rac: choose from races, bounds, init, divergence and all"),
+        (("--seed", "3"), "--seed: needs --check"),
         (("--check", "init", "--seed", "0"), "--seed 0: is not within"),
     ],
 )
@@ -225,7 +225,7 @@ SAMPLE = ("sum.cuda_last_warp", "sum.cuda_last_block", "softmax.cuda_block")
 
 
 @cpu
-def test_deletions_are_noticed_as_the_page_says():
+def test_deletions_are_detected_as_the_page_says():
     page = (ROOT / "docs" / "mutations.md").read_text()
     assert "a gap in the checks" not in page
     mutants = [mutate.mutate(*at, calls) for at, calls in mutate.calls_by_barrier(SAMPLE).items()]
@@ -242,4 +242,4 @@ def test_deletions_are_noticed_as_the_page_says():
 def test_a_deletion_that_nothing_notices_fails(monkeypatch, capfd):
     monkeypatch.setattr(mutate, "REDUNDANT", {})
     assert mutate.main(["sum.cuda_shuffle"]) == 1
-    assert "1 noticed" in capfd.readouterr().out
+    assert "1 detected" in capfd.readouterr().out

@@ -1,4 +1,4 @@
-"""What `kernelwright compare` prints."""
+"""The output of `kernelwright compare`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STYLES = {
 
 
 def row(r: Row) -> Text:
-    """One line for a case, as it arrives."""
+    """One line for a case, printed when it is done."""
     head = Text.assemble(
         (f"{r.verdict:<10}", STYLES[r.verdict]), (f"{r.operator} ", "bold"), r.case
     )
@@ -33,22 +33,22 @@ def row(r: Row) -> Text:
     assert r.low is not None and r.high is not None and r.noise is not None
     head.append(f"  A {microseconds(r.a_us)} ({r.a}), B {microseconds(r.b_us)} ({r.b}); ")
     head.append(f"B is {r.ratio:.3f}x as fast", "bold")
-    return head.append(f" [{r.low:.3f} .. {r.high:.3f}], control {100 * r.noise:.1f}%", "dim")
+    return head.append(f" [{r.low:.3f} .. {r.high:.3f}], A/A noise {100 * r.noise:.1f}%", "dim")
 
 
 def summary(found: Compared) -> RenderableType:
-    """The verdict over all cases, and the static facts of what only a GPU could time."""
+    """The verdict over all cases, and static facts of the kernels that only a GPU can time."""
     parts: list[RenderableType] = [facts(f, found.a, found.b) for f in found.facts]
     counts = {v: sum(r.verdict == v for r in found.rows) for v in STYLES}
     said = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "no operator differs"
-    mean = f"; {times(found.ratio)} as fast in the mean" if found.ratio else ""
+    mean = f"; geometric mean {times(found.ratio)} as fast" if found.ratio else ""
     where = f"B ({found.b}) against A ({found.a}): "
     parts.append(Text.assemble(where, (found.verdict, STYLES[found.verdict]), f" ({said}{mean})"))
     return Group(*parts)
 
 
 def facts(f: Facts, a: str, b: str) -> Table:
-    """Registers, spills and instructions of both sides' kernels, launch by launch."""
+    """Registers, spills and instructions of both sides' kernels, one launch after another."""
     table = Table(title=f"{f.operator} {f.case}: compiled for an H200", box=box.SIMPLE_HEAD)
     table.title_justify, table.title_style, table.header_style = "left", "bold", "dim"
     for name in ("", f"A: {a}", f"B: {b}"):

@@ -1,4 +1,4 @@
-"""What `kernelwright dissect` prints."""
+"""The output of `kernelwright dissect`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelwright.workbench.records import metrics
 
 
 def dissection(found: Dissection, source: Path) -> RenderableType:
-    """The rung's lines with what each access costs, its diverging branches, its traffic."""
+    """The cost of each access by line, the divergent branches, and the memory traffic."""
     text = source.read_text(encoding="utf-8").splitlines()
     config = " ".join(f"{k}={v}" for k, v in found.config.items())
     head = Text.assemble((f"{found.operator}.{found.rung}", "bold"), f"  {found.case}  ", config)
@@ -67,11 +67,11 @@ def _cells(x: Line) -> list[Text]:
 def _branches(found: Dissection, text: list[str]) -> list[RenderableType]:
     parted = dissect.branches(found)
     if not parted:
-        return [Text("  no branch where the lanes of a warp part", "dim")]
+        return [Text("  no divergent branches", "dim")]
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", padding=(0, 1, 0, 0))
     table.add_column("line", justify="right")
-    table.add_column("branch where lanes part", overflow="ellipsis", no_wrap=True, max_width=52)
-    for name in ("warps came by", "lanes", "parted", ""):
+    table.add_column("divergent branch", overflow="ellipsis", no_wrap=True, max_width=52)
+    for name in ("executed by warps", "lanes", "divergent", ""):
         table.add_column(name, justify="right")
     for b in parted:
         code = text[b.place.line - 1].strip() if b.place.line else ""
@@ -93,7 +93,7 @@ def _traffic(found: Dissection) -> list[Text]:
     needed = found.distinct * dissect.SECTOR
     size = metrics.size
     lines = [
-        f"global memory: {size(found.asked)} asked for, {size(moved)} in the sectors of all "
+        f"global memory: {size(found.asked)} requested, {size(moved)} in the sectors of all "
         f"requests, {size(needed)} in distinct sectors",
         f"the operator must move {size(found.cost)}: distinct sectors are "
         f"{metrics.times(needed / found.cost)} of that",
@@ -101,7 +101,7 @@ def _traffic(found: Dissection) -> list[Text]:
     if found.passes:
         lines.append(
             f"shared memory: {found.passes:,} passes through the banks, {found.conflicts:,} of "
-            "them for bank conflicts"
+            "them due to bank conflicts"
         )
-    lines.append(f"active lanes: {found.active:.1f} of 32 in the mean over executed basic blocks")
+    lines.append(f"active lanes: mean {found.active:.1f} of 32 over executed basic blocks")
     return [Text("  " + line) for line in lines]

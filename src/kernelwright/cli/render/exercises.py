@@ -1,4 +1,4 @@
-"""What `kernelwright exercise` prints: always with what to type next."""
+"""The output of `kernelwright exercise`, which always ends with the next command to type."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ STYLES = {
 
 
 def listing(found: list[Standing], folder: Path) -> RenderableType:
-    """The exercises in learning order and where the learner stands."""
+    """The exercises in learning order, with the learner's progress."""
     table = Table(box=box.SIMPLE_HEAD, header_style="dim")
-    for name in ("", "exercise", "in", "it teaches", "where you stand"):
+    for name in ("", "exercise", "language", "topic", "status"):
         table.add_column(name, no_wrap=name == "exercise")
     for i, s in enumerate(found, 1):
         e = s.exercise
@@ -52,11 +52,11 @@ def listing(found: list[Standing], folder: Path) -> RenderableType:
 
 
 def written(e: Exercise, path: Path) -> RenderableType:
-    """What was written and what to do with it."""
+    """The file that was written, and the next step."""
     todo = ", ".join(t.function for t in e.tasks)
     return Group(
         Text.assemble((str(path), "bold"), f": {e.lesson}"),
-        Text(f"to write: {todo}; the TODO lines say how"),
+        Text(f"write {todo}; the TODO lines say how"),
         _next(f"edit {path}, then {_check(e, path)}"),
     )
 
@@ -67,7 +67,7 @@ def checked(e: Exercise, path: Path, found: dict[str, Any], following: Exercise 
     head = Text.assemble((outcome, STYLES[outcome]), f"  {e.rung}")
     lines: list[RenderableType] = [head]
     if outcome == "right":
-        lines.append(Text(f"{found['passed']} inputs pass every check of the rung itself"))
+        lines.append(Text(f"{found['passed']} inputs pass every check that the rung passes"))
         lines += _worth(e, found.get("timed", []))
         ahead = f"kernelwright exercise {following.rung}" if following else "kernelwright list"
         lines.append(_next(f"kernelwright exercise {e.rung} --solution, or {ahead}"))
@@ -77,7 +77,7 @@ def checked(e: Exercise, path: Path, found: dict[str, Any], following: Exercise 
         lines.append(_next(f"kernelwright exercise {e.rung} --solution"))
         return Group(*lines)
     if found["case"]:
-        passed = f", after {found['passed']} that passed" if found["passed"] else ""
+        passed = f"; {found['passed']} passed before it" if found["passed"] else ""
         lines.append(Text.assemble("on input ", (found["case"], "bold"), passed))
     lines.append(Text(found["why"]))
     if found["where"]:
@@ -94,14 +94,14 @@ def solution(diff: list[str], e: Exercise) -> RenderableType:
     styles = {"+": "green", "-": "red", "@": "cyan"}
     lines = [Text(x, "bold" if x[:3] in ("---", "+++") else styles.get(x[:1], "")) for x in diff]
     if not diff:
-        lines = [Text(f"your file is the rung {e.rung}, to the letter")]
+        lines = [Text(f"your file is identical to the rung {e.rung}")]
     return Group(*lines)
 
 
 def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
-    """The learner's version beside the rung on this GPU; or what the rung is worth on an H200."""
+    """The learner's time against the rung's on this GPU, or else the rung's on an H200."""
     if timed:
-        return [Text("A is the rung, B yours:"), *(comparison.row(Row(**r)) for r in timed)]
+        return [Text("A is the rung, B is yours:"), *(comparison.row(Row(**r)) for r in timed)]
     lad, name = ladder(e.operator), e.rung.rpartition(".")[2]
     table = metrics.headline(
         lad, records.REFERENCE_MACHINE, records.load(records.REFERENCE_MACHINE, lad.name)

@@ -1,4 +1,4 @@
-"""What the command line prints: results as rich tables."""
+"""Results as rich tables, for the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = (
     "rung", "cold", "95% interval", "warm", "host", "rate", "of roof", "over below",
     "over best peer", "workspace", "bound",
 )  # fmt: skip
-OPTIONAL = ("warm", "host", "workspace", "bound")  # where some row has one
+OPTIONAL = ("warm", "host", "workspace", "bound")  # shown only if some row has a value
 SMALL = 1 << 20  # bytes of workspace that are not worth a column
 OUTCOMES = {
     "pass": "green",
@@ -32,8 +32,8 @@ ROOFS = {
     "r1w0": "DRAM read",
     "r2w0": "DRAM, two reads",
     "r1w1": "DRAM copy",
-    "r2w1": "DRAM, two reads a write",
-    "r3w1": "DRAM, three reads a write",
+    "r2w1": "DRAM, two reads per write",
+    "r3w1": "DRAM, three reads per write",
     "r0w1": "DRAM fill",
     "matmul": "matrix product",
     "l2": "L2 read",
@@ -52,14 +52,14 @@ BACKENDS = {
 
 
 def listing(found: Listing) -> RenderableType:
-    """A table an operator: its rungs from bottom to top."""
+    """One table per operator: its rungs from bottom to top."""
     parts: list[RenderableType] = []
     for op in found.operators:
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-        for column in ("rung", "backend", "here", "proven", "serves"):
+        for column in ("rung", "backend", "here", "proven", "dispatched"):
             table.add_column(column, no_wrap=column == "rung")
         for rung in op.rungs:
-            many = f"serves {len(rung.serves)} of {len(op.cases)}" if rung.serves else ""
+            many = f"dispatched: {len(rung.serves)} of {len(op.cases)}" if rung.serves else ""
             gpu = rung.backend in ("triton", "cuda", "numba")
             proven = "proven" if rung.proven else "unproven" if gpu else ""
             table.add_row(
@@ -70,13 +70,14 @@ def listing(found: Listing) -> RenderableType:
                 Text(many),
             )
         parts += [Text.assemble((op.name, "bold"), (f"  {op.schema}", "dim")), table, Text()]
-    where = f"this {found.gpu}" if found.here else f"an {found.gpu}; CPU tensors go to native"
-    parts.append(Text(f"serves: of the operator's bench cases, by default, on {where}", "dim"))
+    where = f"this {found.gpu}" if found.here else f"an {found.gpu}; native takes CPU tensors"
+    note = f"dispatched: by default, out of the operator's bench cases, on {where}"
+    parts.append(Text(note, "dim"))
     return Group(*parts)
 
 
 def verified(row: Any) -> str:
-    """One line for a row of verify, as it arrives."""
+    """One line for a row of verify, printed as soon as the row is complete."""
     name = f"{row.operator}.{row.rung}"
     config = " ".join(f"{k}={v}" for k, v in row.config.items())
     detail = row.why
@@ -99,8 +100,8 @@ def verify_summary(result: Any) -> str:
 
 
 def bench_case(lad: Ladder, case: Case, result: Any) -> RenderableType:
-    """A ladder's table as soon as its case is timed; rungs that only a GPU times stand beside
-    their record."""
+    """A ladder's table, printed as soon as its case is timed. For rungs that only a GPU can time it
+    shows the shipped record."""
     machine = result.environment["machine"]
     noise = result.noise.get((lad.name, case.id))
     timed = metrics.table(lad, machine, case.id, result.records, noise)
@@ -123,7 +124,7 @@ def ladder(
     Args:
         skipped: why a rung or peer was not timed.
         beside: the same case on another machine.
-        noise: how far the A/A control says that equal things differ.
+        noise: the A/A noise: the difference measured between two identical sides.
     """
     title = f"{table.ladder.name}  {table.case}"
     if table.label:
@@ -147,10 +148,10 @@ def ladder(
         out.add_row(*cells, *([] if row.timed else [Text(why.split("; timed on")[0], "dim")]))
     notes: list[str] = []
     if beside:
-        notes.append(f"on {beside.machine}: the record that ships, cold time and share of its roof")
+        notes.append(f"on {beside.machine}: shipped record, cold time and share of its roof")
     if table.roof:
         rate = metrics.rate(table.roof.gbps)
-        notes.append(f"roof: {rate}, a stream of the same bytes in the same run")
+        notes.append(f"roof: {rate}, a kernel that streams the same bytes, in the same run")
     notes += [_product_note(r) for r in table.products if r.cold]
     if noise is not None:
         notes.append(metrics.too_noisy(noise) or f"A/A noise {100 * noise:.1f}%")
@@ -159,18 +160,18 @@ def ladder(
 
 
 def _product_note(roof: records.Record) -> str:
-    """A roof of products, beside what the datasheet of the machine at hand states."""
+    """A measured matrix-product roof, and the value in the machine's datasheet."""
     kind, n = roof.rung.removeprefix("roof:"), roof.config["size"]
     rate = f"{roof.flops / records.median(roof.cold) / 1e6:.3g} TFLOP/s"
-    note = f"roof of {kind} products: {rate}, the library's of {n} cubed in the same run"
+    note = f"{kind} matrix-product roof: {rate}, the library at {n} cubed in the same run"
     stated = datasheet.products(roof.machine, kind)
-    return f"{note}; the datasheet states {stated:.4g}" if stated else note
+    return f"{note}; datasheet: {stated:.4g}" if stated else note
 
 
 def _any(table: metrics.Table, column: str) -> bool:
     if column == "bound":
         return any(row.record and row.record.bound for row in table.rows)
-    if column == "workspace":  # of rungs that serve: the formula's temporaries are no news
+    if column == "workspace":  # only of our rungs: the formula's temporaries are expected
         return any(r.rung and r.rung.is_ours and (r.workspace or 0) > SMALL for r in table.rows)
     return any(getattr(row, column) is not None for row in table.rows)
 
@@ -200,7 +201,7 @@ def _beside(row: metrics.Row) -> Text:
 
 
 def bench_data(ladders: list[Ladder], result: Any) -> dict[str, Any]:
-    """A bench run as data: figures by ladder and case, what was skipped, the environment."""
+    """A bench run as data: metrics by ladder and case, what was skipped, the environment."""
     machine = result.environment["machine"]
     found = [
         metrics.table(lad, machine, case, result.records, result.noise.get((lad.name, case)))
@@ -286,7 +287,7 @@ def _fact(name: str, value: Any) -> str:
 
 
 def tuned(result: Any, path: Any) -> RenderableType:
-    """What tuning chose for each bucket, what it gains, and what it cost."""
+    """The rung and config tuned for each bucket, the gain, and how long tuning took."""
     table = Table(title=result.operator, title_justify="left", title_style="bold", box=None)
     for name in ("bucket", "rung", "config", "gain over the order"):
         table.add_column(name)
@@ -298,7 +299,7 @@ def tuned(result: Any, path: Any) -> RenderableType:
 
 
 def inspection(found: Any) -> RenderableType:
-    """What a kernel uses of an SM, and its instructions."""
+    """The resources of an SM that a kernel uses, and its instructions."""
     r, o, i = found.resources, found.occupancy, found.instructions
     config = " ".join(f"{k}={v}" for k, v in found.config.items())
     spilled = r["spill_stores"] + r["spill_loads"]
@@ -315,11 +316,11 @@ def inspection(found: Any) -> RenderableType:
         {
             "case": f"{found.case}  {config}",
             "launch": f"grid {found.grid}, {found.threads} threads, cluster {found.cluster}",
-            "registers": f"{r['registers']} a thread",
+            "registers": f"{r['registers']} per thread",
             "spills": f"{spilled} bytes" if spilled else "none",
-            "shared memory": f"{r['static_shared'] + found.dynamic_shared} bytes a block",
+            "shared memory": f"{r['static_shared'] + found.dynamic_shared} bytes per block",
             "occupancy": f"{100 * o['fraction']:.0f}%: {o['blocks']} blocks, {o['warps']} warps "
-            f"an SM, limited by {o['limit']}",
+            f"per SM, limited by {o['limit']}",
             "instructions": f"{i['total']} in the binary",
             **widths,
             **mix,
@@ -329,30 +330,30 @@ def inspection(found: Any) -> RenderableType:
 
 
 def ledger(found: Any) -> RenderableType:
-    """Every GPU rung: where it is proven, and what does not hold together."""
+    """Every GPU rung, where it is proven, and the problems found."""
     table = Table(box=box.SIMPLE_HEAD, header_style="dim")
-    for name in ("rung", "backend", "proven on", "serves on an H200"):
+    for name in ("rung", "backend", "proven on", "dispatched on an H200"):
         table.add_column(name)
     for row in found.rows:
         proven = Text(", ".join(row.proven), "green")
         if row.carried:
-            proven.append(" (by its machine code)", "dim")
+            proven.append(" (carried over: same machine code)", "dim")
         if not row.proven:
-            stale = f" (another source was, on {', '.join(row.stale)})" if row.stale else ""
+            stale = f" (an older source is, on {', '.join(row.stale)})" if row.stale else ""
             proven = Text(f"unproven{stale}", "yellow" if row.wanted else "dim")
         many = f"{len(row.wanted)} bench cases" if row.wanted else ""
         name = Text(f"{row.operator}.{row.rung}")
         table.add_row(name, Text(row.backend, BACKENDS[row.backend]), proven, many)
     problems = [Text(p, "red") for p in found.problems]
-    said = f"{len(problems)} problems" if problems else "no problem"
-    suites = [_suite(ran) for ran in found.suite] or [Text("The test suite has run on no GPU.")]
+    said = f"{len(problems)} problems" if problems else "no problems"
+    suites = [_suite(ran) for ran in found.suite] or [Text("No run of the tests on a GPU.")]
     return Group(table, *suites, *problems, Text(said, "bold"))
 
 
 def _suite(ran: Any) -> RenderableType:
     """When the tests last ran on a machine, and what failed."""
-    what = "every test" if ran.scope == "all" else "what make test runs"
-    missing = f", without the parts {', '.join(ran.missing)}" if ran.missing else ""
+    what = "all tests" if ran.scope == "all" else "the tests of make test"
+    missing = f", without parts {', '.join(ran.missing)}" if ran.missing else ""
     counts = f"{ran.passed} passed, {ran.failed} failed, {ran.skipped} skipped"
     head = (
         f"Tests on {ran.machine}: {counts} in {ran.seconds:.0f} s, {ran.when} "
@@ -363,7 +364,7 @@ def _suite(ran: Any) -> RenderableType:
 
 
 def merged(found: Any) -> RenderableType:
-    """What merging took over, left and dropped."""
-    left = f", left {found.stale} of other sources" if found.stale else ""
-    dropped = f"; dropped {found.dropped} that were here, of other sources" if found.dropped else ""
-    return Text(f"took {found.taken} records{left}{dropped}")
+    """How many records a merge added, skipped and dropped."""
+    left = f", skipped {found.stale} of other sources" if found.stale else ""
+    dropped = f"; dropped {found.dropped} older ones, of other sources" if found.dropped else ""
+    return Text(f"merged {found.taken} records{left}{dropped}")

@@ -1,5 +1,5 @@
-"""Where a command's output goes: tables or one JSON document to standard output, waiting to
-standard error."""
+"""Output of commands: tables or one JSON document on standard output, progress on standard
+error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernelwright.support.errors import UsageError, UserError
 
 @contextmanager
 def checked() -> Generator[None, None, None]:
-    """A call that answers a wrong argument with a ValueError in words."""
+    """Turn a ValueError about an argument into a usage error."""
     try:
         yield
     except ValueError as e:
@@ -28,7 +28,7 @@ def checked() -> Generator[None, None, None]:
 
 
 class Output(Console):
-    """A console that keeps its lines whole where nobody is watching; `emit` writes JSON."""
+    """A console that does not wrap lines unless it is a terminal; `emit` writes JSON."""
 
     def __init__(self, document: int | None):
         super().__init__(stderr=document is not None, highlight=False)
@@ -52,8 +52,8 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def output(as_json: bool) -> Generator[Output, None, None]:
-    """The console of a command. With `as_json` nothing but `emit` reaches standard output:
-    whatever a compiler or a library prints meanwhile goes to standard error."""
+    """The console of a command. With `as_json` only `emit` writes to standard output: what
+    compilers and libraries print is redirected to standard error."""
     if not as_json:
         yield Output(None)
         return
@@ -71,10 +71,10 @@ def output(as_json: bool) -> Generator[Output, None, None]:
 
 @contextmanager
 def waiting(what: str, out: Console) -> Generator[Callable[[str], None], None, None]:
-    """A spinner while something takes its time; yields a function that changes its words.
+    """A spinner during a long step; yields a function that changes its text.
 
-    It stands on the console that is printed to where that is a terminal, so that lines go above
-    it, and on standard error otherwise.
+    It is drawn on the output console if that is a terminal, so that lines are printed above it,
+    and on standard error otherwise.
     """
     where = out if out.is_terminal else Console(stderr=True, highlight=False)
     with where.status(what) as status:

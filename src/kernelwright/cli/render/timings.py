@@ -1,4 +1,4 @@
-"""The end of `bench`: what the run has shown."""
+"""The summary at the end of `bench`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kernelwright.workbench.verify.coverage import skip
 
 
 def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> RenderableType:
-    """What a bench run has timed and verified on this machine, and what longer runs would add."""
+    """What a bench run timed and verified on this machine, and what longer runs would add."""
     timed = [r for r in result.records if r.cold and ":" not in r.rung and r.rung != "control"]
     rungs, cases = {(r.operator, r.rung) for r in timed}, {(r.operator, r.case) for r in timed}
     rows = [
-        ("timed here", f"{len(rungs)} rungs on {len(cases)} cases, each right on the case first")
+        ("timed here", f"{len(rungs)} rungs on {len(cases)} cases, verified on each before timing")
     ]
     stood_in = {(s.operator, s.rung): s.why for s in result.skipped}
     for what, how in ((VERIFIED, "interpreted or emulated"), (COMPILED, "for an H200")):
         count = sum(why.startswith(what) for why in stood_in.values())
         if count:
-            rows.append((what, f"{count} GPU rungs on a small case each, {how}"))
+            rows.append((what, f"{count} GPU rungs on one small case each, {how}"))
     wrong = {(r.operator, r.rung): r.why for r in result.records if r.outcome in ("wrong", "error")}
     wrong |= {key: why for key, why in stood_in.items() if why.startswith(WRONG_HERE)}
     rows += [("wrong", f"{'.'.join(key)}: {why}") for key, why in wrong.items()]
@@ -35,15 +35,15 @@ def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> Rende
         skip(x, rung, config, case, device.type) is None
         for x in ladders for rung in x.rungs for config in rung.configs for case in x.operator.cases
     )  # fmt: skip
-    rows.append(("further", f"kernelwright verify {names}: {pairs:,} checks of a rung on a case"))
+    rows.append(("next", f"kernelwright verify {names}: {pairs:,} checks of a rung on a case"))
     if quick:
         more, less = (stopping_rule(device, q, None).seconds for q in (False, True))
         types = "float32 and bfloat16 of each shape, " if device.type == "cpu" else ""
-        words = f"without --quick: {types}up to {more:g} s of samples a case, not {less:g}"
+        words = f"without --quick: {types}up to {more:g} s of samples per case instead of {less:g}"
         rows.append(("", words))
     if device.type == "cpu":
         rows.append(
-            ("", f"on a GPU: the times of every rung; above, those of {records.REFERENCE_MACHINE}")
+            ("", f"on a GPU: times of every rung; those above are of {records.REFERENCE_MACHINE}")
         )
     out = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for what, words in rows:

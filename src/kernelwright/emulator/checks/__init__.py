@@ -1,14 +1,15 @@
-"""What a watched launch does wrong: races, accesses out of bounds, reads of what nobody wrote,
-divergence. The questions of compute-sanitizer's tools, asked on a CPU.
+"""Checks of emulated launches for data races, out-of-bounds accesses, uninitialized reads and
+divergent barriers: the counterpart of compute-sanitizer's tools on a CPU.
 
     watch = Watch(("races", "bounds"), seed=7)
     with watch.mode():
         run = toolchain.executor(plan, operator, specs, copies, device)
     _, _, found = watch.call(run, args, fresh={"y"})
 
-Files: order.h knows what happened before what, mail.h what blocks of a cluster know of each other,
-regions.h what a launch may touch, shadow.h what each 4 bytes of memory remember, findings.h what
-was found; checks.cpp looks at each access; words.py says it with the rung's lines.
+Files: order.h tracks the happens-before order, mail.h the ordering between blocks of a cluster,
+regions.h the memory that a launch may access, shadow.h the shadow memory of each 4 bytes,
+findings.h the findings; checks.cpp checks each access; words.py writes findings with the rung's
+lines.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ class Watch:
         """
         Args:
             checks: keys of CHECKS.
-            seed: of the order in which a block's threads run. Blocks run in the order of their
-                numbers, one at a time: a block may wait for those before it.
-            unwritten: what each byte of shared memory holds that nobody has written.
+            seed: of the order in which a block's threads run. Blocks run one at a time in
+                increasing order, because a block may wait for earlier ones.
+            unwritten: the value of each byte of uninitialized shared memory.
         """
         self.bits = sum(CHECKS[c] for c in set(checks))
         self.unwritten = unwritten
         self.schedule = Schedule(seed=seed, workers=1, patience=PATIENCE)
 
     def mode(self):
-        """What is bound inside the block is watched."""
+        """Launches bound inside the block are checked."""
         from .. import mode
 
         observer = _library().kw_checks_observer()
@@ -63,11 +64,11 @@ class Watch:
     def call(
         self, run: Callable[..., Any], args: dict[str, Any], fresh: Iterable[str]
     ) -> tuple[bool, Any, list[Finding]]:
-        """Call `run`: whether it came to its end, its results, and what was found.
+        """Call `run`. Returns whether it finished, its results, and the findings.
 
         Args:
             args: by name, in order.
-            fresh: tensors of the call that nobody has written when it starts.
+            fresh: tensors of the call that are uninitialized when it starts.
         """
         lib = _library()
         lib.kw_checks_begin(self.bits, self.unwritten)
@@ -85,8 +86,8 @@ class Watch:
         return stopped is None, result, found
 
     def met(self) -> set[frozenset[tuple[str, int]]]:
-        """The (file, line)s of each barrier and fence that the last call came to: its own, and what
-        it was inlined into."""
+        """The (file, line)s of each barrier and fence that the last call reached: its own, and
+        those that it was inlined into."""
         count = c_size_t()
         raw = _library().kw_checks_met(byref(count))
         frames = (messages.frames_of(raw[i]) for i in range(count.value))
@@ -98,7 +99,7 @@ class Watch:
         return said([raw[i] for i in range(count.value)], self._calls)
 
     def _before(self, step: Launch, values: Sequence[Any]) -> None:
-        """Tell the observer what a launch may touch."""
+        """Tell the observer which memory a launch may access."""
         memory: list[tuple[int, int, str, torch.Tensor]] = []
         for argument, value in zip(step.args, values, strict=True):
             if isinstance(argument, Pointers):
@@ -140,7 +141,7 @@ class Watch:
 
 
 def _span(t: torch.Tensor) -> tuple[int, int]:
-    """First byte of a tensor's memory, and the one behind its last."""
+    """The address of a tensor's first byte, and that after its last."""
     if not t.numel():
         return t.data_ptr(), t.data_ptr()
     extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
@@ -148,7 +149,8 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
 
 
 def _elements(t: torch.Tensor) -> torch.Tensor | None:
-    """A byte for each byte of the tensor's memory, 0 between its elements; None where all count."""
+    """One byte per byte of the tensor's memory, 0 between its elements; None if there are no
+    gaps."""
     start, end = _span(t)
     sizes = [n if s else 1 for n, s in zip(t.shape, t.stride(), strict=True)]
     if torch.Size(sizes).numel() * t.element_size() == end - start:
@@ -165,8 +167,8 @@ def _static(kernel: CudaKernel) -> int:
 
 @once
 def _variables(kernel: CudaKernel) -> dict[tuple[int, int], str]:
-    """{(offset, bytes): name} of the static variables in shared memory that a kernel may touch:
-    those of its library that are no other kernel's, as far as their names tell."""
+    """{(offset, bytes): name} of the static shared variables that a kernel may access: those of its
+    library that, judging by their names, do not belong to another kernel."""
     path, _ = build.find(kernel, "watched")
     found, mine = _thread_locals(path), kernel.name.replace(" ", "")
     base = mine.split("<")[0]

@@ -1,4 +1,4 @@
-"""Findings in words: who did what to which memory, at which of the rung's lines."""
+"""Writes findings as text: the threads, the accesses, the memory and the rung's lines."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Call:
-    """One launch, as far as words about it need it.
+    """The properties of a launch that messages refer to.
 
     Attributes:
         kernel: its name.
-        memory: tensors, by the numbers that the observer has.
+        memory: tensors, by the observer's numbers.
         variables: {(offset, bytes): name} in static shared memory.
         static, dynamic: bytes of shared memory.
         cluster: blocks of a cluster.
@@ -91,15 +91,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing wrong.
+    """One error that a check found.
 
     Attributes:
-        check: races, bounds, init, divergence; "error" for what ended a launch otherwise.
-        text: what happened, the rung's line first.
-        lines: "cuda_warp.cu:12" of each side, the rung's own.
-        threads: "thread 5 of block 2" of each side.
-        count: how often.
-        unwritten: it read shared memory that nobody had written.
+        check: races, bounds, init, divergence; "error" if a launch failed for another reason.
+        text: what happened, beginning with the rung's line.
+        lines: "cuda_warp.cu:12" for each access, in the rung's own file.
+        threads: "thread 5 of block 2" for each access.
+        count: how often it occurred.
+        unwritten: it is an uninitialized read of shared memory.
     """
 
     check: str
@@ -111,7 +111,7 @@ class Finding:
 
 
 def said(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
-    """Raw findings in words; those of one kind about the same lines are one."""
+    """Raw findings as text; those of the same kind at the same lines are merged."""
     kept: dict[tuple, Finding] = {}
     for f in raw:
         made = _said(f, calls[f.launch - 1])
@@ -174,7 +174,7 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
 
 
 def place_of(where: int) -> str:
-    """The rung's own line first, then how it comes from there to the instruction:
+    """The rung's own line first, then the calls from there to the instruction:
     "cuda_block.cu:36, in reduce.cuh:47"."""
     if not where:
         return ""
@@ -189,7 +189,7 @@ def place_of(where: int) -> str:
 
 
 def _of_the_emulator(path: str) -> bool:
-    """Also of another checkout, whose libraries lie in the same cache."""
+    """Also true for another checkout, whose libraries are in the same cache."""
     return "/kernelwright/emulator/" in path
 
 
@@ -233,7 +233,7 @@ def _bytes(n: int) -> str:
 
 
 def _what(f: RawFinding, call: Call) -> str:
-    """The memory of an access: "x[17]", "bytes 16 to 19 of scratch"."""
+    """The memory of an access: "x[17]" or "bytes 16 to 19 of scratch"."""
     if f.region in call.memory:
         m = call.memory[f.region]
         first, last = f.offset // m.itemsize, (f.offset + f.bytes - 1) // m.itemsize
@@ -290,7 +290,7 @@ def _outside(f: RawFinding, call: Call) -> str:
 
 
 def complaint(message: str, found: Sequence[Finding]) -> list[Finding]:
-    """What ended a launch, if it is not among the findings already."""
+    """The error that ended a launch, unless the findings include it already."""
     if "stopped before it writes" in message:
         return []
     if "touches the address" in message or "touches a misaligned" in message:
@@ -312,5 +312,5 @@ def _check_of(message: str) -> str:
 
 
 def _own(way: list[str]) -> str:
-    """The rung's own line of those that lead to an instruction."""
+    """The rung's own line among those that lead to an instruction."""
     return next((line for line in way if ".cu:" in line), way[0])

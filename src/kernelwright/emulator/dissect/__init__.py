@@ -1,14 +1,14 @@
-"""What each access and each branch of an emulated kernel costs a warp: the questions of a profiler,
-asked on a CPU.
+"""Measures what each access and each branch of an emulated kernel costs a warp: the counterpart of
+a profiler's counters on a CPU.
 
     look = Dissection()
     with look.mode():
         run = dispatch.launcher(ladder, args, "cuda_warp", config)
     found = look.call(run, args)
 
-Files: together.h decides which executions of a warp's lanes are one, requests.h what one costs,
-dissect.cpp watches; forks.py knows what is a branch, lines.py the rung's lines. docs/dissect.md has
-the model and its limits.
+Files: together.h groups the executions of a warp's lanes, requests.h computes the cost of a
+request, dissect.cpp observes; forks.py decides what counts as a branch, lines.py finds the rung's
+lines. docs/dissect.md describes the model and its limits.
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ class _Step(Structure):
 
 @dataclass(frozen=True)
 class Access:
-    """An instruction that touches memory: sums over all requests, one by each warp and execution.
+    """A memory instruction: sums over all its requests (one per warp and execution).
 
     Attributes:
-        place: the rung's line, and where inside a header the access stands.
+        place: the rung's line, and the position inside a header.
         kind: "load", "store", "atomic"; "async load", "async store": the two sides of a copy
             from global to shared memory that passes through no register.
         memory: the tensor's name; "shared".
-        width: bytes of a lane.
+        width: bytes per lane.
         requests: instructions executed by warps.
-        lanes: that took part, in all.
-        sectors: of 32 bytes, in all requests; 0 for shared memory.
-        passes: through the banks of shared memory (wavefronts), at least one a request; 0 for
-            global memory. `least_passes` if no bank were asked twice.
-        distinct_bytes: of shared memory, in all requests.
+        lanes: active lanes, summed over all requests.
+        sectors: 32-byte sectors, summed over all requests; 0 for shared memory.
+        passes: through the banks of shared memory (wavefronts), at least one per request; 0 for
+            global memory. `least_passes`: the number without bank conflicts.
+        distinct_bytes: of shared memory, summed over all requests.
     """
 
     place: Place
@@ -95,7 +95,7 @@ class Access:
 
     @property
     def bytes(self) -> int:
-        """That lanes asked for."""
+        """Bytes requested by lanes."""
         return self.lanes * self.width
 
     @property
@@ -105,8 +105,8 @@ class Access:
 
 @dataclass(frozen=True)
 class Branch:
-    """A place where lanes of a warp may go different ways (forks.py says which count): how often
-    warps came by, with how many lanes in all, and how often the lanes of a warp parted."""
+    """A branch (forks.py decides which count): how often warps executed it, with how many lanes in
+    total, and how often it diverged."""
 
     place: Place
     executions: int
@@ -116,7 +116,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Memory:
-    """A tensor of a launch: its bytes, and the distinct sectors that were read and written."""
+    """A tensor of a launch: its size in bytes, and the distinct sectors read and written."""
 
     name: str
     bytes: int
@@ -129,8 +129,8 @@ class Dissected:
     """One launch.
 
     Attributes:
-        steps, lanes: basic blocks of the code that warps executed, and the lanes that took part;
-            without the sides of branches that do not count.
+        steps, lanes: basic blocks executed by warps, and the sum of their active lanes; without the
+            sides of branches that do not count.
     """
 
     kernel: str
@@ -144,7 +144,7 @@ class Dissected:
 
 
 class Dissection:
-    """The launches of one call, looked at."""
+    """Dissects the launches of one call."""
 
     def __init__(self) -> None:
         self._done: list[Dissected] = []
@@ -153,14 +153,14 @@ class Dissection:
         self._args: dict[str, Any] = {}
 
     def mode(self):
-        """What is bound inside the block is looked at."""
+        """Launches bound inside the block are dissected."""
         from .. import mode
 
         observer = _library().kw_dissect_observer()
         return mode("dissected", Schedule(workers=1, patience=0), observer, self._before)
 
     def call(self, run: Callable[..., Any], args: dict[str, Any]) -> list[Dissected]:
-        """Call `run`; what its launches did."""
+        """Call `run` and return the dissection of its launches."""
         self._done, self._step, self._args = [], None, args
         run(*args.values())
         self._collect()
@@ -226,7 +226,7 @@ class Dissection:
         )
 
     def _access(self, s: _Site, place: Place) -> Access | None:
-        """None for an element of a vector that an access before it has read whole."""
+        """None for an element of a vector that an earlier access has read as a whole."""
         kind = "atomic" if s.kind & _ATOMIC else "store" if s.kind & _WRITE else "load"
         if place.asynchronous and s.bytes >= 4:
             kind = f"async {kind}"
@@ -241,7 +241,7 @@ class Dissection:
 
 
 def _span(t: Any) -> tuple[int, int]:
-    """First byte of a tensor's memory, and the one behind its last."""
+    """The address of a tensor's first byte, and that after its last."""
     if not t.numel():
         return t.data_ptr(), t.data_ptr()
     extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))

@@ -1,9 +1,9 @@
-"""Which branches a GPU takes as branches: where lanes choose between values only, its compiler
-computes both and selects.
+"""Which forks of the CPU code are branches on a GPU. If the sides only compute values, a GPU's
+compiler computes both and selects.
 
-Blocks of the code that ran are the nodes of a graph, and what followed on what its edges. The sides
-of a fork reach from it to the first block that all its ways lead to (its immediate postdominator).
-A fork counts if one side touches memory, waits for other lanes, or loops.
+The executed basic blocks are the nodes of a graph, and observed successions its edges. The sides of
+a fork reach to the first block that all paths from it lead to (its immediate postdominator). A fork
+counts as a branch if a side accesses memory, waits for other lanes, or loops.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ EXIT = 0
 
 @dataclass(frozen=True)
 class Node:
-    """A basic block: the blocks that came next, and whether it touches memory or waits."""
+    """A basic block: its successors, and whether it accesses memory or waits."""
 
     ways: tuple[int, ...]
     works: bool
 
 
 def counted(nodes: Mapping[int, Node]) -> tuple[set[int], set[int]]:
-    """(forks that count, blocks that are sides of those that do not)."""
+    """(forks that count as branches, blocks on the sides of the other forks)."""
     joins = _joins(nodes)
     forks: set[int] = set()
     sides: set[int] = set()
@@ -51,7 +51,7 @@ def _side(nodes: Mapping[int, Node], ways: Sequence[int], join: int) -> set[int]
 
 
 def _loops(nodes: Mapping[int, Node], side: set[int]) -> bool:
-    """Whether some block of a side can be reached from itself inside it."""
+    """Whether a side contains a loop."""
     left = dict.fromkeys(side)
     while True:
         ends = [b for b in left if not any(w in left for w in nodes[b].ways)]

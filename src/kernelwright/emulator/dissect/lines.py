@@ -1,4 +1,4 @@
-"""From addresses of instructions to the rung's lines, many at once."""
+"""Maps addresses of instructions to the rung's lines, many at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import compiler, libraries, messages
 
 #: Conditional jumps of x86-64 and aarch64.
 _JUMP = re.compile(r"^\s*([0-9a-f]+):\s+(?:j(?!mp)[a-z]+|b\.[a-z]+|cbn?z|tbn?z)\s", re.M)
-#: A function that reads a vector's elements one after the other: nvcc reads it whole.
+#: A function that reads a vector's elements one by one, where nvcc reads the vector as a whole.
 _ELEMENTS = re.compile(r"kw::Vec<(\w+), (\d+)>(?: const&|::operator\[\])")
 _BYTES = {"float": 4, "double": 8, "int": 4, "long": 8, "__half": 2, "__nv_bfloat16": 2}
 _ASYNC = "copy_async"  # include/kw/async.cuh: one instruction on a GPU, a load and a store here
@@ -20,10 +20,10 @@ _ASYNC = "copy_async"  # include/kw/async.cuh: one instruction on a GPU, a load 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an instruction stands.
+    """The source position of an instruction.
 
     Attributes:
-        line: of the rung's own file, 0 where only a header knows it.
+        line: of the rung's own file, 0 if only a header's line is known.
         file: the rung's file.
         inside: "vec.cuh:24" of each header function between that line and the instruction.
         vector: bytes of the kw::Vec whose elements it touches, 8 or 16; or 0.
@@ -41,8 +41,8 @@ class Place:
 
 
 def places_of(source: Path, accesses: Sequence[int], blocks: Sequence[int]) -> dict[int, Place]:
-    """Places of accesses by their address, and of the jumps that end basic blocks by the negative
-    of their block's. Jumps inside the emulator's own functions are left out."""
+    """Places of accesses by their address, and of the jumps that end basic blocks by the negated
+    address of their block. Jumps inside the emulator's own functions are omitted."""
     jumps = _jumps(blocks)
     frames = messages.frames_of_all([*accesses, *(jumps[b] for b in blocks if b in jumps)])
     places = {a: _place(source, frames[a]) for a in accesses}
@@ -71,7 +71,7 @@ def _place(source: Path, frames: Sequence[tuple[str, str, int]]) -> Place:
 
 
 def _jumps(blocks: Iterable[int]) -> dict[int, int]:
-    """The address behind the conditional jump that ends each basic block."""
+    """The address after the conditional jump that ends each basic block."""
     found: dict[int, int] = {}
     by_library: dict[str, list[tuple[int, int]]] = {}
     for block in blocks:

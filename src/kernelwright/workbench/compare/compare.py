@@ -1,9 +1,10 @@
-"""Is B faster than A? Both proven right on each case, then timed in turns, launch by launch.
+"""Is B faster than A? Both are verified on each case, then timed with alternating launches.
 
-On every case A, B and A once more (the control) are sampled in rounds of random order. The
-verdict is of B: how many times as fast it is as A by the median of the paired ratios, with a
-bootstrap 95% interval; a difference below twice what the control differs from A is "same", and
-what the interval, the SM clocks or an unsteady control leave open is "ambiguous".
+On every case A, B and a second A (the control) are sampled in rounds of random order. The verdict
+is
+about B: its speedup over A, the median of the paired ratios, with a bootstrap 95% interval. A
+difference below twice the A/A noise is "same"; if the interval, the SM clocks or a large A/A noise
+do not allow a decision, the verdict is "ambiguous".
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class Row:
         verdict: of B: "faster", "slower", "same", "ambiguous"; "wrong" or "error" of either side;
             "untimed" where nothing was.
         why: what is wrong, or why nothing was timed.
-        ratio, low, high: how many times as fast as A B is, and its 95% interval.
-        noise: how far the A/A control says that equal things differ.
-        a_us, b_us: median microseconds a launch.
+        ratio, low, high: the speedup of B over A, and its 95% interval.
+        noise: the A/A noise.
+        a_us, b_us: median microseconds per launch.
     """
 
     operator: str
@@ -81,8 +82,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the kernels of both sides compile to, where there is no GPU to time them on; lists of
-    `kernelwright inspect`, one entry a launch, empty for a side without kernels."""
+    """What the kernels of both sides compile to, if there is no GPU to time them on: results of
+    `kernelwright inspect`, one per launch; empty for a side without kernels."""
 
     operator: str
     case: str
@@ -92,7 +93,7 @@ class Facts:
 
 @dataclass
 class Compared:
-    """Every case of two sides, and what it comes to."""
+    """The results of two sides on every case, and the overall verdict."""
 
     a: str
     b: str
@@ -105,14 +106,14 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """The worst case's: wrong or error, slower, ambiguous, then faster, then same; "untimed"
-        where nothing could be, "same" where nothing differs."""
+        """The worst case's: wrong or error, slower, ambiguous, then faster, then same; "untimed" if
+        nothing could be timed, "same" if nothing differs."""
         found = {r.verdict for r in self.rows} or {"same"}
         return next((v for v in EXITS if v in found), "untimed")
 
     @property
     def ratio(self) -> float | None:
-        """Geometric mean over the timed cases of how many times as fast B is."""
+        """Geometric mean of B's speedup over the timed cases."""
         ratios = [r.ratio for r in self.timed if r.ratio]
         return statistics.geometric_mean(ratios) if ratios else None
 
@@ -168,7 +169,7 @@ def compare(
 
 
 def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row, tuple[str, str]]:
-    """Both sides on one case, and the kernels that only a GPU could time."""
+    """Both sides on one case, and static facts of the kernels that only a GPU can time."""
     device, operator, none = here(), lad.operator, ("", "")
     if why := unfit(case, device):
         return Row(lad.name, case.id, a.name, b.name, "untimed", why), none
@@ -204,7 +205,7 @@ def on_case(a: Side, b: Side, lad: Ladder, case: Case, quick: bool) -> tuple[Row
 
 
 def judged(a, b, control, *, clock_spread: float = 0.0) -> dict[str, Any]:
-    """A row's figures from samples that were taken in turns."""
+    """A row's values from samples that were taken alternately."""
     found = stats.compare(
         b, a, noise=stats.noise(a, control), clock_spread=clock_spread
     )  # of B: the ratio is A's time over B's

@@ -1,11 +1,11 @@
 """Another commit of this repository, imported beside this one.
 
-Two commits in two processes would hold two contexts on a GPU, which take turns by time slices and
-evict each other's caches: that is what would be timed. So the other commit's package is written
+Two commits in two processes would have two contexts on the GPU, which are time-sliced and evict
+each other's cache lines, and that would distort the times. So the other commit's package is written
 to a temporary folder under another name (`kernelwright` becomes `kernelwright_at_1a2b3c...` in
-every line of its Python) and imported into this process. All of it is its own: kernels, headers,
-launcher, selection, operator namespace; and its launches can be timed in turns with ours, one by
-one. `git archive` leaves nothing in the repository, also when a run is killed.
+every line of its Python) and imported into this process. It keeps its own kernels, headers,
+launcher, selection and operator namespace, and its launches can alternate with ours. `git archive`
+leaves nothing in the repository, even if the run is killed.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def package(sha: str) -> str:
 
 
 def _hashed_as_committed(name: str) -> None:
-    """What is proven there is proven under hashes of sources that say `kernelwright`; with any
-    other name in them nothing would be, and PyTorch would serve."""
+    """Proofs of the other commit refer to hashes of sources that contain `kernelwright`. With
+    another name in the sources, nothing would be proven, and every call would use PyTorch."""
     proof = importlib.import_module(f"{name}.dispatch.proof")
     compiled = getattr(proof, "_compiled", None)
     if compiled:  # before it was there, only rungs that are named are compared
@@ -92,7 +92,7 @@ def _hashed_as_committed(name: str) -> None:
 
 
 def _git(*arguments: str, at: Path | None = None) -> str | None:
-    """What git answers, or None where it refuses."""
+    """git's output, or None if it fails."""
     where = root() if at is None else at
     try:
         done = subprocess.run(["git", "-C", str(where), *arguments], capture_output=True, text=True)

@@ -1,7 +1,7 @@
-"""What `compare` sets against each other: rungs, operators, functions and commits, by name.
+"""The operands of `compare`: rungs, operators, functions and commits, by name.
 
 softmax.cuda_warp          a rung of this checkout
-softmax                    whatever rung serves each case by default
+softmax                    the rung dispatched by default for each case
 softmax.cuda_warp@HEAD~3   the same of another commit (see git_version.py)
 my.py:fn                   a Python function that takes the operator's arguments in order
 @HEAD~3                    every operator of a commit; "." every one of this checkout
@@ -36,9 +36,9 @@ THIS = "kernelwright"
 
 @dataclass(frozen=True)
 class Bound:
-    """A side ready for calls like one: `call` takes the operator's arguments in order. Where there
-    is none, `why` says so; `kernels` is then what compiles to look at, "softmax.cuda_warp", if it
-    is only a GPU that is missing. `failed`: it raised."""
+    """A side prepared for given arguments: `call` takes the operator's arguments in order. If there
+    is none, `why` says so; if only a GPU is missing, `kernels` names the rung to compile and
+    inspect instead, "softmax.cuda_warp". `failed`: it raised an exception."""
 
     rung: str
     call: Callable[..., Any] | None = None
@@ -54,8 +54,8 @@ class Side:
     Attributes:
         name: as the user wrote it.
         operator: what it computes.
-        runner: from the operator's arguments by name to what runs on such arguments here.
-        package: the import name of the Kernelwright that it is of; "" for a function.
+        runner: given the operator's arguments by name, returns the `Runner` for such arguments.
+        package: the import name of the Kernelwright that it belongs to; "" for a function.
     """
 
     name: str
@@ -65,11 +65,11 @@ class Side:
 
 
 def pairs(a: str, b: str, as_: str | None, ops: Iterable[str]) -> list[tuple[Side, Side]]:
-    """The comparisons that two names stand for, an operator each.
+    """The comparisons that two names stand for, one per operator.
 
     Args:
         as_: the operator that a function computes.
-        ops: of two whole commits, these operators only; none: those that differ.
+        ops: for two whole commits, the operators to compare; by default those that differ.
 
     Raises:
         UsageError, UnknownOperator, UnknownRung: a name that stands for nothing.
@@ -104,7 +104,7 @@ def changed(a: str, b: str) -> list[str]:
 
 
 def _fingerprint(package: str, lad: Any) -> list[str]:
-    """What decides an operator's kernels and which of them serves, comments left out."""
+    """The code that determines an operator's kernels and their selection, without comments."""
     texts = [text for rung in lad.rungs for text in proof.parts(lad, rung, package)]
     names = ("__init__.py", "heuristics.py", "choose.py")  # the last in commits before 2026-11-23
     files = [lad.folder / name for name in names if (lad.folder / name).is_file()]
@@ -115,7 +115,7 @@ def _fingerprint(package: str, lad: Any) -> list[str]:
 
 
 def of_rung(name: str, lad: Ladder, rung: Rung | None, package: str = THIS) -> Side:
-    """The side of a ladder's rung, or of the one that serves."""
+    """The side for a ladder's rung, or for the dispatched one."""
     house = _dispatch(package)
     normalise = importlib.import_module(f"{package}.contract.layout").normalise
     device = here()
@@ -171,7 +171,7 @@ def _rung(lad: Any, name: str, text: str) -> Any:
 
 
 def _function(text: str, as_: str | None) -> Side:
-    """A function of a file. Its Python runs in this process: compare trusts both sides."""
+    """A function of a file. Its Python code runs in this process: compare trusts both sides."""
     path, _, name = text.rpartition(":")
     if as_ is None:
         raise UsageError(f"--as: name the operator that {text} computes")
@@ -207,7 +207,7 @@ def _function(text: str, as_: str | None) -> Side:
 
 
 def _operator(text: str) -> str | None:
-    """The operator that a name itself says."""
+    """The operator that is part of a name."""
     if ".py:" in text:
         return None
     what = text.partition("@")[0]

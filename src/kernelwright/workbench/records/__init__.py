@@ -1,1 +1,1 @@
-"""What was measured and proven: reading, merging into tables, the ledger."""
+"""Records of measurements and proofs: reading, merging, metrics, the ledger."""

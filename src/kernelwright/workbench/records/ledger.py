@@ -1,8 +1,8 @@
-"""What is proven on which GPU, and whether the records that say so hold together.
+"""Which rungs are proven on which GPU, and whether the records are consistent.
 
-A rung is proven on a GPU where each of its configs, with the source that it has today, took part
-in a verification there that found nothing wrong. `dispatch.proof` reads the outcome from
-`records/proven.json`, which `write_proven` derives from the records.
+A rung is proven on a GPU if every config, with the rung's current source, was verified there
+without an error. `dispatch.proof` reads this from `records/proven.json`, which `write_proven`
+derives from the records.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """What is known of one rung.
+    """The state of one rung.
 
     Attributes:
-        hash: of its present source.
+        hash: of its current source.
         proven: GPUs on which that source passed; always empty for PyTorch's own rungs, which need
             no proof.
-        stale: GPUs that verified another source of it.
-        wanted: bench cases that it would serve on an H200 if it is proven.
-        carried: GPUs of `proven` on which an earlier source passed that compiles to the same
-            machine code (carry.py).
+        stale: GPUs on which another version of its source was verified.
+        wanted: bench cases for which it is dispatched on an H200 if it is proven.
+        carried: GPUs of `proven` on which an earlier source with the same machine code passed
+            (carry.py).
     """
 
     operator: str
@@ -55,8 +55,8 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every GPU rung, every way in which what ships does not hold together, and when the test
-    suite last ran on each GPU."""
+    """Every GPU rung, every inconsistency in the shipped data, and when the test suite last ran on
+    each GPU."""
 
     rows: tuple[LedgerRow, ...]
     problems: tuple[str, ...]
@@ -72,10 +72,10 @@ def ledger(root: Path | None = None) -> Ledger:
     """What is proven, and what is wrong with the shipped records.
 
     Args:
-        root: of the records to look at; by default the shipped ones, and what the user's own prove.
+        root: folder of the records; by default the shipped ones, with the proofs of the user's own.
 
     Raises:
-        data.Damaged: a file of the records is not what was written to it.
+        data.Damaged: a file of the records is damaged.
     """
     roots = [root] if root else [*records.roots()]
     for folder in roots:
@@ -85,18 +85,18 @@ def ledger(root: Path | None = None) -> Ledger:
 
 
 def check(root: Path | None = None) -> list[str]:
-    """Every problem of the records and of what they should prove, a line each.
+    """Every problem of the records and proofs, one line each.
 
-    A rung that would serve by default, or that a tuned table names, is unproven; `proven.json`
-    is not what the records say; a record is of another source than today's, names what there is
-    not, has an outcome that does not follow from its error, or times without a pass.
+    A rung in a default order or a tuned table is unproven; `proven.json` does not match the
+    records; a record is of another source than the current one, names something that does not
+    exist, has an outcome that contradicts its error, or has times although it did not pass.
     """
     root = root or records.ROOT
     return [*_of_lines(root), *_of_defaults(root), *_of_tables(), *_of_proven(root)]
 
 
 def proven(*roots: Path) -> dict[str, dict[str, list[str]]]:
-    """What records prove of today's sources: {"softmax.triton_row": {hash: [machines]}}."""
+    """What the records prove for current sources: {"softmax.triton_row": {hash: [machines]}}."""
     found: dict[str, dict[str, list[str]]] = {}
     verified = _verified(*roots)
     for lad, rung in _gpu_rungs():
@@ -120,7 +120,7 @@ def write_proven(root: Path | None = None) -> Path:
 
 
 def _proves(rung: Rung, lines: list[Line]) -> bool:
-    """Nothing was wrong, something passed, and no config was left out."""
+    """Whether nothing was wrong, something passed, and no config was missing."""
     outcomes = {_config(line): line["outcome"] for line in lines}
     shipped = {json.dumps(c, sort_keys=True) for c in rung.configs}
     return (
@@ -139,7 +139,7 @@ def _gpu_rungs() -> Iterator[tuple[Ladder, Rung]]:
 
 
 def _read_whole(root: Path) -> None:
-    """Read every file, those too that no proof needs."""
+    """Read every file, including those not needed for proofs."""
     for path in sorted(root.glob("*/*.jsonl")):
         read = data.lines if path.name == "runs.jsonl" else records.lines
         for _ in read(path):
@@ -181,7 +181,7 @@ def _rows(*roots: Path) -> Iterator[LedgerRow]:
 
 @cache
 def _wanted(lad: Ladder) -> tuple[tuple[str, str], ...]:
-    """(bench case, the rung that the ladder's order wants for it on an H200), proven or not."""
+    """(bench case, the rung that the ladder's order selects for it on an H200), proven or not."""
     found = []
     for case in lad.operator.cases:
         if case.use == "bench":
@@ -222,7 +222,7 @@ def _within(error: Line, budget: Line) -> bool:
 
 
 def of_line(lad: Ladder, line: Line) -> Iterator[str]:
-    """What a record of an operator names that is not there today."""
+    """What a record of an operator names that does not exist (any more)."""
     watched = line["case"].startswith("check:")  # all of a rung's configs under one tool
     if not watched and line["case"] not in {ALL_CASES, *(c.id for c in lad.operator.cases)}:
         yield f"{lad.name} has no case {line['case']}"

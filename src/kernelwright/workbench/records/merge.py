@@ -1,7 +1,7 @@
-"""Takes over records that were made elsewhere, and drops what is of sources that are no more.
+"""Merges records made on another machine, and drops records of sources that no longer exist.
 
-A GPU is seldom where the sources are written: it works on a copy, and its records come home when
-some of them are of yesterday's kernels.
+A GPU machine often works on a copy of the sources. When its records are merged, some kernels may
+have changed meanwhile.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kernelwright.workbench.records.records import Record
 
 @dataclass(frozen=True)
 class Merged:
-    """`taken` records came in, `stale` ones of the folders did not, `dropped` ones are gone from
-    the records that were here: they are of other sources than today's."""
+    """`taken`: records merged. `stale`: records of the folders that were skipped, and `dropped`:
+    existing records that were removed, because they are not of the current sources."""
 
     taken: int
     stale: int
@@ -29,14 +29,14 @@ class Merged:
 
 
 def merge(folders: Iterable[Path], root: Path | None = None) -> Merged:
-    """Bring records into those that are here, runs in the order of their times, and prove again.
+    """Merge records into the existing ones, runs in chronological order, and update the proofs.
 
     Args:
         folders: each is searched for the files that `--record` writes ($KW_RECORDS).
-        root: of the records that are here; by default `records.home()`.
+        root: folder of the existing records; by default `records.home()`.
 
     Raises:
-        ValueError: a folder has no records. data.Damaged: a file is not what was written to it.
+        ValueError: a folder has no records. data.Damaged: a file is damaged.
     """
     root = root or records.home()
     by_run: dict[str, list[Record]] = defaultdict(list)
@@ -77,7 +77,7 @@ def _made(folder: Path) -> Path:
 
 
 def _drop_stale(root: Path) -> int:
-    """Take lines of other sources out of the files; how many."""
+    """Remove lines of other sources from the files; returns how many."""
     dropped = 0
     for path in sorted(root.glob("*/*.jsonl")):
         if path.name == "runs.jsonl":
@@ -93,7 +93,7 @@ def _drop_stale(root: Path) -> int:
 
 
 def _is_stale(line: dict[str, Any]) -> bool:
-    """Of an operator, rung, config, case or source that is not there today."""
+    """Whether a record's operator, rung, config, case or source no longer exists."""
     if line["operator"] in records.OF_NO_OPERATOR:
         return False
     lad = next((x for x in ladders() if x.name == line["operator"]), None)

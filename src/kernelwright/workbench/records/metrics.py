@@ -1,4 +1,4 @@
-"""Figures: what the records say of a ladder on one case, rung by rung. Everything is derived."""
+"""Metrics derived from the records: a ladder on one case, rung by rung."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelwright.machine.stats import interval
 
 from .records import Record, median, ratio
 
-#: Rungs that are PyTorch's own work: what ours are compared with, beside other libraries.
+#: Rungs that use only PyTorch: with other libraries, the baselines of ours.
 THEIRS = ("native", "compiled")
 #: A/A noise above which a run does not say what is faster.
 RANKED = 0.10
@@ -68,12 +68,12 @@ class Row:
 
     @property
     def workspace(self) -> int | None:
-        """Bytes that a call holds at most beyond arguments and results; None for none."""
+        """Peak bytes of a call beyond arguments and results; None for none."""
         return self.record.workspace or None if self.record else None
 
     @property
     def rate(self) -> str:
-        """In words: bytes a second, or operations where they bind."""
+        """As text: bytes per second, or operations per second if they are the limit."""
         r = self.record
         if r and r.cold and _is_products(r):
             return f"{r.flops / median(r.cold) / 1e6:.0f} TFLOP/s"
@@ -81,9 +81,9 @@ class Row:
 
     @property
     def of_roof(self) -> float | None:
-        """Share of what the machine was measured to do at best in the same run, 1.0 is the roof: of
-        its memory for the case's bytes, or of matrix products for the case's operations, whichever
-        takes longer. None where products bind and none were measured."""
+        """Share of the roof measured in the same run; 1.0 is the roof. The roof is that of memory
+        for the case's bytes or that of matrix products for its operations, whichever takes longer.
+        None if matrix products are the limit and their roof was not measured."""
         if not (self.record and self.record.cold):
             return None
         least = least_of_products(self.products)
@@ -104,7 +104,7 @@ class Row:
 
     @property
     def status(self) -> str:
-        """What to say where there is no time."""
+        """The text shown if there is no time."""
         if self.record is None:
             return "no record"
         if self.record.outcome == "pass":
@@ -119,13 +119,14 @@ def least_of_products(roofs: Iterable[Record]) -> float | None:
 
 
 def _is_products(r: Record) -> bool:
-    """Whether a GPU's matrix units bind it: an H200 does 190 operations while a byte comes."""
+    """Whether matrix units are the limit: an H200 executes 190 operations per byte from DRAM."""
     return r.flops > 190 * r.bytes > 0
 
 
 @dataclass(frozen=True)
 class Table:
-    """A ladder on one case of one machine: a row a rung, in the ladder's order, then the peers."""
+    """A ladder on one case of one machine: one row per rung in the ladder's order, then the
+    peers."""
 
     ladder: Ladder
     machine: str
@@ -136,7 +137,7 @@ class Table:
 
     @property
     def label(self) -> str:
-        """Where the shape comes from."""
+        """The origin of the shape."""
         return next((c.label for c in self.ladder.operator.cases if c.id == self.case), "")
 
     @property
@@ -149,7 +150,7 @@ class Table:
 
     @property
     def ours(self) -> Row | None:
-        """The fastest rung that is written here: native, compiled and peers excluded."""
+        """The fastest of this package's own rungs: without native, compiled and peers."""
         mine = [r for r in self.timed if r.rung and r.rung.is_ours]
         return min(mine, key=lambda r: r.cold or 0.0, default=None)
 
@@ -268,7 +269,7 @@ def _rank(r: Record) -> tuple[bool, bool, str, float]:
 
 
 def _verified(records: list[Record], name: str) -> Record | None:
-    """What verify said last of a rung; of several configs, one that failed if there is one."""
+    """The last result of verify for a rung; of several configs, a failed one if there is one."""
     found = [r for r in records if r.rung == name and r.case == "*"]
     return min(found, key=lambda r: r.outcome == "pass", default=None)
 
@@ -283,14 +284,14 @@ def timed_cases(ladder: Ladder, machine: str, records: Iterable[Record]) -> list
 
 
 def headline(ladder: Ladder, machine: str, records: Iterable[Record]) -> Table | None:
-    """The case that stands for the ladder: timed on most rungs, then the most bytes."""
+    """The case that represents the ladder: the one timed on most rungs, then with most bytes."""
     records = list(records)
     tables = [table(ladder, machine, c, records) for c in timed_cases(ladder, machine, records)]
     return max(tables, key=telling, default=None)
 
 
 def telling(table: Table) -> tuple[int, int]:
-    """What makes a case stand for its ladder: rungs timed, then bytes."""
+    """The sort key of representative cases: rungs timed, then bytes."""
     return len(table.timed), table.bytes
 
 

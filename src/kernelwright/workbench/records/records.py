@@ -1,8 +1,8 @@
-"""Records: what was measured, kept as it was measured.
+"""Records: raw measurements.
 
-`records/<machine>/<operator>.jsonl` holds a line for each (rung, config, case): the newest.
-`records/<machine>/runs.jsonl` holds a line for each run: its environment. Times are raw samples
-in microseconds; medians, rates and percentages are derived here and stored nowhere.
+`records/<machine>/<operator>.jsonl` has one line for each (rung, config, case): the newest record.
+`records/<machine>/runs.jsonl` has one line for each run: its environment. Times are raw samples in
+microseconds; medians, rates and percentages are derived here and never stored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 from kernelwright.dispatch import data
 from kernelwright.support.settings import CHECKOUT, DATA, PACKAGE, settings
 
-#: The records of a checkout; of an installed package the summaries of them that ship.
+#: The records of a checkout; in an installed package, the shipped summaries of them.
 ROOT = (PACKAGE.parents[1] if CHECKOUT else DATA) / "records"
 #: The machine whose records README and the operator pages show.
 REFERENCE_MACHINE = "nvidia-h200"
 SAMPLES = 64
 REQUIRED = ("operator", "rung", "case", "machine", "run", "outcome")
 OUTCOMES = ("pass", "wrong", "error", "unsupported")
-#: Files that are named after no operator: the machine's own limits, and what fusing saves.
+#: Files that are not named after an operator: the machine's roofs, and the savings of fusion.
 OF_NO_OPERATOR = ("roofs", "fusion")
 #: Files of a machine that one run writes whole.
 WHOLE = ("counters.json", "llama.json", "training.json")
@@ -36,28 +36,27 @@ class Record:
 
     Attributes:
         operator: "softmax.backward".
-        rung: a rung's name; "peer:liger" for another library; "roof:r1w1" for the stream kernel
-            of the same bytes and mix in the same run; "roof:bf16" for the library's products of
-            that kind, whose config has their size and the case's operations; "control" for the
-            native rung timed a second time (A/A).
+        rung: a rung's name; "peer:liger" for another library; "roof:r1w1" for the streaming kernel
+            with the same bytes and mix in the same run; "roof:bf16" for the library's matrix
+            product of that kind, whose config has its size and the case's operations; "control"
+            for the native rung timed a second time (A/A).
         config: the rung's launch parameters.
         case: the case's id.
         machine: a slug, "nvidia-h200" or "cpu-x86_64-2"; the folder's name.
         run: the run's id; ratios hold only between records of one run.
-        hash: the rung's source hash; "" for what is not ours.
-        carried: the source hash under which it was made, where that compiled to the same machine
-            code (see carry.py); usually "".
+        hash: the rung's source hash; "" for code that is not ours.
+        carried: the source hash with which the record was made, if it has been carried over to a
+            source with the same machine code (see carry.py); usually "".
         outcome: one of OUTCOMES; only "pass" has times.
-        why: what went wrong, in a line.
+        why: what went wrong, in one line.
         error, budget: {"norm", "p999", "worst"} as in `contract.compare`, or None.
-        cold, warm, host: up to 64 samples, microseconds a call: GPU time with operands in DRAM,
-            GPU time with operands in L2 where they fit, host time of the call.
-            In the summaries that ship (tools/summaries.py) of each the least, the quartiles and
-            the greatest.
-        interval: of a summary the 95% interval of the median cold time; else empty.
+        cold, warm, host: up to 64 samples, microseconds per call: GPU time with operands in DRAM,
+            GPU time with operands in L2 if they fit, host time of the call. The shipped summaries
+            (tools/summaries.py) have the minimum, the quartiles and the maximum instead.
+        interval: in a summary, the 95% interval of the median cold time; else empty.
         bytes, flops: the operator's cost for this case.
         bound: "launch", "latency", "bandwidth", "compute" or "".
-        workspace: bytes of GPU memory that a call holds at most, beyond arguments and results.
+        workspace: peak bytes of GPU memory of a call, beyond arguments and results.
     """
 
     operator: str
@@ -92,7 +91,7 @@ class Record:
 
     @property
     def gbps(self) -> float | None:
-        """Fewest bytes over the median cold time, GB/s."""
+        """Minimum bytes divided by the median cold time, GB/s."""
         return self.bytes / median(self.cold) / 1e3 if self.cold and self.bytes else None
 
 
@@ -101,15 +100,15 @@ def median(samples: Iterable[float]) -> float:
 
 
 def ratio(a: Record, b: Record) -> float | None:
-    """How many times as fast `a` is as `b` (cold), or None where no one run timed both."""
+    """The speedup of `a` over `b` (cold), or None if no single run timed both."""
     if a.run != b.run or not a.cold or not b.cold:
         return None
     return median(b.cold) / median(a.cold)
 
 
 def roots() -> tuple[Path, ...]:
-    """The folder of the shipped records and, where it is another one, the one that `--record`
-    writes to; what the latter holds goes first."""
+    """The folder of the shipped records and, if different, the one that `--record` writes to, which
+    takes precedence."""
     return tuple(dict.fromkeys((ROOT, home())))
 
 
@@ -165,7 +164,7 @@ def save(records: Iterable[Record], environment: dict[str, Any], root: Path | No
 
 
 def _as_json(r: Record) -> dict:
-    """The record without its empty fields, times to a nanosecond."""
+    """The record without empty fields, with times rounded to nanoseconds."""
     d = {k: v for k, v in asdict(r).items() if v not in ("", (), None, {}, 0)}
     for times in ("cold", "warm", "host"):
         if times in d:

@@ -1,4 +1,4 @@
-"""When the test suite ran on a GPU, of which commit, and what it came to.
+"""Runs of the test suite on GPUs: when, at which commit, and with which result.
 
 `records/suite.jsonl` holds a line for each run of `pytest --record-suite`, the newest last. A run
 may be a part of the suite; the parts of one commit are counted together.
@@ -21,8 +21,8 @@ class SuiteRun:
     """A run of the tests, or of a part of them.
 
     Attributes:
-        commit: of what ran, "1a2b3c4..."; "+" behind it where files were changed.
-        when: it ended, UTC.
+        commit: "1a2b3c4...", followed by "+" if there were uncommitted changes.
+        when: the time of its end, UTC.
         machine: a slug, as of records.
         scope: "all", or "cover": what `make test` runs.
         part: "2/7", or "1/1".
@@ -89,8 +89,8 @@ def merge(path: Path, into: Path) -> int:
 
 
 def standing(runs: Iterable[SuiteRun]) -> list[SuiteStanding]:
-    """What last ran on each machine: the newest run, and those of the same commit, scope and torch
-    that cut the suite into as many parts. Of a part that ran twice, the later run counts."""
+    """The last run on each machine: the newest, and those of the same commit, scope, torch and
+    number of parts. Of a part that ran twice, the later run is used."""
     newest: dict[str, SuiteRun] = {}
     together: dict[tuple[str, ...], dict[str, SuiteRun]] = {}
     for run in sorted(runs, key=lambda run: run.when):

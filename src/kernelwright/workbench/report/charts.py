@@ -27,12 +27,12 @@ STEP, BAR = 50, 14  # heights of a ladder's row and its bar, pixels
 
 
 def ladder(table: Table, *, width: int | None = None, title: str = "", caption: str = "") -> str:
-    """A ladder chart: a bar a rung from bottom rung to top, its length the share of the roof.
+    """A ladder chart: one bar per rung from bottom to top, its length the share of the roof.
 
     Args:
-        table: figures of one case.
-        width: pixels, for a picture that stands alone; None fills the page.
-        title, caption: two lines above, for a picture that stands alone.
+        table: metrics of one case.
+        width: pixels, for a separate file; None fills the page.
+        title, caption: two lines above, for a separate file.
     """
     scale = _scale(table)
     parts, y = [], 2
@@ -92,14 +92,14 @@ def _name(row: Row | None) -> str:
 
 
 def standalone(svg: str) -> str:
-    """A chart as a file of its own, its style inside."""
+    """A chart as a separate file, with its style embedded."""
     style = (Path(__file__).with_name("templates") / "charts.css").read_text(encoding="utf-8")
     head, _, rest = svg.partition(">")
     return f"{head}><style>{style}</style>{rest}\n"
 
 
 def _scale(table: Table) -> Callable[[float], float]:
-    """Share of the roof to percent of the width; a warm cache can carry a rung past the roof."""
+    """Share of the roof to percent of the width. With a warm cache, a rung can exceed the roof."""
     top = max([1.0, *(r.of_roof for r in table.rows if r.of_roof)])
     return lambda share: 100 * share / top
 
@@ -220,7 +220,7 @@ def _series(
 
 
 def _middles(at: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """One point for each x, halfway up where shapes of one size differ."""
+    """One point for each x; the mean if shapes of the same size differ."""
     by_x: dict[float, list[float]] = {}
     for x, y in at:
         by_x.setdefault(x, []).append(y)
@@ -229,7 +229,7 @@ def _middles(at: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Point:
-    """A dot of the roofline: flop a byte, GFLOP/s. `group` stands under its column."""
+    """A dot of the roofline: flop per byte, GFLOP/s. `group` labels its column."""
 
     group: str
     name: str
@@ -239,7 +239,7 @@ class Point:
 
 
 def roofline(points: Sequence[Point], *, memory: float, compute: float | None, machine: str) -> str:
-    """The roofline: GFLOP/s over flop a byte, under the measured roofs.
+    """The roofline: GFLOP/s over flop per byte, with the measured roofs.
 
     Args:
         memory: GB/s of the fastest measured stream.
@@ -265,17 +265,17 @@ def roofline(points: Sequence[Point], *, memory: float, compute: float | None, m
     if compute and knee < right:
         parts.append(_segment("roof", [(knee, compute), (right, compute)], xs, ys, height))
     for p in sorted(points, key=lambda p: p.kind != "peer"):
-        tip = f"{p.name}\n{_plain(p.intensity)} flop a byte, {_gflops(p.gflops)}FLOP/s"
+        tip = f"{p.name}\n{_plain(p.intensity)} flop/byte, {_gflops(p.gflops)}FLOP/s"
         x, y = 100 * xs.at(p.intensity), (1 - ys.at(p.gflops)) * height
         parts.append(_dot(p.kind, x, y, tip))
     parts += _columns(points, xs, ys, height)
     label = f"roofline of {machine}"
-    return _plot(parts, height, label, "flop a byte of DRAM traffic", "FLOP/s")
+    return _plot(parts, height, label, "flop per byte of DRAM traffic", "FLOP/s")
 
 
 def _columns(points: list[Point], xs: _Axis, ys: _Axis, height: int) -> list[str]:
-    """The operators' names below their columns of dots or, where there is no room, above; a name
-    that would cover a dot or another name everywhere is left to the dots' tips."""
+    """The operators' names below their columns of dots or, if there is no room, above. A name that
+    would overlap a dot or another name in every position is shown only in the dots' tooltips."""
     at = [(100 * xs.at(p.intensity), (1 - ys.at(p.gflops)) * height, p.group) for p in points]
     taken = [(x, y, 0.0) for x, y, _ in at]
     out: list[str] = []
@@ -301,7 +301,7 @@ def band(
     title: str,
     caption: str,
 ) -> str:
-    """Curves inside a band, all as distances from the band's middle; a picture that stands alone.
+    """Curves inside a band, as distances from the band's middle; a separate file.
 
     Args:
         edges: the band's lowest and highest value at each point.

@@ -1,4 +1,4 @@
-"""The report: one self-contained page of what the records say. It opens offline."""
+"""The report: the records as one self-contained page that opens offline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def html(found: Iterable[Record] | None = None) -> str:
-    """The page, from the given records or from all that there are."""
+    """The page, from the given records or from all records."""
     found = list(records.load() if found is None else found)
     machines = sorted({r.machine for r in found}, key=lambda m: (m.startswith("cpu"), m))
     subjects = _subjects(found, machines)
@@ -62,7 +62,7 @@ def write(path: Path, found: Iterable[Record] | None = None) -> int:
 
 
 def embedded(value: Any) -> str:
-    """JSON that may stand inside a script element."""
+    """JSON escaped for use inside a script element."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -142,7 +142,7 @@ def _on_machine(ladder: Ladder, machine: str, found: list[Record]) -> MachineVie
 
 
 def _headline(ladder: Ladder, machine: str, found: list[Record]) -> Table | None:
-    """The case that stands for a ladder; on the READMEs' machine theirs, or none as there."""
+    """The case that represents a ladder; on the reference machine, the same as in the READMEs."""
     found = [r for r in found if r.operator == ladder.name]
     if machine == records.REFERENCE_MACHINE:
         return shown.headline(ladder, found)
@@ -150,15 +150,15 @@ def _headline(ladder: Ladder, machine: str, found: list[Record]) -> Table | None
 
 
 def _unmeasured(ladder: Ladder) -> MachineView:
-    """A ladder without records: each rung stands there as missing."""
+    """A ladder without records: every rung is shown as not measured."""
     case = next((c.id for c in ladder.operator.cases if c.use == "bench"), "")
     table = metrics.table(ladder, "", case, ())
     return MachineView("", [CaseView(table, Markup(charts.ladder(table)), True)], [])
 
 
 def _over_size(ladder: Ladder, tables: list[Table]) -> list[SizeView]:
-    """Our fastest rung, PyTorch's and the peers over the bytes moved, a pair of charts for
-    each dtype and set of arguments."""
+    """Our fastest rung, PyTorch's and the peers over the bytes moved: two charts for each dtype and
+    set of arguments."""
     alike: dict[str, list[Table]] = {}
     for t in tables:
         case = metrics.case_named(ladder, t.case)
@@ -199,7 +199,8 @@ def _overview(found: list[Record], machines: list[str], subjects: Subjects) -> M
 
 
 def _fusion(found: list[Record], machines: list[str]) -> list[dict[str, Any]]:
-    """What fusion saves: counts of each way, and its time on each machine that measured it."""
+    """The savings of fusion: counts for each variant, and its time on each machine with a
+    record."""
     times = {(r.case, r.rung, r.machine): r for r in found if r.operator == "fusion" and r.cold}
     return [
         {
@@ -215,7 +216,7 @@ def _fusion(found: list[Record], machines: list[str]) -> list[dict[str, Any]]:
 
 
 def _machine(machine: str, found: list[Record]) -> dict[str, Any]:
-    """What the page says of a machine: its newest run's environment, its roofline."""
+    """A machine's part of the page: the environment of its newest run, and its roofline."""
     mine = [r for r in found if r.machine == machine]
     points: list[charts.Point] = []
     for ladder in ladders():
@@ -267,7 +268,7 @@ def _rungs(ladder: Ladder, shown: dict[tuple[str, str], str]) -> list[RungView]:
 
 
 def source(ladder: Ladder, rung: Rung) -> tuple[str, str]:
-    """(file name, text) of what to read of a rung: its .cu, its module, or its one function."""
+    """(file name, text) of a rung's source: its .cu, its module, or its function."""
     if rung.sources:
         path = ladder.folder / rung.sources[0]
         return path.name, path.read_text(encoding="utf-8")
@@ -289,7 +290,7 @@ def _diff(old: str, new: str) -> list[tuple[str, str]]:
 
 
 def _data(subjects: Subjects) -> list[dict[str, Any]]:
-    """The figures behind the charts, for whoever wants to draw their own."""
+    """The data behind the charts, for drawing others."""
     return [
         metrics.as_json(case.table)
         for _, views in subjects
@@ -304,5 +305,5 @@ def _template_text(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a Content-Security-Policy calls an inline style or script."""
+    """The hash of an inline style or script for the Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""Which timed cases are shown of the reference machine, and which one stands for a ladder."""
+"""The timed cases shown for the reference machine, and the one that represents a ladder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 
 
 def shown(lad: Ladder, found: list[Record]) -> list[Table]:
-    """The timed cases whose serving rung has a time, with the config that serves: beside an older
-    one's, others' say little."""
+    """The timed cases whose dispatched rung has a time with the dispatched config. Otherwise the
+    times of the other rungs would be compared with those of an older source."""
 
     def known(case: str) -> bool:
         at = metrics.case_named(lad, case)
@@ -28,5 +28,5 @@ def shown(lad: Ladder, found: list[Record]) -> list[Table]:
 
 
 def headline(lad: Ladder, found: list[Record]) -> Table | None:
-    """The case that stands for the ladder, of those that are shown."""
+    """The case that represents the ladder, of those that are shown."""
     return max(shown(lad, found), key=metrics.telling, default=None)

@@ -1,7 +1,7 @@
-"""compute-sanitizer over the rungs: bad accesses, races, reads of memory never written, barriers
-that not all threads reach, as NVIDIA's tools see them on a GPU.
+"""Runs compute-sanitizer on rungs on a GPU: out-of-bounds accesses, data races, uninitialized
+reads, divergent barriers.
 
-The words are those of `verify --check`, which asks the CPU emulator the same questions.
+Its findings are reported in the same form as those of the CPU emulator in `verify --check`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Watched:
     """One rung under one tool.
 
     Attributes:
-        under: the tool that watched.
-        calls: how many calls it watched.
-        schedules: how many orders of threads it saw; 0 where the GPU chose one for each call.
-        findings: what it said, a line each, the case first.
-        left_out: why calls were not watched, and how many.
+        under: the tool.
+        calls: how many calls it checked.
+        schedules: how many thread schedules it checked; 0 on a GPU, which chooses one per call.
+        findings: one line each, beginning with the case.
+        left_out: reasons why calls were not checked, and how many calls each.
         seconds: wall-clock time of all checks of the rung.
     """
 
@@ -105,7 +105,7 @@ def watch(pairs: Iterable[tuple[Ladder, Rung]], check: str) -> list[Watched]:
 
 
 def sections(output: str) -> Iterator[tuple[dict, list[str]]]:
-    """(what ran, the lines that follow it) for each announced call."""
+    """(the announced call, the lines that follow it) for each call."""
     what: dict | None = None
     lines: list[str] = []
     for line in output.splitlines():
@@ -120,8 +120,8 @@ def sections(output: str) -> Iterator[tuple[dict, list[str]]]:
 
 
 def findings(lines: Iterable[str]) -> list[str]:
-    """What compute-sanitizer reports, each with the place that it names: a report starts at the
-    margin, its details are indented."""
+    """compute-sanitizer's reports, each with the location that it names. In the output, a report
+    starts at the margin and its details are indented."""
     found: list[str] = []
     for line in lines:
         if not line.startswith("========= "):

@@ -1,9 +1,8 @@
-"""`verify --check`: races, accesses out of bounds, reads of what nobody wrote, barriers that not
-all threads reach.
+"""`verify --check`: data races, out-of-bounds accesses, uninitialized reads, divergent barriers.
 
-One command, two machines: on a GPU compute-sanitizer's tools watch the rungs, on a CPU the
-emulator's checks do. Both run the same calls (`solo.watched_cases`) and their findings are told
-and recorded in the same words.
+On a GPU, compute-sanitizer's tools check the rungs; on a CPU, the emulator's checks do. Both run
+the same calls (`tool_runner.watched_cases`), and their findings are reported and recorded in the
+same form.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from . import compute_sanitizer
 from .compute_sanitizer import Watched
 from .tool_runner import apart, runs_of
 
-#: Seeds of the schedules that each call runs under where none is asked for.
+#: Seeds of the schedules that each call runs under by default.
 SEEDS = (1, 2)
 UNDER = "the emulator's checks"
 ONE_TYPE = "other types of the same code: on a GPU"
@@ -48,7 +47,7 @@ ONE_TYPE = "other types of the same code: on a GPU"
 
 @dataclass(frozen=True)
 class Checked:
-    """Every rung under every check that was asked for, and what it comes to."""
+    """The results of every rung under every requested check."""
 
     rows: tuple[Watched, ...]
 
@@ -72,22 +71,22 @@ def checks_of(names: Iterable[str]) -> tuple[str, ...]:
     wanted = [w for name in names for w in name.split(",")]
     for w in wanted:
         if w not in CHECKS and w != "all":
-            raise ValueError(f"--check {w}: there are {', '.join(CHECKS)} and all")
+            raise ValueError(f"--check {w}: choose from {', '.join(CHECKS)} and all")
     return tuple(c for c in CHECKS if c in wanted or "all" in wanted)
 
 
 def seeds_of(seed: int | None, checks: Sequence[str]) -> tuple[int, ...]:
-    """The seeds to run: the one that is asked for, or `SEEDS`.
+    """The seeds to run: the given one, or `SEEDS`.
 
     Raises:
-        ValueError: a seed for no check, or none of 1 to 2**63 - 1.
+        ValueError: a seed without a check, or not from 1 to 2**63 - 1.
     """
     if seed is None:
         return SEEDS
     if not checks:
-        raise ValueError("--seed: of the schedules of --check, which is not given")
+        raise ValueError("--seed: needs --check, whose thread schedules it selects")
     if not 0 < seed < 2**63:
-        raise ValueError(f"--seed {seed}: is not within 1 and 2**63 - 1")
+        raise ValueError(f"--seed {seed}: must be from 1 to 2**63 - 1")
     return (seed,)
 
 
@@ -98,13 +97,13 @@ def watch(
     *,
     on_result: Callable[[Sequence[Watched]], None] | None = None,
 ) -> Checked:
-    """Watch GPU rungs on this machine.
+    """Check GPU rungs on this machine.
 
     Args:
         selection: as in `verify.verify`.
         checks: of `CHECKS`.
-        seeds: one schedule each; compute-sanitizer, which takes the GPU's, needs none.
-        on_result: called with the rows of a rung as soon as they are there.
+        seeds: one schedule each; not used by compute-sanitizer, which runs on the GPU.
+        on_result: called with the rows of a rung as soon as they are complete.
 
     Raises:
         UnknownOperator, UnknownRung: naming what there is.
@@ -138,8 +137,8 @@ def _emulated(pairs: Pairs, checks: Sequence[str], seeds: Sequence[int]) -> Iter
 def watch_rung(
     ladder: Ladder, rung: Rung, checks: Sequence[str], seeds: Sequence[int]
 ) -> list[Watched]:
-    """One rung in the emulator, each config on its watched cases, each call under every seed; a row
-    for each check."""
+    """Check one rung in the emulator: each config on its watched cases, each call under every seed.
+    Returns one row per check."""
     start = time.perf_counter()
     rows = {c: Watched(ladder.name, rung.name, c, source_hash(ladder, rung), UNDER) for c in checks}
     left_out: Counter[str] = Counter()
@@ -170,7 +169,7 @@ def watch_rung(
 
 
 def _missing(ladder: Ladder, rung: Rung) -> str | None:
-    """Why the emulator cannot watch a rung, or None."""
+    """Why the emulator cannot check a rung, or None."""
     if rung.backend != "cuda":
         return f"{rung.backend}: on a GPU"
     if all(k.emulated for k in kernels_of(ladder, rung)):
@@ -179,7 +178,7 @@ def _missing(ladder: Ladder, rung: Rung) -> str | None:
 
 
 def _refused(ladder: Ladder, rung: Rung) -> str | None:
-    """Build what watching the rung launches, all at once; why that failed, or None."""
+    """Build all kernels needed to check the rung; returns why that failed, or None."""
     try:
         with emulator.mode("watched"):
             emulator.ensure(kernels_of(ladder, rung))
@@ -189,9 +188,9 @@ def _refused(ladder: Ladder, rung: Rung) -> str | None:
 
 
 def emulated_runs(ladder: Ladder, rung: Rung) -> tuple[list[tuple[Config, Case]], int]:
-    """The runs of a rung that the emulator watches, and how many are left to a GPU: each type's
-    kernel is compiled, and threads wait and reach in float16 as they do in bfloat16, and in further
-    configs as they do in float32."""
+    """The runs of a rung that the emulator checks, and how many are left to a GPU. Each dtype needs
+    another compilation, but synchronization and addressing in float16 are as in bfloat16, and other
+    configs are checked in float32 only."""
     runs = list(runs_of(ladder, rung, "cpu"))
     if not any(_takes(ladder, rung, case) for _, case in runs):
         runs = [(config, case) for config in rung.configs for case in _long(ladder, rung)]
@@ -211,8 +210,8 @@ def _takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
 
 
 def _long(ladder: Ladder, rung: Rung) -> list[Case]:
-    """For a rung of rows that no watched case has: the first case of each dtype that it takes, and
-    as many of the shortest such rows as run here."""
+    """For a rung that supports none of the watched cases' row lengths: the first case of each dtype
+    that it supports, and a case with as many of the shortest such rows as can run here."""
     found: dict[torch.dtype, Case] = {}
     cols = LIMIT["cuda"]
     for case in ladder.operator.cases:
@@ -224,7 +223,7 @@ def _long(ladder: Ladder, rung: Rung) -> list[Case]:
 
 
 def kernels_of(ladder: Ladder, rung: Rung) -> set[Any]:
-    """Every kernel that watching the rung launches."""
+    """Every kernel that checking the rung launches."""
     by_config: dict[int, tuple[Config, list[Case]]] = {}
     for config, case in emulated_runs(ladder, rung)[0]:
         by_config.setdefault(id(config), (config, []))[1].append(case)
@@ -237,7 +236,7 @@ def kernels_of(ladder: Ladder, rung: Rung) -> set[Any]:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a rung, ready to be watched."""
+    """One call of a rung, ready to be checked."""
 
     ladder: Ladder
     plan: Plan
@@ -248,11 +247,11 @@ class Call:
     def watched(
         self, checks: Sequence[str], seed: int
     ) -> tuple[tuple[Any, ...] | None, list[Finding]]:
-        """Its results, changed arguments among them (None where it was stopped), and what was
-        found, under one schedule. Every tensor of the call stands between red zones.
+        """Its results including changed arguments (None if it was stopped), and the findings, under
+        one schedule. Every tensor of the call is between red zones.
 
-        Reads of unwritten shared memory are no finding where its content changes no bit of the
-        results: a thread may read ahead, as compilers do, what it then drops.
+        An uninitialized read of shared memory is not a finding if the value does not affect the
+        results: a thread may read speculatively, as compilers do, and discard the value.
         """
         results, found = self._run(Watch(checks, seed))
         if any(f.unwritten for f in found) and results is not None:
@@ -262,7 +261,7 @@ class Call:
         return results, found
 
     def met(self) -> set[frozenset[tuple[str, int]]]:
-        """The (file, line)s of each barrier and fence that it comes to: as `Watch.met`."""
+        """The (file, line)s of each barrier and fence that it reaches, as in `Watch.met`."""
         watch = Watch((), SEEDS[0])
         self._run(watch)
         return watch.met()
@@ -278,7 +277,7 @@ class Call:
 
 
 def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | str:
-    """The call of a case; or why it is not watched here."""
+    """The call of a case, or why it is not checked here."""
     op = ladder.operator
 
     def make() -> dict[str, Any]:
@@ -295,8 +294,8 @@ def call_of(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Call | st
 
 
 def _plan(ladder: Ladder, rung: Rung, specs: dict[str, Any], config: Config) -> Plan:
-    """For an H200; clusters that walk over rows for one with room for a cluster or two, so that
-    each comes to many."""
+    """A plan for an H200. For clusters that loop over rows, the GPU is given room for only one or
+    two clusters, so that each processes many rows."""
     plan = plan_of(ladder, rung, specs, config=config)
     kernels = (step.kernel for step in plan.launches)
     cluster = max((k.cluster for k in kernels if isinstance(k, CudaKernel)), default=1)

@@ -4,9 +4,9 @@ Nsight Compute, gdb.
     compute-sanitizer python -m kernelwright.workbench.sanitize.tool_runner \
       cuda softmax.cuda_warp --case ID
 
-Arguments are made on the CPU and copied, so that every byte that a kernel may read has been
-written where the tool sees it. What runs is announced on standard output, a line before its
-launches: `MARK` and a JSON object of rung, config and case, with the launches that follow.
+Arguments are made on the CPU and copied, so that the tool sees a write to every byte that a kernel
+may read. Each call is announced on standard output by a line before its launches: `MARK` and a JSON
+object of rung, config and case, with the launches that follow.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
 def runs_of(
     ladder: Ladder, rung: Rung, device: str, named: Iterable[Case] = ()
 ) -> Iterable[tuple[Config, Case]]:
-    """What is run: the named cases with the first config, or every config on `watched_cases`."""
+    """The runs: the named cases with the first config, or every config on `watched_cases`."""
     if named:
         return [(rung.configs[0], case) for case in named]
     return [
@@ -61,8 +61,8 @@ def runs_of(
 
 @cache
 def watched_cases(ladder: Ladder) -> tuple[Case, ...]:
-    """Thorough cases, and for several blocks the largest plain one to verify of each dtype and of
-    each set of parameters."""
+    """The thorough cases and, to have several blocks, the largest ordinary verify case of each
+    dtype and of each set of parameters."""
     largest: dict[object, Case] = {}
     for c in ladder.operator.cases:
         if c.use == "verify" and c.values == "normal" and c.layout == "contiguous":
@@ -73,7 +73,7 @@ def watched_cases(ladder: Ladder) -> tuple[Case, ...]:
 
 
 def run(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> None:
-    """One call, announced, and waited for; nothing where the rung does not take the case."""
+    """Announce one call, run it and wait for it; nothing if the rung does not support the case."""
     made = ladder.operator.inputs(case, "cpu")
     args = ladder.operator.with_defaults(made)
     args = map_tensors(args, lambda t: apart(t, device))

@@ -1,4 +1,5 @@
-"""`kernelwright new`: an operator's folder that verifies as written, to be changed from there."""
+"""`kernelwright new`: writes an operator's folder that passes `verify`, to be changed by the
+user."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def new(op: str, into: Path | None = None) -> list[Path]:
 
     Args:
         op: FAMILY/NAME, "elementwise/scale", for an operator of this checkout of Kernelwright: it
-            is entered in the table of ops/__init__.py. With `into` a name alone. Names are Python
+            is added to the table in ops/__init__.py. With `into`, only NAME. Names are Python
             identifiers in lower case.
         into: the folder to put it in, outside the package.
 
@@ -108,8 +109,8 @@ def load(folder: Path) -> list[str]:
 
 
 def operators(names: Iterable[str]) -> list[str]:
-    """Names of operators as given; a folder (anything with a slash) is loaded and stands for the
-    operators in it."""
+    """Names of operators as given; a folder (anything with a slash) is loaded and replaced by the
+    names of the operators in it."""
     found: list[str] = []
     for name in names:
         found += load(Path(name)) if "/" in name else [name]

@@ -1,5 +1,5 @@
-"""The type stub of the package, from the table of operators: what editors and type checkers read
-in place of names that are imported when they are first used."""
+"""The type stub of the package, from the table of operators. Editors and type checkers need it
+because names are imported only when first used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def stub(public: dict[str, str] | None = None) -> str:
     """The text of kernelwright/__init__.pyi.
 
     Args:
-        public: the module of each public function; by default of the operators that there are.
+        public: the module of each public function; by default those of all operators.
     """
     lines = [
         "# Written by `make tables` from the table in ops/__init__.py.",
