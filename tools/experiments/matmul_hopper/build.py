@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 
 from kernelwright.contract import H200, CudaKernel
-from kernelwright.ops.matmul.ladder import LADDER, LADDER_LINEAR
+from kernelwright.ops.matmul.gemm.ladder import LADDER, LADDER_LINEAR
 from kernelwright.toolchain import nvrtc
-from kernelwright.workbench.kernels import kernels_of
+from kernelwright.workbench.verify.cuda_kernels import kernels_of
 
 
 def ahead(kernels: Iterable[CudaKernel]) -> None:

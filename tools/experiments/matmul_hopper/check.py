@@ -14,8 +14,8 @@ import torch
 
 from kernelwright.contract import H200
 from kernelwright.dispatch import specs_of
-from kernelwright.ops.matmul import hopper_ladder, spec, torch_rungs
-from kernelwright.toolchain import memory
+from kernelwright.ops.matmul.gemm import hopper_ladder, spec, torch_rungs
+from kernelwright.toolchain import redzones
 
 from . import build, ladder
 
@@ -91,7 +91,7 @@ def fault(check: Check) -> str | None:
     choice, args, what = check
     if choice[0].supports(H200, **specs_of(args)) is not None:
         return None
-    with memory.guarded() as guard:
+    with redzones.guarded() as guard:
         run = ladder.call(choice, args)
         first, again = (_results(run()) for _ in range(2))
     outside = guard.check()

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kernelwright.contract import H200
-from kernelwright.ops.matmul import hopper_choice, hopper_cost
-from kernelwright.ops.matmul.hopper_cost import CUBLAS, CUBLAS_TILES, OURS, Constants, Product
+from kernelwright.ops.matmul.gemm import hopper_choice, hopper_cost
+from kernelwright.ops.matmul.gemm.hopper_cost import CUBLAS, CUBLAS_TILES, OURS, Constants, Product
 
 from . import figures, ladder, sweep
 

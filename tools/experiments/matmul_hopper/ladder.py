@@ -7,8 +7,8 @@ from typing import Any
 
 from kernelwright.contract import H200, Config, CudaKernel, Rung, TensorSpec
 from kernelwright.dispatch import launcher, specs_of
-from kernelwright.ops.matmul import cuda_hopper, hopper_cost, hopper_ladder
-from kernelwright.ops.matmul.ladder import LADDER, LADDER_LINEAR
+from kernelwright.ops.matmul.gemm import cuda_hopper, hopper_cost, hopper_ladder
+from kernelwright.ops.matmul.gemm.ladder import LADDER, LADDER_LINEAR
 
 Choice = tuple[Rung, Config]
 

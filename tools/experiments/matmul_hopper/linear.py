@@ -13,8 +13,8 @@ import torch
 from kernelwright.contract import H200
 from kernelwright.dispatch import specs_of
 from kernelwright.machine import facts, here
-from kernelwright.ops.matmul import hopper_cost, spec, torch_rungs
-from kernelwright.ops.matmul.hopper_shape import transposed
+from kernelwright.ops.matmul.gemm import hopper_cost, spec, torch_rungs
+from kernelwright.ops.matmul.gemm.hopper_tiling import transposed
 
 from . import build, figures, ladder, timing
 
