@@ -118,6 +118,16 @@ def test_double_backward_of_linear_cross_entropy_names_the_alternative():
         (gx.sum() + x.sum()).backward()
 
 
+def test_a_gradient_by_torch_func_of_what_autograd_follows():
+    public, found = PUBLIC["linear_cross_entropy"], []
+    for fn in (public.kw, public.pytorch):
+        (x,) = public.tensors((4, 6), grad=True)
+        torch.func.grad(fn)(x).square().sum().backward()
+        found.append(x.grad)
+    agree(*found, torch.float16)
+    assert found[1].any()
+
+
 def test_arguments_that_change_refuse_forward_mode():
     p = torch.nn.Parameter(randn(3))
     p.grad = randn(3)
