@@ -69,6 +69,29 @@ def test_hessians_by_torch_func(public):
         agree(ours, theirs, torch.float16)
 
 
+TARGET = torch.tensor([0, 3, -100, 6, 1], device=DEVICE)
+OPTIONS = {
+    "norm of a large eps": lambda x, w: kw.layer_norm(x, 7, w, None, 0.5),
+    "offset": lambda x, w: kw.rms_norm(x, 7, w, 0.5, offset=1.0),
+    "loss": lambda x, w: kw.cross_entropy(
+        x, TARGET, torch.arange(1.0, 8, dtype=x.dtype, device=DEVICE), label_smoothing=0.1,
+        z_loss=0.01, softcap=2.0,
+    ) * w.sum(),
+    "losses": lambda x, w: kw.cross_entropy(x, TARGET, reduction="none", softcap=2.0) * w.sum(),
+    "class probabilities": lambda x, w: kw.cross_entropy(x, w.expand(5, 7).softmax(-1), z_loss=0.1),
+    "product of one and the same": lambda x, w: kw.mul(x, x) + w,
+    "product by a constant": lambda x, w: kw.mul(x, randn(5, 7, dtype=x.dtype, seed=3)) * w,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", OPTIONS.values(), ids=OPTIONS)
+def test_options_count_in_both(call):
+    tensors = [randn(5, 7, dtype=torch.float64), randn(7, dtype=torch.float64, seed=1)]
+    tensors = [t.requires_grad_() for t in tensors]
+    assert torch.autograd.gradcheck(call, tensors, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, tensors, fast_mode=True)
+
+
 def test_a_gradient_penalty_under_vmap():
     x = randn(4, 6)
 
@@ -93,6 +116,16 @@ def test_double_backward_of_linear_cross_entropy_names_the_alternative():
     (gx,) = torch.autograd.grad(public.kw(x), x, create_graph=True)
     with pytest.raises(NotImplementedError, match=r"all logits; use kw\.cross_entropy"):
         (gx.sum() + x.sum()).backward()
+
+
+def test_a_gradient_by_torch_func_of_what_autograd_follows():
+    public, found = PUBLIC["linear_cross_entropy"], []
+    for fn in (public.kw, public.pytorch):
+        (x,) = public.tensors((4, 6), grad=True)
+        torch.func.grad(fn)(x).square().sum().backward()
+        found.append(x.grad)
+    agree(*found, torch.float16)
+    assert found[1].any()
 
 
 def test_arguments_that_change_refuse_forward_mode():

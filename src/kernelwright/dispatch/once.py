@@ -10,16 +10,25 @@ import torch
 from torch.autograd import forward_ad
 
 
-def differentiated_again() -> bool:
+def differentiated_again(*tensors: torch.Tensor | None) -> bool:
     """Whether a call stands in forward mode, or in torch.func's transforms where a gradient is
-    itself differentiated."""
+    itself differentiated: by another transform, or by autograd, which follows what requires a
+    gradient outside of them."""
     if forward_ad._current_level >= 0:
         return True
     if not torch._C._are_functorch_transforms_active():
         return False
     functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009
     levels = functorch.get_interpreter_stack() or []
-    return sum(x.key() == functorch.TransformType.Grad for x in levels) > 1
+    gradients = sum(x.key() == functorch.TransformType.Grad for x in levels)
+    return gradients > 1 or (gradients == 1 and any(map(_required_outside, tensors)))
+
+
+def _required_outside(t: torch.Tensor | None) -> bool:
+    functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009
+    while t is not None and functorch.is_functorch_wrapped_tensor(t):
+        t = functorch.get_unwrapped(t)
+    return t is not None and t.requires_grad
 
 
 def once(message: str) -> Callable:

@@ -59,7 +59,8 @@ def linear_cross_entropy(
     "none", and in float16, whose range is too small for gradients that a GradScaler has not scaled
     yet, the backward computes the logits again.
 
-    Forward mode and nested transforms of torch.func differentiate the formula over all logits.
+    Forward mode, nested transforms of torch.func, and those of tensors that require a gradient
+    outside of them differentiate the formula over all logits.
     Double backward without torch.func raises NotImplementedError: what it needs is not kept.
 
     Args:
@@ -92,7 +93,8 @@ def linear_cross_entropy(
         linear_bias = None if linear_bias is None else linear_bias.to(to)
     _check(input, linear_weight, linear_bias)
     arguments.tensor("target", target)
-    if linear_weight.ndim > 2 or target.is_floating_point() or differentiated_again():
+    again = differentiated_again(input, linear_weight, linear_bias)
+    if linear_weight.ndim > 2 or target.is_floating_point() or again:
         if linear_weight.ndim > 2 and input.ndim != 2:
             raise ValueError(
                 f"input: must be (N, H) beside a linear_weight of {linear_weight.ndim} dimensions, "

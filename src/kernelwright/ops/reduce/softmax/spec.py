@@ -74,6 +74,12 @@ def backward_noise(gy, y, dim):
     return (p.abs() * terms * (depth**0.5 * U),)
 
 
+def _reduced(args):
+    """`dim`, counted from the back."""
+    ndim = args["y" if "y" in args else "x"].ndim
+    return (args["dim"] if args["dim"] < 0 else args["dim"] - ndim,)
+
+
 def rows_sum_to_one(args, results):
     if results[0].numel() == 0:
         return None
@@ -92,7 +98,7 @@ FORWARD = Operator(
     cost=lambda x, dim: Cost(reads=(x.nbytes,), writes=(x.nbytes,), flops=5 * x.numel()),
     outputs=outputs,
     layout="rows",
-    sharding=Rows(lambda args: (args["dim"],)),
+    sharding=Rows(_reduced),
     properties={"rows sum to 1": rows_sum_to_one},
     source="torch.nn.functional.softmax",
 )
@@ -107,7 +113,7 @@ BACKWARD = Operator(
     ),
     outputs=lambda gy, y, dim: (TensorSpec.contiguous(y.shape, y.dtype),),
     layout="rows",
-    sharding=Rows(lambda args: (args["dim"],)),
+    sharding=Rows(_reduced),
     noise=backward_noise,
     source="autograd of torch.nn.functional.softmax",
 )

@@ -151,7 +151,8 @@ def sum(
     ndim = input.ndim
     dims = spec.every_dim(ndim) if dim is None or dim == () or dim == [] else _negative(dim, ndim)
     if input.is_nested:
-        return _of_jagged(input, dims, keepdim, dtype)
+        y = _of_jagged(input, dims, keepdim, dtype)
+        return y if out is None else written(out, y)
     if dtype is None and torch.is_autocast_enabled() and input.is_cuda and input.dtype in HALF:
         dtype = torch.float32
     if dtype is not None and dtype == spec.result_dtype(input):
