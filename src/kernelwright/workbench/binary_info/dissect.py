@@ -292,13 +292,13 @@ def _note(accesses: list[Line], parting: list[Branch]) -> Note:
         f"{x.kind} {'/'.join(x.memory)}, {x.width} B{where}: {x.requests:,} requests of "
         f"{x.active:.1f} lanes, "
         + (
-            f"{x.sectors / x.requests:.2f} sectors each, {x.efficiency:.0%} of them asked for"
+            f"{x.sectors / x.requests:.2f} sectors each, {x.efficiency:.0%} of their bytes requested"
             if x.efficiency is not None
             else f"{x.passes / x.requests:.2f} passes each, {x.conflicts:,} for bank conflicts"
         )
         for x, where in zip(accesses, inside, strict=True)
     ]
-    detail += [f"branch: lanes parted {b.parted:,} of {b.executions:,} times" for b in parting]
+    detail += [f"branch: divergent {b.parted:,} of {b.executions:,} times" for b in parting]
     return Note(
         f"{each:.0f}  {efficiency:.0%}" if touching else "",
         f"{conflicts:,}" if any(x.passes for x in accesses) else "",
