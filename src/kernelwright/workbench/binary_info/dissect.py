@@ -292,7 +292,7 @@ def _note(accesses: list[Line], parting: list[Branch]) -> Note:
         f"{x.kind} {'/'.join(x.memory)}, {x.width} B{where}: {x.requests:,} requests of "
         f"{x.active:.1f} lanes, "
         + (
-            f"{x.sectors / x.requests:.2f} sectors each, {x.efficiency:.0%} of their bytes requested"
+            f"{x.sectors / x.requests:.2f} sectors each, {x.efficiency:.0%} of it requested"
             if x.efficiency is not None
             else f"{x.passes / x.requests:.2f} passes each, {x.conflicts:,} for bank conflicts"
         )
