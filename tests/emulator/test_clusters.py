@@ -88,7 +88,7 @@ def test_who_waits_for_ever_is_said_block_by_block():
     with pytest.raises(EmulationError) as caught:
         run("nobody_sends", ints(1), grid=(2,), block=48, cluster=2, workers=1)
     said = str(caught.value)
-    assert "the cluster of 2 from block (0, 0, 0) waits for ever:" in said
+    assert "the cluster of 2 from block (0, 0, 0) is deadlocked:" in said
     assert "block (0, 0, 0):\n  threads 0 to 47 ended" in said
     assert "block (1, 0, 0):\n  threads 0 to 47 in mbarrier.try_wait for parity 0" in said
     assert "in phase 0, where 0 of 1 arrivals and 64 bytes are missing" in said

@@ -44,7 +44,7 @@ def test_a_trap_names_thread_and_line():
 
 def test_a_deadlock_says_who_waits_where():
     said = failure("waits_for_ever", block=32)
-    assert "block (0, 0, 0) waits for ever:" in said
+    assert "block (0, 0, 0) is deadlocked:" in said
     assert (
         f"threads 0 to 15 in __syncwarp for the lanes 0xffffffff at {line('__syncwarp();')}"[:58]
         in said

@@ -110,12 +110,11 @@ def dissect(
     \b
     requests    memory instructions issued by warps
     lanes       mean number of active lanes of a request, out of 32
-    sectors     32-byte sectors of global memory per request; 32 lanes of 4 bytes each need 4
-    efficiency  requested bytes / bytes in those sectors; over 100% where lanes share bytes
+    sectors     32-byte sectors of global memory per request (32 floats: 4)
+    efficiency  requested bytes / bytes in those sectors
     passes      passes through the 32 banks of shared memory per request
-    conflicts   passes beyond the minimum for the bytes: lanes need several words of one bank
+    conflicts   additional passes because lanes need several words of a bank
 
-    \b
     Then it lists the divergent branches, and compares the traffic with the bytes that the operator
     must move. docs/dissect.md describes the model, its limits and a comparison with a GPU's
     counters. With OP alone, every CUDA C++ rung that supports the case is shown.

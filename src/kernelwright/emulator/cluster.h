@@ -75,7 +75,7 @@ Mbarrier &mbarrier_of(Thread &t, Place p, const void *where) {
             say("needs the mbarrier at byte %u of the shared memory of block ", p.at) +
                 place(p.block->index) +
                 (held == mark_of(p.at) || found == p.block->mbarriers.end()
-                     ? ", which nobody has initialised,"
+                     ? ", which is not initialised,"
                      : ", which was written over,"));
   return found->second;
 }

@@ -193,7 +193,7 @@ std::string waiting(const Worker &w) {
 [[noreturn]] void fail_for_ever(Worker &w) {
   const std::string who =
       w.cluster == 1 ? "block " : say("the cluster of %u from block ", w.cluster);
-  fail(w, who + place(w.blocks[0].index) + " waits for ever:" + waiting(w));
+  fail(w, who + place(w.blocks[0].index) + " is deadlocked:" + waiting(w));
 }
 
 bool settle_activemasks(Worker &w);

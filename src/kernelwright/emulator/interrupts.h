@@ -44,7 +44,7 @@ void on_fault(int signal, siginfo_t *info, void *context) {
          name_of(*t) + say(" uses more than its stack of %zu KiB at @%p@", kStack / 1024, where));
   if (info->si_code == SI_KERNEL)
     fail(w, name_of(*t) + say(" touches a misaligned address at @%p@", where));
-  fail(w, name_of(*t) + say(" touches the address %p, where no memory is, at @%p@",
+  fail(w, name_of(*t) + say(" touches the address %p, which is not mapped, at @%p@",
                             static_cast<const void *>(address), where));
 }
 

@@ -16,7 +16,8 @@ void release(Running &b) {
     const Wait here = b.threads[i].wait;
     if (here < kBarrier || here > kBarrierOr) continue;
     if (kind != kNothing && here != kind)
-      fail(*b.by, "block " + place(b.index) + " meets in different barriers:" + waiting(*b.by));
+      fail(*b.by,
+           "block " + place(b.index) + " has threads at different barriers:" + waiting(*b.by));
     kind = here;
   }
   if (b.launch->observer && b.launch->observer->barrier) b.launch->observer->barrier(b);

@@ -215,7 +215,7 @@ def test_a_file_that_does_not_parse_says_where(tmp_path):
 def test_a_function_that_is_gone(tmp_path):
     of, path = written("softmax.triton_row", tmp_path)
     path.write_text(path.read_text().replace("softmax_fwd_row", "mine"))
-    assert checking.check(of, path).why == "softmax_fwd_row is not in the file any more"
+    assert checking.check(of, path).why == "softmax_fwd_row is no longer in the file"
 
 
 def test_comments_alone_are_not_a_body(tmp_path):

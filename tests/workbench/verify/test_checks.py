@@ -113,7 +113,7 @@ def test_a_seed_runs_one_schedule_and_json_has_every_row(capfd):
     [
         (("--check", "rac"), "--check rac: choose from races, bounds, init, divergence and all"),
         (("--seed", "3"), "--seed: needs --check"),
-        (("--check", "init", "--seed", "0"), "--seed 0: is not within"),
+        (("--check", "init", "--seed", "0"), "--seed 0: must be from 1"),
     ],
 )
 def test_what_cannot_be_asked(capfd, arguments, says):

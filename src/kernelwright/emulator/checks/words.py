@@ -305,7 +305,7 @@ def _check_of(message: str) -> str:
     if any(w in message for w in outside):
         return "bounds"
     hangs = (
-        "waits for ever", "meets in different barriers", "its own mask", "waits for something",
+        "is deadlocked", "has threads at different barriers", "its own mask", "waits for something",
         "the cluster's barrier", "mbarrier",
     )  # fmt: skip
     return "divergence" if any(h in message for h in hangs) else "error"

@@ -1,8 +1,8 @@
-"""Times a ladder: every rung beside PyTorch, its peers and the machine's limit, in one run.
+"""Times a ladder: all rungs, PyTorch, peers and the machine's roofs, in one run.
 
-Peers are other libraries' functions. A subject that has some says so in its ladder,
-`Ladder(..., peers="peers:PEERS")`, and `ops/<subject>/peers.py` holds one tuple for the forward
-and the backward:
+Peers are other libraries' functions. An operator with peers names them in its ladder,
+`Ladder(..., peers="peers:PEERS")`, and `peers.py` in its folder has one tuple for the forward and
+the backward:
 
     def _forward(x, dim):                        # the operator's arguments, by name
         from liger_kernel.ops.softmax import LigerSoftmaxFunction
@@ -19,8 +19,8 @@ and the backward:
         Peer("liger", "softmax.backward", _backward, requires="liger_kernel"),
     )
 
-See `contract.Peer` for what `make` may and may not do. A peer that raises on a case (Liger has a
-longest row) is recorded with its message; a wrong one is recorded as wrong and gets no time.
+See `contract.Peer` for the rules for `make`. A peer that raises on a case (Liger limits the length
+of a row) is recorded with its message; a wrong one is recorded as wrong and not timed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SHIPPED = "nvidia-h200"  # the machine whose records stand beside what cannot be
 
 @dataclass(frozen=True)
 class Skipped:
-    """What was not timed here, and why. `elsewhere` is its record on the H200, if it has one."""
+    """A rung that was not timed here, and why. `elsewhere` is its record on the H200, if any."""
 
     operator: str
     rung: str
@@ -88,7 +88,7 @@ class Skipped:
 
 
 class Guest(Protocol):
-    """A candidate that is timed beside a ladder and runs elsewhere."""
+    """A candidate that is timed with a ladder but runs in another process."""
 
     @property
     def name(self) -> str: ...
@@ -96,18 +96,19 @@ class Guest(Protocol):
     def enter(
         self, case: Case, want: Expected, sets: list[dict[str, Any]]
     ) -> tuple[Accuracy, Callable[[], Track]]:
-        """Whether it is right on a case, and what makes it ready to be sampled on the sets."""
+        """Whether it is right on a case, and the function that prepares it for sampling on the
+        sets."""
         ...
 
 
 @dataclass
 class BenchResult:
-    """What a bench run measured.
+    """The results of a bench run.
 
     Attributes:
-        skipped: rung "*" is all of a case.
+        skipped: rung "*" means all rungs of a case.
         run, environment: the run's id, and the machine and software it ran on, for `records.save`.
-        noise: by (operator, case): how far the A/A control says that equal things differ.
+        noise: the A/A noise by (operator, case).
     """
 
     run: str
@@ -126,7 +127,7 @@ class BenchResult:
         return GOOD if any(r.cold for r in self.records) else INCONCLUSIVE
 
     def compare(self, a: Record, b: Record) -> stats.Comparison:
-        """Whether `a` is faster than `b`, of one case of this run, beyond the control's noise."""
+        """Whether `a` is faster than `b` on one case of this run, given the A/A noise."""
         assert a.run == b.run == self.run and a.case == b.case, (a.key, b.key)
         noise = self.noise.get((a.operator, a.case), 0.0)
         spread = self.environment["clocks"].get(f"{a.operator} {a.case}", {}).get("spread", 0.0)
@@ -152,11 +153,11 @@ def bench(
             of each operator, on a CPU those of `cpu_cases`.
         quick: a few samples of each; on a CPU each model's shape in one type.
         peers: other libraries too.
-        guests: candidates that run elsewhere; each is recorded under its name.
-        on_row: called with each record as soon as it is there.
+        guests: candidates that run in other processes; each is recorded under its name.
+        on_row: called with each record as soon as it is complete.
         on_case: called with each ladder and case after it is timed, and with everything measured
             so far.
-        on_step: told what is being done now.
+        on_step: called with a description of each step.
         time_limit: seconds that the samples of one case may take.
 
     Raises:
@@ -200,7 +201,7 @@ def new_run() -> str:
 
 
 def environment(run: str, device: torch.device) -> dict[str, Any]:
-    """What a run's records are worth without: the machine, its software, its load, the time."""
+    """The conditions of a run: the machine, its software, its load, the time."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {"run": run, "when": when, "load": os.getloadavg()[0], **facts(device), "clocks": {}}
 
@@ -221,7 +222,7 @@ def _say(on_step: Callable[[str], None], at: str, what: str) -> None:
 
 @dataclass
 class _Bench:
-    """One ladder on one case: make the inputs, prove each rung right, then time all of them."""
+    """One ladder on one case: make the inputs, verify each rung, then time all of them."""
 
     ladder: Ladder
     case: Case
@@ -282,8 +283,8 @@ class _Bench:
         yield from self._finished(made, measured.times, roofs_of)
 
     def _give_back(self) -> None:
-        """Free memory back to the driver: a large case's references leave the allocator holes that
-        a graph, whose memory is its own, cannot take."""
+        """Return freed memory to the driver. The references of a large case fragment the
+        allocator's memory, and graphs, which use their own pool, cannot use the fragments."""
         if self.device.type == "cuda":
             gc.collect()  # autograd graphs of peers hold memory in cycles
             torch.cuda.empty_cache()
@@ -337,7 +338,8 @@ class _Bench:
         return map_tensors(want.args, copy_of) if self.ladder.operator.mutated else want.args
 
     def _stand_in(self, rung: Rung) -> str:
-        """What was done here with a rung that only a GPU can time, once for all its cases."""
+        """What was done on this machine with a rung that only a GPU can time, once for all
+        cases."""
         key = self.ladder.name, rung.name
         if key not in self.stand_ins:
             self.stand_ins[key] = stand_in(self.ladder, rung, self.device)
@@ -376,7 +378,7 @@ class _Bench:
         return self._record(name, "pass", why, error=error, workspace=workspace), calls
 
     def _workspace(self, run: Callable[[], Any]) -> int:
-        """Bytes that a call which has run before holds at most, beyond what it returns."""
+        """Peak bytes of a call after warm-up, beyond its results."""
         if self.device.type != "cuda":
             return 0
         gc.collect()  # what cycles hold would be freed while it runs
@@ -398,7 +400,7 @@ class _Bench:
         return record, track if verdict.ok else None
 
     def _note(self, measured: clock.Result) -> None:
-        """Keep the run's noise and what the driver said of its clocks."""
+        """Store the run's noise and the driver's clock readings."""
         name = f"{self.ladder.name} {self.case.id}"
         native, again = (measured.times.get(n) for n in ("native", "control"))
         if native and again and native.cold and again.cold:
@@ -414,7 +416,7 @@ class _Bench:
             }
 
     def _finished(self, made, times, mix: str) -> Iterator[Record]:
-        """The records with their times; of the roof's candidates the fastest."""
+        """The records with their times; for the roof, that of its fastest candidate."""
         roof = {n: t for n, t in times.items() if n.startswith(f"roof:{mix} ") and t.cold}
         best = min(roof, key=lambda n: stats.median(roof[n].cold), default=None)
         roof_us = None
@@ -444,7 +446,7 @@ class _Bench:
                 yield replace(record, cold=t.cold, warm=t.warm, host=t.host, bound=limit)
 
     def _product_roofs(self, times: dict[str, clock.Times]) -> Iterator[Record]:
-        """What products of each kind in the cost are held against."""
+        """The matrix-product roofs for each kind of product in the cost."""
         n = roofs.product_size(self.device)
         for kind, operations in self.cost.products.items():
             t = times[f"roof:{kind} {n}x{n}x{n}"]
@@ -458,7 +460,7 @@ def _form(t: torch.Tensor) -> tuple:
 
 
 def _near(verdict) -> bool:
-    """A peer may be less exact than a rung may, but it must compute the same thing."""
+    """A peer may be less accurate than a rung, but it must compute the same function."""
     return bool(verdict.error and verdict.budget and verdict.error.norm <= 10 * verdict.budget.norm)
 
 

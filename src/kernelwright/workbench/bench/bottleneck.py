@@ -1,4 +1,4 @@
-"""What binds a launch: an empty launch's cost, the memory's bandwidth, arithmetic, or latency."""
+"""What limits a launch: launch overhead, memory bandwidth, arithmetic, or latency."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def bound(
 ) -> str:
     """What limits a launch, from its time alone.
 
-    "launch": twice what an empty launch costs, or less. "bandwidth": three quarters of the roof
-    or more. "compute": three quarters of the roof of matrix products, whose share takes
-    `products_us`, or half of the arithmetic peak, or more. "latency": none of them, so too
-    little is in flight, or more is done than must be. "" where the machine gives no limit.
+    "launch": at most twice the time of an empty launch. "bandwidth": at least three quarters of the
+    memory roof. "compute": at least three quarters of the matrix-product roof, with which the
+    products take `products_us`, or half of the arithmetic peak. "latency": none of these, so too
+    few accesses are in flight, or the kernel does more work than necessary. "" if the roofs are
+    unknown.
     """
     if cold_us <= 2 * launch_us:
         return "launch"
@@ -43,7 +44,7 @@ def bound(
 
 
 def launch_us(device: torch.device, rule: clock.StoppingRule) -> float:
-    """What an empty launch costs, in microseconds; 0 where that cannot be measured."""
+    """The time of an empty launch in microseconds; 0 if it cannot be measured."""
     with clock.session(device):
         candidate = roofs.launch_candidate(device)
         times = clock.measure([candidate], device, replace(rule, seconds=0.2)).times["launch"]

@@ -1,4 +1,4 @@
-"""What is done with a GPU rung where there is no GPU to time it on."""
+"""Verification in `bench` of GPU rungs that cannot be timed because there is no GPU."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ VERIFIED, COMPILED, WRONG_HERE = "verified here", "compiled here", "WRONG here"
 
 
 def stand_in(ladder: Ladder, rung: Rung, device: torch.device) -> str:
-    """Verify a rung on a small case, interpreted or emulated, or compile it; says what was done:
-    VERIFIED, COMPILED or WRONG_HERE with more words, or why nothing."""
+    """Verify a rung on a small case, interpreted or emulated, or compile it. Returns what was done,
+    beginning with VERIFIED, COMPILED or WRONG_HERE, or why nothing was."""
     try:
         return _done(ladder, rung, device)
     except Exception as e:  # noqa: BLE001 - whatever a rung raises is what came of it

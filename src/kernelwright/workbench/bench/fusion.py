@@ -1,8 +1,8 @@
-"""What fusion saves: kernels and DRAM accesses, counted on any machine and measured on this one.
+"""The savings of fusion: kernels and DRAM accesses, counted on any machine, and times of this one.
 
-An unfused function pays for every operator: its kernel reads each operand from memory and writes
-its result back. Fused, a chain of elementwise operators reads what goes in and writes what comes
-out. `rows()` has the counts as the report prints them; `measure()` adds what this machine took.
+Without fusion, every operator is a kernel that reads its operands from memory and writes its result
+back. A fused chain of elementwise operators reads only its inputs and writes only its outputs.
+`rows()` has the counts as in the report; `measure()` adds the times on this machine.
 
     python -m kernelwright.workbench.bench.fusion [--record]
 """
@@ -31,10 +31,10 @@ from .bench import environment, new_run
 
 @dataclass(frozen=True)
 class Work:
-    """What a function asks of a GPU.
+    """The kernels and the memory traffic of a function.
 
     Attributes:
-        kernels: operators that launch one; views and allocations launch none.
+        kernels: operators that launch one; views and allocations do not.
         reads, writes: tensors that cross DRAM, one for each operand and result of a kernel.
         bytes: of all reads and writes.
     """
@@ -51,8 +51,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Row:
-    """One way to compute an example. `seen` and `cold` are there where it was measured: kernels
-    that the profiler saw (GPUs only), samples in microseconds a call with operands in DRAM."""
+    """One variant of an example. If it was measured, `seen` is the number of kernels in the
+    profiler (GPUs only), `cold` samples in microseconds per call with operands in DRAM."""
 
     example: str
     way: str
@@ -70,10 +70,10 @@ def count(fn: Callable, *args: Any) -> Work:
 
 
 def fused(fn: Callable, *args: Any) -> Work:
-    """The same as one kernel: what goes in is read, what comes out is written.
+    """The counts for one fused kernel: inputs are read, outputs are written.
 
     Raises:
-        ValueError: an operator of `fn` is not elementwise, so that one kernel may not do.
+        ValueError: an operator of `fn` is not elementwise, so one kernel may not suffice.
     """
     steps = _steps(fn, *args)
     for step in steps:
@@ -184,7 +184,7 @@ def fused_chain(x, bias, residual):
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to compute an example: what is counted, and what is timed. Both take `inputs`."""
+    """One variant of an example: the function to count and the one to time. Both take `inputs`."""
 
     example: str
     name: str
@@ -193,7 +193,7 @@ class _Way:
 
 
 def _counted(example: str, name: str, fn: Callable, arguments: int) -> _Way:
-    """A way that takes the first `arguments` of the inputs, and is timed as it is counted."""
+    """A variant that takes the first `arguments` of the inputs; the counted function is timed."""
     return _Way(
         example,
         name,
@@ -231,7 +231,7 @@ def _first_two(fn: Callable) -> Callable:
 
 
 def _glu(fn: Callable, tensors: int = 2) -> Callable:
-    """A function of two or three activations, whichever stands for which, without the bias."""
+    """A function of two or three activations, in any order, without the bias."""
     return lambda x, bias, *more: fn(*(x, *more)[:tensors])
 
 
@@ -243,13 +243,14 @@ def inputs(device: torch.device) -> tuple[torch.Tensor, ...]:
 
 
 def rows(device: torch.device | None = None) -> list[Row]:
-    """Each way's counts. No GPU is needed: the counts are of operators, not of launches."""
+    """The counts of each variant. No GPU is needed, because operators are counted, not launches."""
     given = inputs(device or torch.device("cpu"))
     return [Row(w.example, w.name, w.work(*given)) for w in _ways()]
 
 
 def measure(device: torch.device, rule: clock.StoppingRule | None = None) -> list[Row]:
-    """The counts, and beside them what this machine took: kernels seen, time with cold operands."""
+    """The counts, with this machine's measurements: kernels in the profiler, time with cold
+    operands."""
     found = rows(device)
     x, bias, *more = inputs(device)
     with clock.session(device):
@@ -296,8 +297,8 @@ def kernels_seen(fn: Callable, *args: Any) -> int:
 
 
 def to_records(found: list[Row], machine: str, run: str) -> list[Record]:
-    """Measured rows as records of the operator "fusion": the way is the rung, the example the
-    case, what the profiler saw stands in `why`."""
+    """Measured rows as records of the operator "fusion": the rung is the variant, the case is the
+    example, and `why` has the number of kernels in the profiler."""
     return [
         Record(
             "fusion",

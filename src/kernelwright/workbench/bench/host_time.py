@@ -1,6 +1,6 @@
-"""What a call costs the host: a public function beside PyTorch's own, in one run.
+"""Host time of a call: a public function and PyTorch's own, in one run.
 
-On small tensors the GPU waits for the host, so this is the time that users of small models see.
+On small tensors the GPU waits for the host, so host time determines the speed of small models.
 Records: "host:kw" and "host:torch" without gradient, "host:kw+backward" and
 "host:torch+backward" forward and backward through autograd.
 """
@@ -26,7 +26,8 @@ from kernelwright.workbench.records.records import Record
 def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> list[Record]:
     """Host microseconds of a forward operator's public function and of PyTorch's own.
 
-    Empty where the public function takes other arguments than the operator and nobody says which.
+    Empty if the public function's arguments differ from the operator's and the ladder has no
+    `public`.
     """
     operator = ladder.operator
     made = operator.inputs(case, device.type)
@@ -52,8 +53,8 @@ def host_records(ladder: Ladder, case: Case, device: torch.device, run: str) -> 
 
 
 def _functions(ladder: Ladder, args: dict[str, Any]) -> dict[str, Callable]:
-    """What makes calls from an operator's arguments: of its public function, "kw", and of
-    PyTorch's, "torch", which is the rung `native` where torch has none of that name."""
+    """Functions that make calls from an operator's arguments: "kw" of its public function, "torch"
+    of PyTorch's, or of the rung `native` if torch has no function of that name."""
     ours = getattr(kernelwright, ladder.name, None)
     native = entry_of(ladder, ladder.rung("native"))
     if ours is None:
@@ -90,8 +91,8 @@ def _positional(function: Callable) -> Callable:
 def _with_gradient(
     function: Callable, args: dict[str, Any], ladder: Ladder, backward: Ladder
 ) -> Callable[[], Any]:
-    """Forward and backward, on leaves of their own: from the results whose gradients the backward
-    takes, which come first, to the arguments whose gradients it gives."""
+    """Forward and backward on new leaf tensors: from the results whose gradients the backward
+    takes, which come first, to the arguments whose gradients it returns."""
     taken = {a.name for a in backward.operator.args}
     count = sum(f"g{r}" in taken for r in ladder.operator.results)
     wanted = {n[1:] for n in backward.operator.results}

@@ -1,8 +1,8 @@
 """The measured limits of a machine: DRAM by mix of reads and writes, caches, arithmetic, launch.
 
-A roof is what the work of a case is held against, so it moves the same bytes in the same mix at
-the same size, in the same run, by kernels that are no rung's: `roofs.cu` on a GPU, PyTorch's
-in-place operators on a CPU. Several configurations try; the fastest is the roof.
+A roof is the limit that a case is compared with. It is measured in the same run by moving the same
+bytes in the same mix and size, with kernels that belong to no rung: `roofs.cu` on a GPU, PyTorch's
+in-place operators on a CPU. Of several configurations, the fastest is the roof.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kernelwright.workbench.records.records import Record
 
 SOURCE = Path(__file__).with_name("roofs.cu")
 READS, WRITES = 4, 3  # streams that the kernel takes at most
-#: `waves` blocks for each multiprocessor walk the streams; 0: a block for each tile.
+#: `waves` blocks per multiprocessor loop over the streams; 0: one block per tile.
 CONFIGS: tuple[Config, ...] = (
     {"unroll": 4, "block": 256, "streaming": True, "waves": 0},
     {"unroll": 8, "block": 256, "streaming": True, "waves": 0},
@@ -55,8 +55,8 @@ def parse(mix: str) -> tuple[int, int]:
 
 
 def nearest(mix: str, device: torch.device) -> str:
-    """The mix that a roof is measured with on a device for work of `mix`: the same one, or the
-    one with the nearest part of reads where there are too many streams."""
+    """The mix with which the roof for work of `mix` is measured on a device: the same one or, if it
+    has too many streams, the one with the nearest fraction of reads."""
     reads, writes = parse(mix)
     known = [f"r{r}w{w}" for r in range(READS + 1) for w in range(WRITES + 1) if r + w]
     if device.type != "cuda":
@@ -68,7 +68,7 @@ def nearest(mix: str, device: torch.device) -> str:
 
 
 def candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candidate]:
-    """What competes to be the roof of `nbytes` in all, moved in `mix`; call inside a session.
+    """Candidates for the roof of `nbytes` in total, moved in `mix`; call inside a session.
 
     Their names are "roof:r1w1 " and the configuration.
     """
@@ -110,7 +110,7 @@ def best(mix: str, nbytes: int, device: torch.device) -> tuple[str, ...]:
 
 
 def roof_candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.Candidate]:
-    """The two that may be the roof of a case, to be timed beside its rungs."""
+    """The two candidates for the roof of a case, to be timed with its rungs."""
     if device.type != "cuda":  # there are two at most
         return candidates(mix, nbytes, device)
     names = best(mix, nbytes, device)
@@ -120,7 +120,7 @@ def roof_candidates(mix: str, nbytes: int, device: torch.device) -> list[clock.C
 def plan(
     reads: int, writes: int, vectors: int, config: Config, gpu: Gpu = H200
 ) -> tuple[Plan, Operator]:
-    """A stream kernel as a plan, and the operator whose arguments and results it moves."""
+    """A streaming kernel as a plan, and an operator with its arguments and results."""
     ins = [f"x{i}" for i in range(max(reads, 1))]
     outs = [f"y{i}" for i in range(max(writes, 1))]
     spec = TensorSpec.contiguous((4 * vectors if writes else 4,), torch.int32)
@@ -241,7 +241,7 @@ def measure_roofs(
 
 
 def launch_candidate(device: torch.device) -> clock.Candidate:
-    """The least that a call costs: an empty kernel; on a CPU, PyTorch on one element."""
+    """The minimum cost of a call: an empty kernel; on a CPU, PyTorch on one element."""
     one = torch.zeros(4, dtype=torch.int32, device=device)
     if device.type != "cuda":
         return clock.Candidate("launch", [one.neg_], host=True)

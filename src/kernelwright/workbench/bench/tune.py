@@ -1,8 +1,8 @@
-"""Which rung with which config is fastest on this GPU, by bucket: the table that selection reads.
+"""Finds the fastest rung and config on this GPU for each bucket, the table that selection reads.
 
-Every candidate is proven right on the case before it is timed, all of a case in one interleaved
-run. A table is worth having only for what it gains over the ladder's own order, so that is
-measured in the same run and written beside it.
+Every candidate is verified on the case before it is timed; all candidates of a case are timed in
+one interleaved run. The gain over the ladder's own order is measured in the same run and stored in
+the table.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Tried:
 
 @dataclass
 class TuneResult:
-    """What tuning an operator found.
+    """The result of tuning an operator.
 
     Attributes:
         sources: the hash of each rung that was tried.
         buckets: the table: {"rung", "configs"} by bucket; a config for each rung.
-        gains: by bucket, how many times as fast the choice is as what the ladder's order takes.
-        seconds: what it cost.
+        gains: by bucket, the speedup of the choice over the rung of the ladder's order.
+        seconds: how long tuning took.
     """
 
     operator: str
@@ -82,17 +82,17 @@ class TuneResult:
 
 
 def table_of(folder: Path, operator: str, capability: tuple[int, int]) -> Path:
-    """Where a folder of tables has that of an operator and a compute capability, or would."""
+    """The path of an operator's table for a compute capability in a folder of tables."""
     return folder / f"{operator}.sm_{capability[0]}{capability[1]}.json"
 
 
 def sources(ladder: Ladder) -> dict[str, str]:
-    """The hashes of the rungs that tuning tries: a table of others is out of date."""
+    """The hashes of the rungs that tuning tries; a table with other hashes is out of date."""
     return {r.name: source_hash(ladder, r) for r in ladder.rungs if r.is_gpu and r.serves}
 
 
 class NoGpu(UserError, RuntimeError):
-    """Tuning was asked for where nothing can be timed."""
+    """Tuning needs a GPU, and there is none."""
 
     exit_code = INCONCLUSIVE
 
@@ -103,7 +103,7 @@ def tune(
     quick: bool = False,
     on_case: Callable[[Case, list[Tried]], None] | None = None,
 ) -> TuneResult:
-    """Time every serving rung with every config on the operator's bench cases.
+    """Time every rung that may be dispatched, with every config, on the operator's bench cases.
 
     Args:
         quick: few samples of each.
@@ -137,11 +137,11 @@ def tune(
 
 
 def decide(result: TuneResult, usual: dict[str, float]) -> None:
-    """Fill in the table: in each bucket the rung and each rung's config that are fastest in the
-    mean of its cases, of what ran on all of them.
+    """Fill in the table: for each bucket the fastest rung and each rung's fastest config, in the
+    mean over the bucket's cases, among those that ran on all of them.
 
     Args:
-        usual: by case, microseconds of what the ladder's order takes.
+        usual: by case, microseconds of the rung of the ladder's order.
     """
     by_bucket: dict[str, dict[tuple[str, str], dict[str, float]]] = {}
     cases: dict[str, set[str]] = {}
@@ -168,7 +168,7 @@ def decide(result: TuneResult, usual: dict[str, float]) -> None:
 def _case(
     ladder: Ladder, case: Case, device: torch.device, rule: clock.StoppingRule
 ) -> tuple[list[Tried], float | None]:
-    """Everything tried on a case, and the microseconds of what the ladder's order takes."""
+    """Everything tried on a case, and the microseconds of the rung of the ladder's order."""
     operator, gpu = ladder.operator, gpu_of(device)
     assert gpu is not None
     tried: list[Tried] = []
@@ -207,8 +207,8 @@ def _case(
 
 
 def _choices(ladder: Ladder, specs, device: torch.device) -> Iterator[tuple[Rung, Config]]:
-    """Serving rungs that take the call, with each of their configs. torch.compile's is none: it
-    would make a first call wait for a compilation."""
+    """Rungs that may be dispatched and support the call, with each of their configs; without
+    torch.compile, which would delay first calls by a compilation."""
     for rung in ladder.rungs:
         if rung.serves and rung.backend != "inductor" and unsupported(rung, specs, device) is None:
             for config in rung.configs:
@@ -216,7 +216,8 @@ def _choices(ladder: Ladder, specs, device: torch.device) -> Iterator[tuple[Rung
 
 
 def _ordered(ladder: Ladder, specs, device: torch.device) -> tuple[str, Config]:
-    """What serves without a table, proof apart: tuning may run before the ledger is written."""
+    """The rung dispatched without a table, proven or not: tuning may run before the ledger is
+    written."""
     gpu = gpu_of(device)
     assert gpu is not None
     for name in ladder.order(gpu, **specs):

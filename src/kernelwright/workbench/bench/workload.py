@@ -1,4 +1,4 @@
-"""What a bench times: which cases, on which sets of arguments, beside which peers."""
+"""The workload of a bench: its cases, sets of arguments, and peers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CPU_BYTES = 850 << 20  # what a case may move to be timed on a CPU unless it is 
 
 
 class UnknownCase(UserError, ValueError):
-    """A case was named that no chosen operator has."""
+    """A case was named that none of the chosen operators has."""
 
 
 def chosen(
     ladders: list[Ladder], cases: list[str] | None, device: torch.device, *, quick: bool = False
 ) -> list[tuple[Ladder, Case]]:
-    """The ladders and cases that are timed: on a GPU every bench case, on a CPU `cpu_cases`.
-    `cases` are ids of any case, or parts of labels ("gpt2") among those."""
+    """The ladders and cases to time: on a GPU every bench case, on a CPU `cpu_cases`. `cases` are
+    ids of any cases, or parts of labels ("gpt2") of those."""
     found: list[tuple[Ladder, Case]] = []
     matched = set()
     for ladder in ladders:
@@ -55,9 +55,9 @@ def _plain(text: str) -> str:
 
 
 def cpu_cases(ladder: Ladder, *, quick: bool = False) -> list[Case]:
-    """Bench cases that two cores time in seconds: in float32 and bfloat16, the smallest shape of
-    each named model, up to CPU_BYTES; where a ladder names no model, its largest that fits.
-    `quick`: each model in the type that its weights were published in."""
+    """Bench cases that two cores can time in seconds: in float32 and bfloat16, the smallest shape
+    of each named model, up to CPU_BYTES; if a ladder names no model, its largest case that fits.
+    `quick`: each model only in the dtype of its published weights."""
     fits: dict[tuple, Case] = {}
     for c in sorted(ladder.operator.cases, key=lambda c: c.numel):
         small = 3 * c.numel * c.dtype.itemsize <= CPU_BYTES
@@ -73,9 +73,9 @@ def cpu_cases(ladder: Ladder, *, quick: bool = False) -> list[Case]:
 
 
 def unfit(case: Case, device: torch.device) -> str | None:
-    """Why a case cannot be timed for its size, or None. Arguments, results and intermediates in
-    float64 beside two sets of them take up to 64 bytes an element. On a GPU each set has values of
-    its own, and enough of them to leave the last-level cache are too many of a small case."""
+    """Why a case's size prevents timing, or None. Arguments, results and float64 intermediates,
+    together with two sets of arguments, take up to 64 bytes per element. On a GPU each set has its
+    own values, and a very small case would need too many sets to exceed the last-level cache."""
     gpu = gpu_of(device)
     memory = gpu_facts(index_of(device)).memory if gpu else cpu_facts().memory
     if 64 * case.numel > memory:

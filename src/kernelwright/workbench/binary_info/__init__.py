@@ -1,1 +1,1 @@
-"""What a compiled kernel contains, executes and does, line by line."""
+"""Inspecting, dissecting and debugging kernels."""

@@ -1,5 +1,5 @@
-"""Opens a rung where one can step: pdb for Python (Triton in its interpreter, Numba in its
-simulator, PyTorch), gdb for CUDA C++ in the emulator. Each stops at the kernel's first line.
+"""Runs a rung in a debugger: pdb for Python (Triton in its interpreter, Numba in its simulator,
+PyTorch), gdb for CUDA C++ in the emulator. Each stops at the kernel's first line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST_THREAD = (0, 0, 0)
 
 
 def small_case(ladder: Ladder, rung: Rung) -> Case:
-    """The smallest ordinary case that a rung takes."""
+    """The smallest ordinary case that a rung supports."""
     cases = handful(ladder, "numba") if rung.backend == "numba" else thorough_cases(ladder)
     taken = [c for c in cases if _reason(ladder, rung, c) is None]
     if not taken:
@@ -45,13 +45,13 @@ def small_case(ladder: Ladder, rung: Rung) -> Case:
 
 
 def session(ladder: Ladder, rung: Rung, case: Case, arguments: tuple[str, ...] = ()) -> None:
-    """Debug a rung on a case. Does not return for CUDA C++: gdb takes this process's place.
+    """Debug a rung on a case. Does not return for CUDA C++: gdb replaces this process.
 
     Args:
-        arguments: for gdb, ahead of its own ("-batch").
+        arguments: for gdb, before the others ("-batch").
 
     Raises:
-        ToolchainError: gdb or a C++ compiler is missing. ValueError: the rung does not take the
+        ToolchainError: gdb or a C++ compiler is missing. ValueError: the rung does not support the
             case here.
     """
     reason = _reason(ladder, rung, case)
@@ -156,7 +156,7 @@ def _stepping(rung: Rung, codes: list[CodeType], run: Callable[[], None]) -> Non
 
 
 def _quit(e: BaseException | None) -> bool:
-    """Whether an error is the word "quit", or what an interpreter made of it."""
+    """Whether an error is pdb's "quit", or an interpreter's exception caused by it."""
     return e is not None and (isinstance(e, bdb.BdbQuit) or _quit(e.__cause__ or e.__context__))
 
 
@@ -188,8 +188,8 @@ def _first_line(code: CodeType) -> int:
 
 
 def _in_first_thread(codes: list[CodeType], run: Callable[[], None]) -> None:
-    """Stop in the first thread of the first block only: the simulator runs a block's threads as OS
-    threads, and one terminal serves one of them."""
+    """Stop only in the first thread of the first block: the simulator runs a block's threads as OS
+    threads, and pdb can use the terminal from only one of them."""
     done: set[CodeType] = set()
 
     def look(frame: FrameType, event: str, argument: Any) -> Any:

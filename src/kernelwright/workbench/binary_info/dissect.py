@@ -1,8 +1,7 @@
-"""What each line of a CUDA C++ rung costs a warp, found on the CPU: sectors, bank conflicts, active
-lanes, branches where lanes part; and the traffic against the operator's cost.
+"""The cost of each line of a CUDA C++ rung, measured on the CPU: sectors, bank conflicts, active
+lanes, divergent branches; and the traffic compared with the operator's cost.
 
-`records/emulator/dissect.json` keeps what the READMEs and the report show, a list of `Dissection`
-as data.
+`records/emulator/dissect.json` has the data for the READMEs and the report, a list of `Dissection`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from kernelwright.workbench.verify.candidate import map_tensors
 
 MACHINE = "emulator"
 SECTOR = emulated.SECTOR
-#: What the READMEs and docs/dissect.md show, and Nsight Compute counted on a GPU.
+#: The cases shown in the READMEs and docs/dissect.md, also measured by Nsight Compute on a GPU.
 RECORDED = {
     "sum": ("1048576-f32-dim=None", "1048576-bf16-dim=None"),
     "softmax": ("4096x768-f32-dim=-1", "4096x768-bf16-dim=-1"),
@@ -65,17 +64,17 @@ class Dissection:
 
     @property
     def asked(self) -> int:
-        """Bytes of global memory that lanes asked for, atomics as one read."""
+        """Bytes of global memory requested by lanes; an atomic counts as one read."""
         return sum(a.bytes for x in self.launches for a in x.accesses if a.sectors)
 
     @property
     def sectors(self) -> int:
-        """Sectors that all requests touched."""
+        """Sectors touched, summed over all requests."""
         return sum(a.sectors for x in self.launches for a in x.accesses)
 
     @property
     def distinct(self) -> int:
-        """Sectors that each launch touched, once each: what a perfect cache would move."""
+        """Distinct sectors touched by each launch: the traffic with a perfect cache."""
         return sum(m.sectors_read + m.sectors_written for x in self.launches for m in x.memory)
 
     @property
@@ -97,13 +96,13 @@ class Dissection:
 
     @property
     def active(self) -> float:
-        """Lanes that took part in a basic block, in the mean."""
+        """Mean number of active lanes of a basic block."""
         return sum(x.lanes for x in self.launches) / self.steps
 
 
 @dataclass(frozen=True)
 class Line:
-    """Accesses of one kind that stand at one place, over all launches. `memory`: of each launch."""
+    """Accesses of one kind at one place, over all launches. `memory`: of each launch."""
 
     place: Place
     kind: str
@@ -121,8 +120,8 @@ class Line:
 
     @property
     def efficiency(self) -> float | None:
-        """Of the bytes in the sectors touched, those that lanes asked for; more than 1 where
-        lanes share them. None for shared memory."""
+        """Requested bytes divided by the bytes in the touched sectors; more than 1 if lanes share
+        bytes. None for shared memory."""
         return self.lanes * self.width / (self.sectors * SECTOR) if self.sectors else None
 
     @property
@@ -133,7 +132,7 @@ class Line:
 def dissect(
     ladder: Ladder, rung: Rung, case: Case | None = None, config: Config | None = None
 ) -> Dissection:
-    """Run a CUDA C++ rung in the emulator, watched.
+    """Dissect a CUDA C++ rung in the emulator.
 
     Args:
         case: by default `usual_case`.
@@ -222,7 +221,7 @@ def lines(found: Dissection) -> list[Line]:
 
 
 def branches(found: Dissection) -> list[Branch]:
-    """Branches where lanes of a warp parted, by place, in the order of the source."""
+    """Divergent branches by place, in the order of the source."""
     groups: dict[Place, list[Branch]] = {}
     for launch in found.launches:
         for b in launch.branches:
@@ -239,8 +238,8 @@ def branches(found: Dissection) -> list[Branch]:
 
 @dataclass(frozen=True)
 class Note:
-    """What stands beside a line of a source: texts for the margin, `bad` names those that cost, and
-    one line for each access and branch."""
+    """Annotations of a source line: texts for the margin, `bad` names the expensive ones, and one
+    line for each access and branch."""
 
     sectors: str
     conflicts: str
@@ -251,8 +250,8 @@ class Note:
 
 
 def notes(path: Path) -> tuple[dict[int, Note], tuple[str, ...]]:
-    """({line: what stands beside it}, the calls that were looked at), of the recorded calls of
-    rungs whose present source is this file; of several cases the first."""
+    """({line: its annotations}, the dissected calls), for the recorded calls of rungs whose current
+    source is this file; of several cases the first."""
     seen: dict[tuple[str, str], Dissection] = {}
     for ladder in ladders():
         for d in load():
@@ -293,13 +292,13 @@ def _note(accesses: list[Line], parting: list[Branch]) -> Note:
         f"{x.kind} {'/'.join(x.memory)}, {x.width} B{where}: {x.requests:,} requests of "
         f"{x.active:.1f} lanes, "
         + (
-            f"{x.sectors / x.requests:.2f} sectors each, {x.efficiency:.0%} of them asked for"
+            f"{x.sectors / x.requests:.2f} sectors each, {x.efficiency:.0%} of it requested"
             if x.efficiency is not None
             else f"{x.passes / x.requests:.2f} passes each, {x.conflicts:,} for bank conflicts"
         )
         for x, where in zip(accesses, inside, strict=True)
     ]
-    detail += [f"branch: lanes parted {b.parted:,} of {b.executions:,} times" for b in parting]
+    detail += [f"branch: divergent {b.parted:,} of {b.executions:,} times" for b in parting]
     return Note(
         f"{each:.0f}  {efficiency:.0%}" if touching else "",
         f"{conflicts:,}" if any(x.passes for x in accesses) else "",
@@ -311,11 +310,11 @@ def _note(accesses: list[Line], parting: list[Branch]) -> Note:
 
 
 def words(launch: Dissected) -> dict[str, int]:
-    """A launch in the words of `counters.METRICS`, as far as the emulator knows them.
+    """A launch's values of `counters.METRICS`, as far as the emulator can determine them.
 
-    A copy from global to shared memory that passes through no register is counted by its sectors
-    alone. `global_atomic_sectors` holds the reductions too: which atomics return a value to nobody
-    is the compiler's knowledge.
+    For an asynchronous copy from global to shared memory, only sectors are counted.
+    `global_atomic_sectors` includes reductions: only the compiler knows which atomics' return
+    values are unused.
     """
     out = dict.fromkeys(WORDS, 0)
     for a in launch.accesses:

@@ -1,4 +1,4 @@
-"""What a rung compiles to, for any architecture and without a GPU."""
+"""Compiles a rung for any architecture, without a GPU, and reports its static properties."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kernelwright.dispatch.selection import config_of
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import binary, build, modes
 
-# SMs of the GPU that stands for a compute capability: planners ask how many blocks fill it.
+# SMs of the GPU that represents a compute capability; plans depend on how many blocks fill it.
 _SMS = {(8, 0): 108, (8, 6): 84, (8, 9): 142, (9, 0): 132, (10, 0): 148, (12, 0): 170}
 
 
@@ -41,7 +41,7 @@ class Inspection:
     Attributes:
         symbol: the kernel's name in the cubin; `kernel` is its name in the source.
         threads: of a block.
-        dynamic_shared: bytes a block, beside resources["static_shared"].
+        dynamic_shared: bytes per block, in addition to resources["static_shared"].
         resources, occupancy, instructions: fields of the dataclasses in `toolchain.binary`.
     """
 
@@ -77,16 +77,16 @@ def inspect(
     arch: str = "sm_90a",
     config: Config | None = None,
 ) -> list[Inspection]:
-    """Compile a rung's plan for `arch`, one result a launch.
+    """Compile a rung's plan for `arch`, one result per launch.
 
     Args:
-        case: what it is planned for: by default the first case to bench that the rung supports.
+        case: the case to plan for: by default the first bench case that the rung supports.
         config: by default the rung's own choice for that case.
 
     Raises:
-        ValueError: the rung is PyTorch and has no kernel of its own; the architecture is not
-            known; the rung supports the case not at all (`Unsupported`).
-        ToolchainError: a compiler is missing or refuses.
+        ValueError: the rung is PyTorch and has no kernel of its own; the architecture is unknown;
+            the rung does not support the case (`Unsupported`).
+        ToolchainError: a compiler is missing or rejects the kernel.
     """
     made = ladder.rung(rung)
     if not made.is_gpu:
@@ -100,7 +100,7 @@ def inspect(
 
 
 def gpu_of(arch: str) -> Gpu:
-    """The GPU that stands for an architecture when there is none: an H200, or one like it."""
+    """The GPU that represents an architecture if there is none: an H200, or a similar one."""
     limits, capability = binary.sm_limits(arch), binary.capability(arch)
     if capability == H200.capability:
         return H200
@@ -184,7 +184,7 @@ def _one(head: tuple, step: Launch, tensors: build.Tensors, arch: str) -> Inspec
 def _elsewhere(
     ladder: Ladder, rung: str, case: Case, arch: str, config: Config | None
 ) -> list[Inspection]:
-    """In a second process: this one interprets Triton and simulates Numba."""
+    """Inspect in a second process, because this one interprets Triton and simulates Numba."""
     request = json.dumps([ladder.name, rung, case.id, arch, config, str(ladder.folder)])
     done = subprocess.run(
         [sys.executable, "-m", __name__],
@@ -206,7 +206,8 @@ def _loaded(d: Any) -> Inspection:
 
 
 def _main() -> None:
-    """The second process: a request on standard input, its answer on standard output."""
+    """The second process: reads a request from standard input, writes the result to standard
+    output."""
     modes.compile_only()
     import_module("kernelwright.ops.every")  # fills the registry
     operator, rung, case, arch, config, folder = json.load(sys.stdin)

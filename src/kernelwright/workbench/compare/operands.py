@@ -54,7 +54,7 @@ class Side:
     Attributes:
         name: as the user wrote it.
         operator: what it computes.
-        runner: given the operator's arguments by name, returns the `Runner` for such arguments.
+        runner: given the operator's arguments by name, returns the `Bound` for such arguments.
         package: the import name of the Kernelwright that it belongs to; "" for a function.
     """
 

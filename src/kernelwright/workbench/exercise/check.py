@@ -1,9 +1,9 @@
-"""Judges a learner's version of a rung, in a process of its own (`exercise.check` starts it).
+"""Verifies a learner's version of a rung, in a separate process (started by `exercise.check`).
 
-The learner's kernel takes the place of the rung's: the rung's module is imported a second time
-under another name, with the learner's functions (or, for CUDA C++, the learner's file) put into
-it. Everything else is the rung's own: plan, configs, what it supports, and verify's checks on the
-operator's cases, simplest first.
+The learner's kernel replaces the rung's: the rung's module is imported a second time under another
+name, with the learner's functions (or, for CUDA C++, the learner's file) in it. Everything else is
+the rung's own: plan, configs, `supports`, and verify's checks on the operator's cases, simplest
+first.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from . import files
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a check.
+    """The result of a check.
 
     Attributes:
-        outcome: "right", "compiled" (all that can be done here), "unfinished", "wrong" or "error".
-        why: the first thing that is not as it should be.
-        case: the simplest input on which it is not.
+        outcome: "right", "compiled" (it cannot be run here), "unfinished", "wrong" or "error".
+        why: the first error.
+        case: the simplest input that shows it.
         where: which elements are wrong there, and by how much.
-        clues: what the learner's text lacks that the rung has; they may be the cause.
+        clues: what the rung's text has and the learner's lacks; a possible cause.
         passed: cases that passed.
     """
 
@@ -66,7 +66,7 @@ class Outcome:
 
 
 def substituted(of: files.Source, path: Path) -> tuple[Ladder, Rung]:
-    """The exercise's ladder with the learner's kernel in the place of the rung's."""
+    """The exercise's ladder with the learner's kernel instead of the rung's."""
     toolchain.prepare(of.rung.backend)
     module, entry = of.rung.entry.split(":")
     stem = f"_exercise_{of.file_name.replace('.', '_')}"
@@ -92,7 +92,7 @@ def _loaded(name: str, path: Path) -> ModuleType:
 
 
 def _with_source(plan: Callable[..., Plan], real: Path, theirs: Path) -> Callable[..., Plan]:
-    """The plan function, with one .cu file in the place of another."""
+    """The plan function, with one .cu file replaced by another."""
 
     def planned(*args: Any, **specs: Any) -> Plan:
         made = plan(*args, **specs)
@@ -156,15 +156,15 @@ def check(
 
 
 def _orders(rung: Rung) -> list[tuple[dict[str, Any], int]]:
-    """CUDA C++ on the CPU once more, with threads and blocks in random orders: what a barrier is
-    missing for may be right by luck in one of them."""
+    """Run CUDA C++ on the CPU again with threads and blocks in random orders: without a necessary
+    barrier, the result may be right by luck in one order."""
     random = rung.backend == "cuda" and here() == "cpu"
     return [(rung.configs[0], seed) for seed in (1, 2, 3)] if random else []
 
 
 def timed(of: files.Source, path: Path) -> list[dict[str, Any]]:
-    """The rung (A) and the learner's version (B) in turns on this GPU, on the largest bench case
-    of up to 2**28 elements that the rung takes."""
+    """Time the rung (A) and the learner's version (B) alternately on this GPU, on the largest bench
+    case of up to 2**28 elements that the rung supports."""
     ladder, rung = substituted(of, path)
     sides = of_rung("the rung", of.ladder, of.rung), of_rung("yours", ladder, rung)
     cases = [c for c in ladder.operator.cases if c.use == "bench" and c.numel <= 2**28]
@@ -186,7 +186,7 @@ def simplest_first(case: Case) -> tuple:
 
 
 def _compiled(ladder: Ladder, rung: Rung) -> int:
-    """Compile what the thorough cases launch, for an H200; how many kernels."""
+    """Compile the kernels of the thorough cases for an H200; returns how many."""
     kernels: set[CudaKernel] = set()
     for case in thorough_cases(ladder):
         op = ladder.operator
@@ -200,7 +200,7 @@ def _compiled(ladder: Ladder, rung: Rung) -> int:
 
 
 def _told(e: Exception, path: Path) -> str:
-    """An exception in words, with the learner's line where it has one."""
+    """The text of an exception, with the learner's line if it has one."""
     if isinstance(e, SyntaxError):
         return f"line {e.lineno}: {e.msg}: {(e.text or '').strip()}"
     lines = []
@@ -215,8 +215,8 @@ def _told(e: Exception, path: Path) -> str:
 
 
 def _where(ladder: Ladder, rung: Rung, config: dict[str, Any], case: Case) -> str:
-    """Which elements of the first wrong result are wrong, and the first of them; "" where a second
-    run does not go wrong in the same way."""
+    """Which elements of the first wrong result are wrong, and the first of them; "" if a second run
+    does not show the same error."""
     trial = Trial(candidate(ladder, rung, config, here()), case, here())
     want = trial.expected()
     args = map_tensors(want.args, copy_of)
@@ -233,7 +233,7 @@ def _where(ladder: Ladder, rung: Rung, config: dict[str, Any], case: Case) -> st
 
 
 def located(got, reference, native, noise=None) -> str:
-    """Which elements differ by more than the acceptance rule lets one differ, in words."""
+    """A description of the elements whose error exceeds the acceptance rule's limit."""
     if got.shape != reference.shape or not got.dtype.is_floating_point:
         return ""
     unit = ulp(reference, got.dtype)
@@ -266,7 +266,7 @@ BARRIERS = {
 
 
 def clues_of(of: files.Source, text: str) -> list[str]:
-    """What a learner's text lacks: barriers and masks that the rung's own bodies have."""
+    """Barriers and masks that the rung's own bodies have and a learner's text lacks."""
     found: list[str] = []
     real = files.text(of, solved=True)
     for task in of.exercise.tasks:
@@ -284,14 +284,14 @@ def clues_of(of: files.Source, text: str) -> list[str]:
 
 
 def _unmasked(body: str, name: str) -> int:
-    """Calls of a function that name no mask."""
+    """Calls of a function without a mask argument."""
     calls = [body[m.end() - 1 :] for m in re.finditer(rf"{re.escape(name)}\(", body)]
     return sum("mask=" not in c[: files.matching(c, 0, "()")] for c in calls)
 
 
 def _main() -> None:
-    """The process: a request on standard input; on standard output a line for each case, and the
-    outcome on the last. What the learner's file prints goes to standard error."""
+    """The process: reads a request from standard input; writes one line per case and, last, the
+    outcome to standard output. What the learner's file prints is redirected to standard error."""
     from .exercise import named
 
     request = json.load(sys.stdin)

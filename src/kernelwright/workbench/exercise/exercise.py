@@ -1,9 +1,9 @@
-"""`kernelwright exercise`: rungs with their bodies taken out, to be written and judged.
+"""`kernelwright exercise`: rungs whose bodies have been removed, to be written by a learner.
 
-A subject's exercises are data (`ops/<subject>/exercises.py`); the files are cut from the rungs
-(files.py) and judged in a process of their own (check.py), which an endless
-loop or a crash ends without taking the command with it. The learner's code is otherwise run as
-it is, with the rights of whoever runs the command.
+An operator's exercises are data (`exercises.py` in its folder). The files are derived from the
+rungs (files.py) and checked in a separate process (check.py), so that an endless loop or a crash
+does not affect the command. Apart from that, the learner's code runs unrestricted, with the user's
+rights.
 
     python -m kernelwright.workbench.exercise.exercise      rewrite the list in docs/exercises.md
 """
@@ -51,12 +51,12 @@ MARKED = re.compile(r"(<!-- exercises -->\n)(.*?)(<!-- /exercises -->)", re.S)
 
 @dataclass(frozen=True)
 class Standing:
-    """An exercise, and where the learner stands with it.
+    """An exercise and the learner's progress.
 
     Attributes:
         state: "not started", "started", "right", "changed since it was right", "wrong", "error",
             "compiled".
-        why: what the last check said.
+        why: the message of the last check.
     """
 
     exercise: Exercise
@@ -91,7 +91,7 @@ def named(rung: str) -> Exercise:
 
 
 def standings(folder: Path) -> list[Standing]:
-    """Every exercise in learning order, and where the learner of a folder stands."""
+    """Every exercise in learning order, with the learner's progress in a folder."""
     kept = _state(folder)
     found: list[Standing] = []
     for e in exercises():
@@ -110,7 +110,7 @@ def standings(folder: Path) -> list[Standing]:
 
 
 def following(folder: Path) -> Exercise | None:
-    """The exercise to go on with: the first that is not right."""
+    """The next exercise: the first that is not right."""
     return next((s.exercise for s in standings(folder) if s.state != "right"), None)
 
 
@@ -139,15 +139,15 @@ def check(
     on_case: Callable[[str], None] = lambda case: None,
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Judge a learner's file in a process of its own; the fields of `check.Outcome`, and
-    on a GPU `timed`, rows of `compare`.
+    """Check a learner's file in a separate process. Returns the fields of `check.Outcome` and, on a
+    GPU, `timed`, rows of `compare`.
 
-    Where a barrier is missing a GPU may give the right result all the same. What is right there is
-    therefore judged without it too: by the emulator, or Numba's simulator.
+    If a barrier is missing, a GPU may still give the right result. What is right on a GPU is
+    therefore checked without it too, in the emulator or Numba's simulator.
 
     Args:
         on_case: called with each case's id before it runs.
-        seconds: that one case may take.
+        seconds: time limit of one case.
 
     Raises:
         UsageError: there is no such file.
@@ -165,8 +165,8 @@ def check(
 
 
 def solution(exercise: Exercise, folder: Path) -> list[str]:
-    """A unified diff from the learner's file, or from the exercise as written where there is
-    none, to the rung."""
+    """A unified diff to the rung from the learner's file or, if there is none, from the exercise's
+    initial file."""
     of = files.source(exercise)
     path = folder / of.file_name
     mine = path.read_text(encoding="utf-8") if path.is_file() else files.text(of)
@@ -263,8 +263,8 @@ def _hash(path: Path) -> str:
 
 
 def document() -> str:
-    """docs/exercises.md with its list as it should be."""
-    rows = ["| | exercise | in | it teaches |", "| ---: | --- | --- | --- |"]
+    """docs/exercises.md with an up-to-date list."""
+    rows = ["| | exercise | language | topic |", "| ---: | --- | --- | --- |"]
     for i, e in enumerate(exercises(), 1):
         backend = files.source(e).rung.backend
         rows.append(f"| {i} | `{e.rung}` | {LANGUAGES[backend]} | {e.lesson} |")

@@ -1,7 +1,8 @@
-"""The file that a learner gets: a rung's source, cut down to what one kernel needs, its body out.
+"""Writes a learner's file: a rung's source reduced to one kernel, with its body removed.
 
-Nothing is marked in the rungs. `ast` finds a Python function, matching braces one of a .cu file;
-whatever the function does not reach by name (the other direction's kernel, the plan) is left out.
+The rungs contain no markers. Python functions are found with `ast`, those of a .cu file by matching
+braces. Everything that the function does not refer to by name (the other direction's kernel, the
+plan) is omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ WIDTH = 96  # of hints
 
 @dataclass(frozen=True)
 class Source:
-    """An exercise's rung, and the file that its functions stand in."""
+    """An exercise's rung, and the file that contains its functions."""
 
     exercise: Exercise
     ladder: Ladder
@@ -34,15 +35,15 @@ class Source:
 
     @property
     def file_name(self) -> str:
-        """What the learner's copy is called."""
+        """The name of the learner's file."""
         return self.exercise.rung.replace(".", "_") + self.path.suffix
 
 
 def source(exercise: Exercise) -> Source:
-    """Where an exercise's rung stands.
+    """The source of an exercise's rung.
 
     Raises:
-        UnknownOperator, UnknownRung: the exercise names a rung that there is not.
+        UnknownOperator, UnknownRung: the exercise names a rung that does not exist.
     """
     ladder, rung = rung_named(exercise.rung)
     name = rung.sources[0] if rung.sources else rung.entry.split(":")[0] + ".py"
@@ -50,7 +51,7 @@ def source(exercise: Exercise) -> Source:
 
 
 def text(of: Source, *, solved: bool = False) -> str:
-    """The learner's file as it is written, or with the real bodies."""
+    """The learner's initial file, or the same with the real bodies."""
     whole = of.path.read_text(encoding="utf-8")
     head = _head(of, whole)
     made = _cuda(of, whole, solved) if of.is_cuda else _python(of, whole, solved)
@@ -58,19 +59,19 @@ def text(of: Source, *, solved: bool = False) -> str:
 
 
 def unfinished(of: Source, theirs: str) -> str | None:
-    """Which function still has the body it was given, or has gone; None where all are written. A
-    file that does not parse is written: whoever runs it says what is wrong with it."""
+    """Which function still has its initial body, or is missing; None if all are written. A file
+    that does not parse counts as written; running it reports the syntax error."""
     start = text(of)
     for task in of.exercise.tasks:
         if not re.search(rf"\b{task.function}\b", theirs):
-            return f"{task.function} is not in the file any more"
+            return f"{task.function} is no longer in the file"
         if _bare_body(of, theirs, task.function) == _bare_body(of, start, task.function):
             return f"not done yet: {task.function} still has the body it came with"
     return None
 
 
 def body(of: Source, whole: str, function: str) -> str | None:
-    """The text of a function's body, or None where none can be made out."""
+    """The text of a function's body, or None if it cannot be found."""
     try:
         span = _span(of, whole, function)
     except SyntaxError:
@@ -88,13 +89,13 @@ def _bare_body(of: Source, whole: str, function: str) -> str | None:
 
 
 def _head(of: Source, whole: str) -> str:
-    """The exercise in words, then the rung's own header."""
+    """A description of the exercise, followed by the rung's own header."""
     e = of.exercise
     lines = [
         *textwrap.wrap(f"Exercise {e.rung}: {e.lesson}.", WIDTH),
         "",
         *textwrap.wrap(f"Launch: {e.launch}.", WIDTH),
-        f"Write what is marked TODO, then: kernelwright exercise {e.rung} --check",
+        f"Write the parts marked TODO, then: kernelwright exercise {e.rung} --check",
         "",
         *_header(of, whole),
     ]
@@ -124,7 +125,7 @@ def _blank_body(given: str, task: Task, indent: str, comment: str, end: str) -> 
 
 
 def _given(whole_body: str, task: Task) -> str:
-    """The leading lines of a body that stay."""
+    """The leading lines of a body that are kept."""
     if not task.given:
         return ""
     at = whole_body.find(task.given)
@@ -137,8 +138,8 @@ def _given(whole_body: str, task: Task) -> str:
 
 
 def _python(of: Source, whole: str, solved: bool) -> str:
-    """Top-level statements that the functions reach by name, in order, and those that are made of
-    the functions."""
+    """Top-level statements that the functions refer to by name, in order, and those that use the
+    functions."""
     tree = ast.parse(whole)
     lines = whole.splitlines(keepends=True)
     holding = [s for s in tree.body if {t.function for t in of.exercise.tasks} & _defined_in(s)]
@@ -166,7 +167,7 @@ def _python(of: Source, whole: str, solved: bool) -> str:
 
 
 def _laid_out(parts: list[tuple[ast.stmt, str]]) -> str:
-    """Statements with the blank lines of the house around functions."""
+    """Statements, with blank lines around functions."""
     out, before = "", None
     for s, part in parts:
         if before is not None:
@@ -179,7 +180,7 @@ def _laid_out(parts: list[tuple[ast.stmt, str]]) -> str:
 
 
 def _statement(of: Source, whole: str, lines: list[str], s: ast.stmt, solved: bool) -> str:
-    """A top-level statement with its comments, decorators and, unless solved, its bodies out."""
+    """A top-level statement with its comments and decorators; unless solved, without its bodies."""
     decorators = getattr(s, "decorator_list", [])
     first = min([s.lineno, *(d.lineno for d in decorators)]) - 1
     start = first
@@ -229,12 +230,13 @@ def _defined_in(s: ast.stmt) -> set[str]:
 
 
 def _uses(s: ast.stmt) -> set[str]:
-    """Names that a statement reads; `triton.language` is imported as `tl`, so a base will do."""
+    """Names that a statement reads. The first part of a dotted name suffices, since
+    `triton.language` is imported as `tl`."""
     return {n.id for n in ast.walk(s) if isinstance(n, ast.Name)}
 
 
 def names_given(of: Source, theirs: str) -> list[str]:
-    """The top-level names of a learner's Python file that take the place of the rung's."""
+    """The top-level names of a learner's Python file that replace the rung's."""
     tree = ast.parse(theirs)
     functions = {t.function for t in of.exercise.tasks}
     holding = {n for s in tree.body if functions & _defined_in(s) for n in _defines(s)}
@@ -262,7 +264,7 @@ def _span(of: Source, whole: str, function: str) -> tuple[int, int] | None:
 
 
 def _cuda(of: Source, whole: str, solved: bool) -> str:
-    """The top-level pieces of a .cu file that the functions reach by name, in order."""
+    """The top-level pieces of a .cu file that the functions refer to by name, in order."""
     pieces = _pieces(whole)[1:]  # without the file's header
     wanted, before = {t.function for t in of.exercise.tasks}, set[str]()
     while before != wanted:
@@ -319,12 +321,13 @@ def _cuda_span(whole: str, function: str) -> tuple[int, int] | None:
 
 
 def _masked(whole: str) -> str:
-    """The text with comments as blanks, so that every offset stays."""
+    """The text with comments replaced by blanks, which keeps all offsets."""
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), whole, flags=re.S)
 
 
 def matching(masked: str, start: int, pair: str) -> int:
-    """Where the bracket that opens at `start` closes; the end where it does not."""
+    """The position at which the bracket opened at `start` closes; the end of the text if it does
+    not."""
     depth = 0
     for i in range(start, len(masked)):
         depth += (masked[i] == pair[0]) - (masked[i] == pair[1])

@@ -1,1 +1,1 @@
-"""Whether a rung is right: cases, checks, wrong kernels."""
+"""Verification of rungs: cases, checks, comparison with the reference."""

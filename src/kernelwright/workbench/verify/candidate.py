@@ -1,7 +1,7 @@
-"""One candidate on one case: the runs that checks look at, and what they should have given.
+"""One candidate on one case: the runs that checks examine, and the expected results.
 
-A candidate runs in this process (`Here`), or in one of its own that `sandbox.Box` holds: checks
-see both the same way.
+A candidate runs in this process (`Here`) or in a separate one (`sandbox.Box`), with the same
+interface for checks.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _CACHED = 2**20  # elements; what larger cases should give is computed each time
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """What claims to be an operator: a rung with a config, a user's kernel, a wrong one.
+    """An implementation to verify: a rung with a config, a user's kernel, a deliberately wrong one.
 
     Attributes:
-        operator: what it claims to be.
+        operator: what it should compute.
         call: takes the operator's arguments in the schema's order.
-        native: PyTorch's own, called the same way; twice its error is the budget.
-        deterministic: claims to give the same bits each time.
-        sibling: a case of another shape that the candidate takes too, or None.
-        any_strides: results may have other strides than the promised ones.
+        native: PyTorch's own, called the same way; its error determines the budget.
+        deterministic: it should give the same bits each time.
+        sibling: a case of another shape that the candidate supports too, or None.
+        any_strides: results may have other strides than the specified ones.
         place: where it runs, if not in this process.
     """
 
@@ -48,14 +48,14 @@ class Candidate:
 
 
 class Expected:
-    """The arguments of a case and what they should give, mutated arguments counted as results.
+    """The arguments of a case and the expected results, which include mutated arguments.
 
     Attributes:
         args: the arguments by name, in the schema's order.
         reference: results in float64.
         native: PyTorch's own.
-        noise: of each result, as `contract.compare` takes it; made when first asked for.
-        largest: the largest errors of `native`, as `right` has found them.
+        noise: of each result, as in `contract.compare`; computed on first use.
+        largest: the largest errors of `native`, as found by `large_tensors`.
     """
 
     def __init__(self, operator: Operator, native: Callable, case: Case, device: str):
@@ -78,7 +78,7 @@ class Expected:
 
 
 def expected(operator: Operator, native: Callable, case: Case, device: str) -> Expected:
-    """Remembered for small cases: every rung is compared with the same."""
+    """Cached for small cases, because every rung is compared with the same."""
     return (_remembered if case.numel < _CACHED else Expected)(operator, native, case, device)
 
 
@@ -95,9 +95,9 @@ def _in_double(t: torch.Tensor) -> torch.Tensor:
 
 
 def _noise(operator: Operator, native: Callable, args: dict[str, Any], draws: int):
-    """For each element of each result, the largest error of PyTorch in float32 (float64 where an
-    argument is) over inputs that are nudged by its rounding; or what the operator's own error
-    analysis says."""
+    """For each element of each result, the largest error of PyTorch in float32 (float64 if an
+    argument is) over inputs perturbed by rounding errors; or the value from the operator's own
+    error analysis."""
     if operator.noise:
         return operator.noise(**args)
     wide = torch.float32
@@ -126,17 +126,17 @@ def _noise(operator: Operator, native: Callable, args: dict[str, Any], draws: in
 
 @dataclass(eq=False)
 class Run:
-    """A call that has been made: its arguments behind fences, its results, where they lie.
+    """A completed call: its arguments between red zones, its results and their addresses.
 
     Attributes:
-        results: mutated arguments among them.
+        results: including mutated arguments.
         outputs: results without mutated arguments.
-        devices: of the outputs, as the candidate's process names them.
+        devices: of the outputs, as named in the candidate's process.
         storages: addresses of the outputs' memory, in the candidate's process.
         lent: addresses of the arguments' memory there.
         reread: the outputs as they are now.
-        allocations: what is wrong with the memory around outputs and workspaces.
-        replaced: what of torch or Python the candidate has replaced, in a line.
+        allocations: errors found in the memory around outputs and workspaces.
+        replaced: functions of torch or Python that the candidate has replaced, in one line.
     """
 
     fenced: Fenced
@@ -151,10 +151,10 @@ class Run:
 
 
 class Place(Protocol):
-    """Where a candidate runs."""
+    """The process that a candidate runs in."""
 
     def fence(self, args: dict[str, Any]) -> Fenced:
-        """Copies of arguments that the candidate can be called with."""
+        """Copies of arguments that can be passed to the candidate."""
         ...
 
     def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
@@ -162,16 +162,16 @@ class Place(Protocol):
         ...
 
     def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
-        """Its results on a stream that is busy, that alone is waited for, and on which the
-        arguments are written just before."""
+        """Its results on a busy stream: the arguments are written on it just before the call, and
+        only this stream is synchronised afterwards."""
         ...
 
     def threads_left(self, fenced: Fenced) -> list[str]:
-        """Names of the threads that a second call leaves."""
+        """Names of the threads that a second call leaves running."""
         ...
 
     def growth(self, fenced: Fenced, calls: int) -> int:
-        """Bytes of GPU memory by which many calls grow what is allocated."""
+        """Growth of allocated GPU memory over many calls, in bytes."""
         ...
 
     def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
@@ -270,10 +270,9 @@ class Here:
 
 @dataclass(eq=False)
 class Trial:
-    """A candidate on a case. `verdicts` grows with each comparison that checks ask for.
+    """A candidate on a case. Each comparison made by a check is appended to `verdicts`.
 
-    `seed` moves all the values that the case is tried with: a candidate that nobody here wrote
-    meets values that it cannot foresee.
+    `seed` changes all values of the case, so that a user's kernel cannot know them in advance.
     """
 
     candidate: Candidate
@@ -304,7 +303,7 @@ class Trial:
 
     @cached_property
     def first(self) -> Run:
-        """The first call, behind fences and with poisoned outputs."""
+        """The first call, with red zones and poisoned outputs."""
         return self.place.run(self.fence(), guarded=True)
 
     def judge(self, results: tuple, want: Expected) -> str | None:
@@ -324,11 +323,12 @@ class Trial:
 
 
 class Fenced:
-    """Copies of a call's arguments, strides and alignment kept, in memory filled with NaN (or
-    another value that spoils a result) before, behind and between their elements.
+    """Copies of a call's arguments with the same strides and alignment, in memory filled with NaN
+    (or another value that corrupts results) before, after and between their elements.
 
     Args:
-        empty: allocates a flat buffer of so many elements, like a tensor; by default beside it.
+        empty: allocates a flat buffer of a given number of elements, like a tensor; by default on
+            the tensor's device.
     """
 
     def __init__(
@@ -353,7 +353,7 @@ class Fenced:
             before.copy_(buffer)
 
     def changed(self, mutated: tuple[str, ...]) -> str | None:
-        """Which argument's memory has changed, elements of mutated arguments left out, or None."""
+        """Which argument's memory has changed (except elements of mutated arguments), or None."""
         buffers = iter(self._buffers)
         for name, v in self.args.items():
             for view in tensors({name: v}):
@@ -367,12 +367,12 @@ class Fenced:
 
 
 def address(t: Any) -> int:
-    """Where a tensor's memory begins; 0 for what is no tensor."""
+    """The address of a tensor's memory; 0 for other values."""
     return t.untyped_storage().data_ptr() if isinstance(t, torch.Tensor) else 0
 
 
 def filler(dtype: torch.dtype) -> float | int | bool:
-    """What stands where nothing has been computed: it spoils whatever is computed from it."""
+    """The filler for memory that must not be read: it corrupts whatever is computed from it."""
     if dtype.is_floating_point or dtype.is_complex:
         return float("nan")
     return True if dtype == torch.bool else torch.iinfo(dtype).max

@@ -1,8 +1,7 @@
-"""The checks that a candidate must pass: each is a small function that can fail.
+"""The checks that a candidate must pass: one small function each.
 
-A check looks at a `Trial` and says what is wrong, or None. They run in the table's order and the
-first that objects ends the trial. tests/wrong holds a kernel for each that only this check sees
-as its own.
+A check examines a `Trial` and returns what is wrong, or None. Checks run in the table's order and
+the first failure ends the trial. For each check, tests/wrong has a kernel that fails it first.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Check:
 
     Attributes:
         gpu: needs a GPU.
-        again: calls the candidate again, so it runs on thorough cases only.
+        again: makes further calls, so it runs only on thorough cases.
     """
 
     name: str
@@ -39,8 +38,8 @@ class Check:
 
 
 def promised(trial: Trial) -> str | None:
-    """Results are plain tensors of the shape, dtype, strides and device that the operator states;
-    strides of dimensions of one element mean nothing."""
+    """Results are plain tensors of the specified shape, dtype, strides and device. Strides of
+    dimensions of size 1 are ignored."""
     op, run = trial.operator, trial.first
     args = run.fenced.args
     specs, _ = normalise(op.layout, specs_of(args))
@@ -113,18 +112,18 @@ def differs(out: torch.Tensor, want: TensorSpec) -> str | None:
 
 
 def nothing_replaced(trial: Trial) -> str | None:
-    """No function of torch, of Python's clocks or of its collector is another than before."""
+    """No function of torch, of Python's clocks or of its garbage collector has been replaced."""
     return trial.first.replaced
 
 
 def allocations(trial: Trial) -> str | None:
-    """Every output element is written, nothing before or behind an output or a workspace is, and
-    a workspace that must be left zero is."""
+    """Every output element is written, nothing outside an output or a workspace is, and workspace
+    that must be left zero is zero."""
     return trial.first.allocations
 
 
 def arguments_untouched(trial: Trial) -> str | None:
-    """Arguments, and the memory around them, are as before; mutated ones may change."""
+    """Arguments and the memory around them are unchanged, except mutated arguments."""
     name = trial.first.fenced.changed(trial.operator.mutated)
     return f"{name}'s memory has changed" if name else None
 
@@ -135,7 +134,7 @@ def value(trial: Trial) -> str | None:
 
 
 def properties(trial: Trial) -> str | None:
-    """What must hold without a reference: rows sum to 1."""
+    """The operator's properties that need no reference, such as rows that sum to 1."""
     for name, holds in trial.operator.properties.items():
         why = holds(trial.first.fenced.args, trial.first.results)
         if why:
@@ -160,7 +159,7 @@ def results_apart(trial: Trial) -> str | None:
 
 
 def fresh_data(trial: Trial) -> str | None:
-    """Other values at the same addresses: nothing was kept by pointer."""
+    """Other values at the same addresses: no result is cached by pointer."""
     want = trial.expected(seed=1)
     fenced = trial.fence()
     trial.run(fenced)
@@ -169,7 +168,7 @@ def fresh_data(trial: Trial) -> str | None:
 
 
 def other_addresses(trial: Trial) -> str | None:
-    """Other values at other addresses: no pointer was kept."""
+    """Other values at other addresses: no pointer is cached."""
     want = trial.expected(seed=2)
     kept = trial.first  # its arguments stay alive, so these lie elsewhere
     out = trial.run(trial.fence(seed=2))
@@ -178,7 +177,7 @@ def other_addresses(trial: Trial) -> str | None:
 
 
 def another_shape(trial: Trial) -> str | None:
-    """After a call of one shape, a call of another, and then the first again."""
+    """A call of another shape after the first, and then the first shape again."""
     case = trial.candidate.sibling(trial.case)
     if case is None:
         return None
@@ -191,7 +190,7 @@ def another_shape(trial: Trial) -> str | None:
 
 
 def repeatable(trial: Trial) -> str | None:
-    """The same bits each time, where the candidate says so."""
+    """The same bits each time, if the candidate claims to be deterministic."""
     if not trial.candidate.deterministic:
         return None
     names = trial.operator.results
@@ -205,7 +204,7 @@ def repeatable(trial: Trial) -> str | None:
 
 
 def no_thread_left(trial: Trial) -> str | None:
-    """A call leaves no thread behind that may still be working on its result."""
+    """A call leaves no thread running that may still be computing its result."""
     fenced = trial.fence()
     trial.run(fenced)  # builds what has to be built, and a progress line has a thread
     left = trial.place.threads_left(fenced)
@@ -213,8 +212,8 @@ def no_thread_left(trial: Trial) -> str | None:
 
 
 def current_stream(trial: Trial) -> str | None:
-    """All work is on the current stream: right where only that stream was waited for, and its
-    arguments were written late."""
+    """All work is on the current stream: the result is right if only that stream is synchronised
+    and the arguments are written late."""
     earlier = trial.fence()  # alive until the end, so the late ones lie elsewhere
     trial.run(earlier)  # builds what has to be built
     want = trial.expected(seed=1)
@@ -224,7 +223,7 @@ def current_stream(trial: Trial) -> str | None:
 
 
 def memory_flat(trial: Trial) -> str | None:
-    """Many calls leave as many bytes allocated as a few."""
+    """Many calls leave no more bytes allocated than a few calls."""
     fenced = trial.fence()
     for _ in range(10):
         trial.run(fenced)
@@ -233,7 +232,7 @@ def memory_flat(trial: Trial) -> str | None:
 
 
 def graph_replay(trial: Trial) -> str | None:
-    """Captured in a CUDA graph; a replay computes from what the arguments hold then."""
+    """Captured in a CUDA graph, a replay uses the arguments' values at the time of the replay."""
     fenced = trial.fence()
     trial.run(fenced)
     fenced.refill(trial.expected().args)
@@ -273,7 +272,7 @@ CHECKS: tuple[Check, ...] = (
 def rejection(
     trial: Trial, *, thorough: bool, checks: tuple[Check, ...] = CHECKS
 ) -> tuple[str, str] | None:
-    """(the first check that objects, what it says), or None where all are content."""
+    """(the first check that fails, its message), or None if all pass."""
     for check in checks:
         if (check.again and not thorough) or (check.gpu and trial.device != "cuda"):
             continue

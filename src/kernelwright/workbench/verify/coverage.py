@@ -1,4 +1,4 @@
-"""Which cases run on which machine: the written rule."""
+"""The rule that decides which cases run on which machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LIMIT = {"torch": 2**18, "inductor": 2**13, "triton": 2**14, "cuda": 2**16, "num
 
 
 def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> str | None:
-    """Why a case is left to another machine, or None. The whole rule is here.
+    """Why a case does not run on this machine, or None. The whole rule is here.
 
-    With a GPU, everything runs but the bench cases, which bench proves on the launch path that it
-    times; configs after the first leave out what is larger than 2**31 elements. Without one, a
-    backend takes cases up to LIMIT elements; inductor and the simulator take a handful; configs
-    after the first take the thorough cases, but call the rung once on each.
+    With a GPU, all cases run except the bench cases, which `bench` verifies on the launch path that
+    it times; configs after the first omit cases of more than 2**31 elements. Without one, a backend
+    runs cases of up to LIMIT elements; inductor and the simulator run only a few cases; configs
+    after the first run the thorough cases, with one call each.
     """
     if device == "cuda":
         if case.use == "bench":
@@ -47,8 +47,9 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
 
 @cache
 def thorough_cases(ladder: Ladder) -> tuple[Case, ...]:
-    """The cases that run every check: of ordinary values and some size, the first two shapes of
-    each dtype, the first of each dtype and layout, the first of each set of parameters."""
+    """The cases that run every check. Of those with ordinary values and more than a few elements:
+    the first two shapes of each dtype, the first case of each dtype and layout, and the first case
+    of each set of parameters."""
     kept: list[Case] = []
     shapes: dict[torch.dtype, set[tuple[int, ...]]] = {}
     layouts: set[tuple[torch.dtype, str]] = set()
@@ -67,10 +68,10 @@ def thorough_cases(ladder: Ladder) -> tuple[Case, ...]:
 
 
 def thorough(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) -> bool:
-    """Whether every check looks at a case, also those that call the rung again and again. On a
-    GPU the thorough cases do with a rung's first config, one of each dtype with the others: what
-    a config changes is how a launch is laid out, not what it keeps. Without one, the thorough
-    cases of PyTorch's and Triton's rungs do, with their first config."""
+    """Whether all checks run on a case, including those that call the rung many times. On a GPU
+    they run on the thorough cases with a rung's first config, and on one case of each dtype with
+    the other configs, which change the launch but not the state that a rung keeps. Without a GPU
+    they run on the thorough cases of PyTorch's and Triton's rungs, with their first config."""
     first = config == rung.configs[0]
     if device == "cuda":
         return case in (thorough_cases(ladder) if first else of_each_dtype(ladder))
@@ -88,9 +89,9 @@ def of_each_dtype(ladder: Ladder) -> tuple[Case, ...]:
 
 @cache
 def handful(ladder: Ladder, backend: str) -> tuple[Case, ...]:
-    """The cases of a backend where each costs seconds. A compilation: one thorough case of each of
-    two dtypes. A simulation, which knows little but float32: the first three shapes, and one case
-    of each further set of parameters."""
+    """The cases for backends that take seconds per case. If each is a compilation: one thorough
+    case of each of two dtypes. In the simulator, which supports little besides float32: the first
+    three shapes, and one case of each further set of parameters."""
     if backend == "inductor":
         return of_each_dtype(ladder)[:2]
     kept: list[Case] = []

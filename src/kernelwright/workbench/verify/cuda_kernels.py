@@ -1,4 +1,4 @@
-"""The CUDA kernels that a rung's cases launch: built together for a CPU, or compiled for GPUs."""
+"""The CUDA kernels that a rung's cases launch: built together for the CPU, or compiled for GPUs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kernelwright.workbench.binary_info.inspection import inspect
 from .coverage import skip, thorough_cases
 from .raised import in_folder
 
-#: A GPU of each architecture that rungs are written for. A rung targets those that its `supports`
-#: does not refuse for all of its cases.
+#: A GPU of each architecture that rungs are written for. A rung targets those for which `supports`
+#: accepts at least one of its cases.
 GPUS = (
     Gpu((8, 0), 108, 166_912, 41_943_040, "NVIDIA A100"),
     H200,
@@ -31,7 +31,7 @@ GPUS = (
 def kernels_of(
     ladder: Ladder, rung: Rung, config: Config, cases: Iterable[Case], gpu: Gpu = H200
 ) -> list[CudaKernel]:
-    """The kernels of the cases that the rung takes on `gpu`, each once, by name."""
+    """The kernels of the cases that the rung supports on `gpu`, each once, by name."""
     found: set[CudaKernel] = set()
     for case in cases:
         if not case.numel:
@@ -46,7 +46,7 @@ def kernels_of(
 
 @cache
 def specs_of_case(ladder: Ladder, case: Case) -> dict[str, Any]:
-    """A case's arguments as a rung's plan is made for."""
+    """A case's arguments as normalised specs, for a rung's plan."""
     made = ladder.operator.inputs(case, "cpu")
     args = ladder.operator.with_defaults(made)
     return normalise(ladder.operator.layout, specs_of(args))[0]
@@ -66,8 +66,8 @@ def refusal(
     rung: Rung,
     among: Callable[[Ladder, Rung], Iterable[tuple[Config, Case]]] = of_a_cpu,
 ) -> str | None:
-    """Build what verifying the rung on a CPU will launch, all configs together; why that failed,
-    or None. `among`: the configs and cases that will run."""
+    """Build all kernels needed to verify the rung on a CPU, for all configs together. Returns why
+    that failed, or None. `among`: the configs and cases that will run."""
     wanted: set[CudaKernel] = set()
     for config, case in among(ladder, rung):
         wanted |= {k for k in kernels_of(ladder, rung, config, [case]) if k.emulated}
@@ -90,9 +90,9 @@ def compile_rung(
     cases: Iterable[Case] | None = None,
     gpus: tuple[Gpu, ...] = GPUS,
 ) -> tuple[str, str]:
-    """Compile for GPUs what the verify cases launch, or these: every kernel for the H200's
-    architecture, and for each other one that the rung targets one instantiation of each kernel;
-    (outcome, what was done)."""
+    """Compile the kernels of the verify cases (or of the given ones) for GPUs: all of them for the
+    H200's architecture, and one instantiation of each for every other architecture that the rung
+    targets. Returns (outcome, what was done)."""
     if cases is None:
         cases = [c for c in ladder.operator.cases if c.use == "verify"]
     done: list[str] = []
@@ -113,8 +113,9 @@ def compile_rung(
 
 
 def compile_gluon(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]:
-    """Compile what a case of each dtype launches for the H200's architecture, and what one case
-    launches for each other one that a Gluon rung targets; (outcome, what was done)."""
+    """Compile the kernels of one case of each dtype for the H200's architecture, and those of one
+    case for every other architecture that a Gluon rung targets. Returns (outcome, what was
+    done)."""
     cases = {c.dtype: c for c in reversed(thorough_cases(ladder))}.values()
     done: list[str] = []
     try:

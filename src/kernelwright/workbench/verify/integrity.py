@@ -1,7 +1,7 @@
-"""Has somebody replaced a function that others count on: torch's, a clock, the collector?
+"""Detects replaced functions: of torch, of Python's clocks, of the garbage collector.
 
-A kernel that replaces `torch.cuda.synchronize` or `time.perf_counter` fools whoever measures in
-its process. Nothing is measured there, but a kernel that tries deserves to be told.
+A kernel that replaces `torch.cuda.synchronize` or `time.perf_counter` could falsify measurements in
+its own process. Nothing is measured there, but the attempt is reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-#: What is watched, by the name that a message gives it. Attributes that appear are no matter.
+#: The monitored namespaces, by the name used in messages. New attributes are ignored.
 OWNERS: dict[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -41,7 +41,7 @@ class Snapshot:
         self._before = {(name, key): value for name, key, value in _functions()}
 
     def replaced(self) -> str | None:
-        """The first that is another than before, in a line, or None."""
+        """The first function that has been replaced, in one line, or None."""
         found = self._changed()
         if not found:
             return None
@@ -49,7 +49,7 @@ class Snapshot:
         return f"{'.'.join(found[0])} has been replaced{more}"
 
     def restore(self) -> None:
-        """Put back what has been replaced."""
+        """Restore the functions that have been replaced."""
         for key in self._changed():
             setattr(OWNERS[key[0]], key[1], self._before[key])
 
@@ -63,7 +63,7 @@ class Snapshot:
 
 
 def _wrapped_by_torch(now: Any, before: Any) -> bool:
-    """torch.compile wraps some of torch when it is imported."""
+    """Whether torch itself wrapped the function: torch.compile does so when it is imported."""
     code = getattr(now, "__code__", None)
     own = code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
     return own and getattr(now, "__wrapped__", None) is before

@@ -1,4 +1,4 @@
-"""Is a large result right? What `contract.compare` asks, in the time and memory of a bench."""
+"""Is a large result right? The rule of `contract.compare` with limited time and memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NEAR = 1 << 15  # the same of a pass over them on a CPU: they stay in a core's c
 def right(operator: Operator, want: Expected, results: tuple[torch.Tensor, ...]) -> Accuracy:
     """The verdict on the worst of an operator's results.
 
-    Results up to SAMPLE elements are compared whole. Of larger ones, elements spread over the
-    tensor and its two ends are, and every element is held to twice what the largest error of
-    PyTorch's own result allows.
+    Results up to SAMPLE elements are compared completely. For larger ones, a sample of elements and
+    both ends are compared in full precision, and the error of every element may be at most twice
+    the largest error of PyTorch's own result.
     """
     names = result_names(operator, want.args)
     if len(results) != len(want.native):
@@ -62,7 +62,7 @@ def _judge(out, native, reference, noise, exact: bool, natives: Callable[[], flo
 
 
 def _natives(want: Expected, i: int, noisy: bool) -> float:
-    """`_largest` of PyTorch's own result `i`, the same for every rung."""
+    """`_largest` of PyTorch's own result `i`, which is the same for every rung."""
     if (i, noisy) not in want.largest:
         noise = want.noise[i] if noisy else None
         want.largest[i, noisy] = _largest(want.native[i], want.reference[i], noise)
@@ -74,10 +74,10 @@ def differs(
     native: torch.Tensor,
     noise: Callable[[], torch.Tensor | None] = lambda: None,
 ) -> str | None:
-    """Where a result that is too large for a float64 reference leaves PyTorch's own, or None: in
-    every chunk of CHUNK, 999 of 1,000 elements within FACTOR * ULPS ulp of their own magnitude or
-    of the chunk's, which is what terms that cancel are computed to. Where that fails, the result's
-    noise, as `contract.compare` takes it, is asked for: it may be larger than that ulp."""
+    """Where a result that is too large for a float64 reference differs from PyTorch's own, or None.
+    In every chunk of CHUNK elements, 999 of 1,000 must be within FACTOR * ULPS ulp, where an ulp is
+    that of the element's magnitude or of the chunk's (the accuracy of terms that cancel). If that
+    fails, the result's noise, as in `contract.compare`, is used: it may be larger."""
     if (out.shape, out.dtype) != (native.shape, native.dtype):
         return f"{tuple(out.shape)} of {out.dtype}, should be {tuple(native.shape)} {native.dtype}"
     if not out.dtype.is_floating_point:
@@ -105,8 +105,8 @@ def _leaves(out: torch.Tensor, native: torch.Tensor, noise: torch.Tensor | None)
 def noise_of_rows(
     operator: Operator, args: dict[str, Any], result: torch.Tensor, index: int
 ) -> torch.Tensor | None:
-    """The noise of result `index`, made for some rows at a time; None where the operator has no
-    error analysis, or the result is not made row by row."""
+    """The noise of result `index`, computed for some rows at a time; None if the operator has no
+    error analysis, or the result is not computed row by row."""
     rows = max(tensors(args), key=torch.Tensor.numel)
     if operator.noise is None or operator.layout != "rows" or index >= len(operator.results):
         return None

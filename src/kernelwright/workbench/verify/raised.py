@@ -1,4 +1,4 @@
-"""What a rung, a peer or a user's function raised, as its outcome."""
+"""Exceptions of a rung, a peer or a user's function, as text for their outcome."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kernelwright.support.errors import NoSpace
 
 
 def one_line(e: Exception) -> str:
-    """An exception in a line.
+    """An exception in one line.
 
     Raises:
-        NoSpace: it is that. What fails for want of space is no fault of what was tried, and what
-            is tried next would fail too.
+        NoSpace: if the exception is that: a full disk is not the candidate's fault, and every later
+            candidate would fail too.
     """
     if isinstance(e, NoSpace):
         raise e
@@ -22,7 +22,7 @@ def one_line(e: Exception) -> str:
 
 
 def in_folder(ladder: Ladder, e: Exception) -> str:
-    """An exception whole, and the innermost line of the ladder's folder that was running.
+    """The full text of an exception, with the innermost line in the ladder's folder.
 
     Raises:
         NoSpace: as `one_line`.

@@ -1,9 +1,9 @@
-"""Is every rung right? Runs operator x rung x config x case through the checks.
+"""Verifies rungs: runs every operator, rung, config and case through the checks.
 
-What the machine has decides what runs. With a GPU everything runs natively. Without one, PyTorch
-rungs run as they are, Triton rungs in its interpreter, Numba rungs in its simulator, CUDA C++
-rungs in the emulator or, where that cannot run them, they are compiled; `where.skip` is the rule
-that keeps that bearable, and every case left out has its reason counted.
+With a GPU, everything runs natively. Without one, PyTorch rungs run on the CPU, Triton rungs in the
+interpreter, Numba rungs in the simulator, CUDA C++ rungs in the emulator; those that the emulator
+cannot run are compiled. `coverage.skip` limits the cases, and the reasons for all omitted cases are
+counted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .raised import in_folder
 @dataclass(frozen=True)
 class Outcome:
     """One rung and config on one case. `outcome` is pass, wrong, error or skipped; `check` is the
-    check that objected."""
+    check that failed."""
 
     outcome: str
     case: Case
@@ -66,9 +66,9 @@ class Row:
         why: the first thing wrong, or what "compiled" means.
         passed: cases that passed.
         failures: cases that did not.
-        skipped: reasons and how many cases each left out.
+        skipped: reasons for omitted cases, and how many cases each.
         worst: the comparison that used most of its budget, and its case.
-        seconds: wall-clock time it took.
+        seconds: wall-clock time.
     """
 
     operator: str
@@ -108,7 +108,7 @@ class Row:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """Every row, and what it comes to."""
+    """All rows, and the totals."""
 
     rows: tuple[Row, ...]
 
@@ -141,7 +141,7 @@ def verify(
     Args:
         selection: "softmax" (forward and backward), "softmax.backward", "softmax.triton_row",
             "softmax.backward.triton_row"; none means everything.
-        on_result: called with each row as soon as it is there.
+        on_result: called with each row as soon as it is complete.
 
     Raises:
         UnknownOperator, UnknownRung: naming what there is.
@@ -157,7 +157,7 @@ def verify(
 
 
 def prepare(pairs: Iterable[tuple[Ladder, Rung]]) -> None:
-    """Put the kernel languages into their modes before torch imports triton in another."""
+    """Set the kernel languages' modes before torch imports triton in another mode."""
     for backend in {rung.backend for _, rung in pairs}:
         if availability.missing(backend, here()) is None:
             toolchain.prepare(backend)
@@ -242,7 +242,7 @@ def verify_case(
     checks: tuple[Check, ...] = CHECKS,
     among: Callable[[Ladder, Rung], Iterable[tuple[Config, Case]]] = cuda_kernels.of_a_cpu,
 ) -> Outcome:
-    """One rung and config on one case. `among`: with which others a CPU's kernels are built."""
+    """One rung and config on one case. `among`: configs and cases to build together for a CPU."""
     device = here()
     reason = skip(ladder, rung, config, case, device)
     if reason:
@@ -273,8 +273,8 @@ def verify_case(
 
 
 def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outcome:
-    """More than 2**31 elements: what breaks there is address arithmetic. A float64 reference does
-    not fit beside it, so PyTorch's own result is the judge."""
+    """Cases of more than 2**31 elements, which test address arithmetic. A float64 reference does
+    not fit into memory as well, so the result is compared with PyTorch's own."""
     op = ladder.operator
     made = op.inputs(case, "cuda")
     args = op.with_defaults(made)
@@ -296,7 +296,7 @@ def _verify_big(ladder: Ladder, rung: Rung, config: Config, case: Case) -> Outco
 
 
 def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candidate:
-    """The rung, bound as dispatch binds it: once for each kind of call, then kept."""
+    """The rung, bound as in dispatch: once for each kind of call, then cached."""
     op = ladder.operator
     names = [a.name for a in op.args]
     bound: dict[tuple, Callable[..., Any]] = {}
@@ -322,7 +322,7 @@ def candidate(ladder: Ladder, rung: Rung, config: Config, device: str) -> Candid
 
 
 def usage(verdict: Accuracy | None) -> float:
-    """The largest part of its budget that an error takes; more than 1 is wrong."""
+    """The largest ratio of an error to its budget; more than 1 is wrong."""
     if verdict is None or verdict.error is None or verdict.budget is None:
         return 0.0 if verdict is None or verdict.ok else float("inf")
     error, budget = asdict(verdict.error), asdict(verdict.budget)

@@ -1,6 +1,6 @@
 // What becomes of a sum of products on its way to c.
 #pragma once
-#include "kw/activations.cuh"
+#include "../../elementwise/activations.cuh"
 #include "kw/gelu.cuh"
 #include "kw/types.cuh"
 

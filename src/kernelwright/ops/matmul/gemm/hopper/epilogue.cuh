@@ -1,6 +1,6 @@
 // What is done to a product's sums before they are rounded and stored.
 #pragma once
-#include "kw/activations.cuh"
+#include "../../../elementwise/activations.cuh"
 #include "kw/gelu.cuh"
 #include "kw/tensor_map.cuh"
 #include "kw/types.cuh"
