@@ -187,8 +187,8 @@ def launch(x, dim, y):
 def test_judge_says_which_kernel_crashes_and_where(tmp_path):
     (tmp_path / "launch.py").write_text(LAUNCH)
     verdict = judge(
-        f"{SOURCE}:destroys", "sum", launch=tmp_path / "launch.py", cases=["5x33-f32-dim=-1", "7-f32-dim=-1"],
-        describe=False,
+        f"{SOURCE}:destroys", "sum", launch=tmp_path / "launch.py",
+        cases=["5x33-f32-dim=-1", "7-f32-dim=-1"], describe=False,
     )  # fmt: skip
     assert verdict.exit_code == 1
     watched, crashed = verdict.failures  # the checks of memory accesses run on inputs of some size
