@@ -233,7 +233,7 @@ def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
         (
             f"{FOLDER / 'rows.cu'}:row_summ",
             {"what": "sum", "launch": FOLDER / "launch.py"},
-            "rows.cu has no kernel 'row_summ'; it has row_sum, row_sum_by_four",
+            "rows.cu has no kernel 'row_summ'; it has row_sum, row_sum_without_a_barrier",
         ),
         (f"{USER}:softmax", {"launch": FOLDER / "launch.py"}, "--launch: user.py is no .cu"),
         (f"{USER}:softmax", {"cases": ["3x4"]}, "--case: softmax has no case '3x4'; it has"),

@@ -72,7 +72,7 @@ def test_many_rows_and_columns_are_tried_without_a_gpu(name):
     ("kernel", "words"),
     [
         ("row_sum_without_a_barrier", "races: rows.cu:27: thread"),
-        ("row_sum_past_the_end", "bounds: rows.cu:37: thread 0 of block 0 reads"),
+        ("row_sum_past_the_end", "bounds: rows.cu:38: thread 0 of block 0 reads"),
         ("row_sum", ""),
     ],
 )

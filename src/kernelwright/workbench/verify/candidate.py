@@ -440,6 +440,15 @@ def is_tensor(v: Any) -> bool:
     return isinstance(v, torch.Tensor)
 
 
+def not_plain(t: torch.Tensor) -> str | None:
+    """What a tensor is that computes later, or that remembers how it was computed, or None."""
+    if t.is_neg():
+        return "a lazily negated view"
+    if t.is_conj():
+        return "a lazily conjugated view"
+    return "a tensor that requires a gradient" if t.requires_grad else None
+
+
 def all_results(operator: Operator, args: dict[str, Any], out: Any) -> tuple[Any, ...]:
     """What a call returned, then the arguments that it changed."""
     results = () if out is None else tuple(out) if isinstance(out, (list, tuple)) else (out,)

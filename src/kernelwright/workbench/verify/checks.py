@@ -15,7 +15,7 @@ from kernelwright.contract import TensorSpec
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 
-from .candidate import NotCaptured, Trial, same_bits, tensors
+from .candidate import NotCaptured, Trial, not_plain, same_bits, tensors
 
 REPEATS = 5
 FLAT_CALLS = 1000
@@ -61,15 +61,6 @@ def promised(trial: Trial) -> str | None:
         if why:
             return f"{name}'s {why}"
     return None
-
-
-def not_plain(t: torch.Tensor) -> str | None:
-    """What a tensor is that computes later, or that remembers how it was computed, or None."""
-    if t.is_neg():
-        return "a lazily negated view"
-    if t.is_conj():
-        return "a lazily conjugated view"
-    return "a tensor that requires a gradient" if t.requires_grad else None
 
 
 def _overlaps(out: torch.Tensor) -> bool:

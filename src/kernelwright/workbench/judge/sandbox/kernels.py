@@ -21,8 +21,6 @@ from kernelwright.emulator.checks import CHECKS
 from kernelwright.machine import gpu_of
 from kernelwright.toolchain import binary, build, interpreter, redzones, triton_aot
 from kernelwright.toolchain.compiled import Compiled
-from kernelwright.workbench.sanitize import report
-from kernelwright.workbench.sanitize.tool_runner import apart
 from kernelwright.workbench.verify.candidate import map_tensors
 
 from ..launch_file import plan_of
@@ -57,6 +55,10 @@ class CudaFunction:
 
     def watched(self, args: list[Any]) -> dict[str, str]:
         """What the emulator's checks find in a call: the first finding of each check."""
+        # it imports every operator, whose Triton kernels would be interpreted from then on
+        from kernelwright.workbench.sanitize import report
+        from kernelwright.workbench.sanitize.tool_runner import apart
+
         ladder = self.subject.ladder
         assert ladder is not None
         named = dict(zip((a.name for a in self.operator.args), args, strict=True))

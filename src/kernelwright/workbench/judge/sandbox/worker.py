@@ -26,8 +26,7 @@ from typing import Any
 import torch
 
 from kernelwright.toolchain import redzones
-from kernelwright.workbench.verify.candidate import unexpanded
-from kernelwright.workbench.verify.checks import not_plain
+from kernelwright.workbench.verify.candidate import not_plain, unexpanded
 from kernelwright.workbench.verify.integrity import Snapshot
 
 from .loading import (
