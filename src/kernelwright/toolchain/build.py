@@ -22,7 +22,7 @@ from kernelwright.contract import (
 from kernelwright.support.errors import ToolchainError
 
 from . import nvrtc, triton_aot
-from .compiled import Compiled, hidden_parameters, struct_sizes
+from .compiled import TENSOR_MAP_BYTES, Compiled, hidden_parameters, struct_sizes
 
 
 class Tensors:
@@ -82,6 +82,15 @@ def name_of(kernel: CudaKernel | TritonKernel | NumbaKernel) -> str:
     return kernel.name if isinstance(kernel, CudaKernel) else kernel.fn.__name__
 
 
+def _struct_size(argument: str | Scalar | Pointers | TensorMap) -> int:
+    """Bytes of an argument that is passed as a struct; 0 for any other."""
+    if isinstance(argument, TensorMap):
+        return TENSOR_MAP_BYTES
+    if isinstance(argument, Scalar) and isinstance(argument.value, bytes):
+        return len(argument.value)
+    return 0
+
+
 def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
     """The kernel of one launch for `arch`.
 
@@ -93,8 +102,7 @@ def compile(step: Launch, tensors: Tensors, arch: str) -> Compiled:
     if isinstance(kernel, CudaKernel):
         compiled = nvrtc.compile(kernel, arch)
         hidden = hidden_parameters(compiled, step.kinds)
-        passed = [len(a.value) for a in step.args
-                  if isinstance(a, Scalar) and isinstance(a.value, bytes)]  # fmt: skip
+        passed = [size for a in step.args if (size := _struct_size(a))]
         sizes = struct_sizes(compiled)
         if passed != sizes:
             raise ToolchainError(

@@ -12,11 +12,13 @@ from kernelwright.support.errors import ToolchainError
 _PTX_KINDS = {
     "u64": "pointer", "b64": "pointer", "s64": "pointer",
     "u32": "i32", "b32": "i32", "s32": "i32",
-    "f32": "f32", "f64": "f64", "b8[128]": "tensor_map",
+    "f32": "f32", "f64": "f64",
     "u8": "struct", "s8": "struct", "b8": "struct",
     "u16": "struct", "s16": "struct", "b16": "struct",
 }  # fmt: skip
-_SAME = {"i64": "pointer"}  # 64 bits that are no pointer look the same in PTX
+#: Kinds that look the same in PTX as another one.
+_SAME = {"i64": "pointer", "tensor_map": "struct"}
+TENSOR_MAP_BYTES = 128  # of a CUtensorMap
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def hidden_parameters(compiled: Compiled, kinds: tuple[str, ...]) -> int:
         else []
     )
     types = ["".join(p) for p in parameters]
-    found = [_PTX_KINDS.get(t, t) for t in types]
+    found = [_PTX_KINDS.get(t.partition("[")[0], t) for t in types]
     planned = [_SAME.get(k, k) for k in kinds]
     rest = found[len(planned) :]
     if found[: len(planned)] != planned or any(k != "pointer" for k in rest):

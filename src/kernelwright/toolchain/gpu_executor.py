@@ -18,7 +18,7 @@ from kernelwright.support.errors import ToolchainError, refuse_capture
 
 from . import build, driver, pointer_arrays, redzones, tensor_maps
 from .build import Tensors
-from .compiled import hidden_parameters
+from .compiled import TENSOR_MAP_BYTES, hidden_parameters
 from .workspace import ZeroScratch, places
 
 _KINDS = {
@@ -198,7 +198,7 @@ def _fixed(argument: str | Scalar | Pointers | TensorMap) -> int | float | None:
     """What the launcher holds of an argument: its value, a struct's or tensor map's size, or
     nothing."""
     if isinstance(argument, TensorMap):
-        return tensor_maps.SIZE
+        return TENSOR_MAP_BYTES
     if isinstance(argument, Scalar) and isinstance(argument.value, bytes):
         return len(argument.value)
     if isinstance(argument, Scalar) and not isinstance(argument.value, str):

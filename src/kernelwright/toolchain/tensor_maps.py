@@ -11,8 +11,8 @@ from kernelwright.contract import TensorMap
 
 from . import driver
 from .build import Tensors
+from .compiled import TENSOR_MAP_BYTES
 
-SIZE = 128  # bytes of a CUtensorMap
 MOST = 1024  # of one argument that are kept
 
 # CUtensorMapDataType. Only the zero fill outside a tensor depends on the type, and zero has the
@@ -57,7 +57,7 @@ class Encoded(dict[int, bytes]):
     def __missing__(self, address: int) -> bytes:
         m = self.map
         # the driver wants a place at a multiple of 64 bytes
-        room = ctypes.create_string_buffer(SIZE + 64)
+        room = ctypes.create_string_buffer(TENSOR_MAP_BYTES + 64)
         place = -(-ctypes.addressof(room) // 64) * 64
         with driver.current(self.index):
             code = driver.library().cuTensorMapEncodeTiled(
@@ -74,5 +74,5 @@ class Encoded(dict[int, bytes]):
         driver.check(code, f"encoding a tensor map of {m.tensor} at {address:#x}")
         if len(self) >= MOST:
             self.clear()
-        self[address] = made = ctypes.string_at(place, SIZE)
+        self[address] = made = ctypes.string_at(place, TENSOR_MAP_BYTES)
         return made
