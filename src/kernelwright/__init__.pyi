@@ -25,6 +25,8 @@ from .ops.loss.cross_entropy import cross_entropy_with_grad as cross_entropy_wit
 from .ops.loss.cross_entropy import cross_entropy_with_grad_ as cross_entropy_with_grad_
 from .ops.loss.kl_div import kl_div as kl_div
 from .ops.loss.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
+from .ops.matmul.gemm import linear as linear
+from .ops.matmul.gemm import matmul as matmul
 from .ops.norm.layer_norm import add_layer_norm as add_layer_norm
 from .ops.norm.layer_norm import add_rms_norm as add_rms_norm
 from .ops.norm.layer_norm import layer_norm as layer_norm

@@ -1,7 +1,7 @@
 """Which rungs are proven on which GPU, and whether the records are consistent.
 
 A rung is proven on a GPU if every config, with the rung's current source, was verified there
-without an error. `dispatch.proof` reads this from `records/proven.json`, which `write_proven`
+without an error. `dispatch.proof` reads this from `data/proven.json`, which `write_proven`
 derives from the records.
 """
 
@@ -111,10 +111,15 @@ def proven(*roots: Path) -> dict[str, dict[str, list[str]]]:
     return found
 
 
+def _proven_file(root: Path) -> Path:
+    """Where the proofs that follow from a folder's records are: of the shipped records in `data`."""
+    return proof.PROVEN if root == records.ROOT else root / proof.PROVEN.name
+
+
 def write_proven(root: Path | None = None) -> Path:
     """Write `proven.json` from the records; its path."""
     root = root or records.home()
-    path = root / proof.PROVEN.name
+    path = _proven_file(root)
     data.write(path, json.dumps(proven(root), indent=1, sort_keys=True) + "\n")
     return path
 
@@ -267,6 +272,6 @@ def _of_tables() -> Iterator[str]:
 
 
 def _of_proven(root: Path) -> Iterator[str]:
-    path = root / proof.PROVEN.name
+    path = _proven_file(root)
     if data.document(path, {}) != proven(root):
         yield f"{path.name} is not what the records say: write it again"
