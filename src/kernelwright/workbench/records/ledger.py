@@ -112,7 +112,7 @@ def proven(*roots: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def _proven_file(root: Path) -> Path:
-    """Where the proofs that follow from a folder's records are: of the shipped records in `data`."""
+    """Where the proofs of a folder's records are; those of the shipped records are in `data`."""
     return proof.PROVEN if root == records.ROOT else root / proof.PROVEN.name
 
 

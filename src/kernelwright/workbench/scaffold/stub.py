@@ -25,4 +25,10 @@ def stub(public: dict[str, str] | None = None) -> str:
     for name, module in (public or PUBLIC).items():
         lines.append(f"from .{module.partition('.')[2]} import {name} as {name}")
     body = sorted(lines[1:], key=lambda x: (x.split(" import ")[0], x))
-    return "\n".join([lines[0], "", *body, "", "__version__: str", ""])
+    return "\n".join([lines[0], "", *map(_wrapped, body), "", "__version__: str", ""])
+
+
+def _wrapped(line: str) -> str:
+    """An import as the formatter lays it out."""
+    module, names = line.split(" import ")
+    return line if len(line) <= 100 else f"{module} import (\n    {names},\n)"
