@@ -15,7 +15,8 @@ CUDA_C := $(shell git ls-files '*.cu' '*.cuh' '*.c')
 # The oldest tested set, in a virtual environment of its own that later runs find again.
 OLDEST = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kernelwright/venv-oldest-$(shell cat pyproject.toml \
   constraints/common.txt constraints/oldest.txt | sha256sum | cut -c1-12)
-OF_PYTORCH := binding calls compiled optim patch patch_compiled
+OF_PYTORCH := $(addprefix tests/dispatch/test_,binding.py calls.py compiled.py) tests/optim \
+  $(addprefix tests/integrations/transformers/test_,patch.py patch_compiled.py)
 
 .PHONY: bench test test-all test-oldest lint tables clean
 
@@ -33,7 +34,7 @@ test-all: .venv/ready
 test-oldest:
 	test -e $(OLDEST)/ready || $(PYTHON) tools/setup_venv.py --set oldest --into $(OLDEST) test
 	PYTHONPATH=$(CURDIR)/src $(OLDEST)/bin/python -m pytest -n auto --dist worksteal \
-	  $(wildcard $(OF_PYTORCH:%=tests/test_%.py))
+	  $(OF_PYTORCH)
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .
