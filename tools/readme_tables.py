@@ -36,7 +36,7 @@ from tools.experiments import patched, training
 
 import kernelwright.ops.every
 from kernelwright.contract import PYTORCHS, Ladder
-from kernelwright.dispatch import ladder, ladders, proven_on
+from kernelwright.dispatch import data, ladder, ladders, proven_on
 from kernelwright.dispatch.proof import HASHES, computed_hash
 from kernelwright.support.settings import PACKAGE
 from kernelwright.workbench.bench import fusion
@@ -224,7 +224,9 @@ def _host(found: list[Record]) -> str:
 
 def _triton() -> str:
     """How many Triton rungs are the same machine code under two versions, and which are not."""
-    found = json.loads((records.ROOT / triton_versions.FILE).read_text())
+    found = data.document(records.ROOT / triton_versions.FILE, None)
+    if found is None:
+        return "No record of another version of Triton yet.\n"
     one, other = found["versions"]
     every = len(found["same"]) + len(found["other"])
     text = f"{len(found['same'])} of {every} Triton rungs compile to the same machine code for an "

@@ -96,7 +96,7 @@ def test_help_loads_what_draws_it():
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("bench", "softmx"), "softmx: there is no operator softmx; did you mean softmax?"),
+    [(("bench", "softmx"), "softmx: there is no operator softmx; did you mean softmax or"),
      (("verify", "layer_nrm.backward.triton_row"), "did you mean layer_norm.backward or"),
      (("inspect", "zzz.cuda"), "there is no operator zzz (kernelwright list)")],
 )  # fmt: skip

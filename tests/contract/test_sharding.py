@@ -19,6 +19,8 @@ WITHOUT = {
     "dropout_with_mask",
     "get_total_norm",
     "layer_norm_residual_dropout_gelu",
+    "linear",
+    "matmul",
     "scale_unless_one_",
 }
 OPERATORS = [x.operator for x in ladders() if x.operator.sharding]

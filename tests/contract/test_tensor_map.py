@@ -8,6 +8,7 @@ import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorMap, TensorSpec, f32, i64
+from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import build, cpu_executor, gpu_executor, nvrtc, tensor_maps
 from support.planning import CPU, own_cache, scaling  # noqa: F401
 from toolchain.test_launch import fake_driver, fake_gpu, fake_library, value, words_of  # noqa: F401
@@ -76,7 +77,7 @@ def plan(source, map=MAP, name="take"):
 
 def bound(made, align=16):
     specs = {"x": TensorSpec((8,), (1,), torch.float32, align), "a": 2.0}
-    return gpu_executor.bind(made, scaling(), specs, (), torch.device("cuda", 0))
+    return gpu_executor.executor(made, scaling(), specs, (), torch.device("cuda", 0))
 
 
 def test_a_launch_passes_a_map_of_its_tensors_address(gpu, fake, source):
@@ -109,9 +110,7 @@ def test_encodings_that_are_kept_are_bounded(gpu, fake, source, monkeypatch):
 def test_what_the_driver_refuses_is_told(gpu, fake, source):
     run = bound(plan(source))
     fake.fail_next(1)
-    with pytest.raises(
-        toolchain.ToolchainError, match=r"encoding a tensor map of x at 0x.*INVALID"
-    ):
+    with pytest.raises(ToolchainError, match=r"encoding a tensor map of x at 0x.*INVALID"):
         run(torch.zeros(8), 1.0)
 
 
@@ -125,12 +124,12 @@ def test_what_the_driver_refuses_is_told(gpu, fake, source):
     ],
 )
 def test_a_map_that_is_not_of_its_tensor_is_refused(gpu, source, map, align, error):
-    with pytest.raises(toolchain.ToolchainError, match=error):
+    with pytest.raises(ToolchainError, match=error):
         bound(plan(source, map), align)
 
 
 def test_a_kernel_that_takes_something_else_is_refused(gpu, source):
-    with pytest.raises(toolchain.ToolchainError, match=r"takes \(b8\[64\], .*passes \(tensor_map"):
+    with pytest.raises(ToolchainError, match=r"takes \(b8\[64\], .*passes \(tensor_map"):
         bound(plan(source, name="small"))
 
 
@@ -138,6 +137,6 @@ def test_without_a_gpu_the_kernel_is_compiled_and_not_run(source):
     made = plan(source)
     assert cpu_executor.unable(made) == cpu_executor.NOT_EMULATED
     specs = {"x": TensorSpec.contiguous((8,), torch.float32), "a": 2.0}
-    with pytest.raises(toolchain.ToolchainError, match="take: wgmma and TMA are not emulated"):
-        toolchain.bind(made, scaling(), specs, (), CPU)
+    with pytest.raises(ToolchainError, match="take: wgmma and TMA are not emulated"):
+        toolchain.executor(made, scaling(), specs, (), CPU)
     assert nvrtc.compile(made.launches[0].kernel, "sm_90a").cubin

@@ -217,7 +217,9 @@ def test_a_kernel_runs_on_aarch64(builds_with, tmp_path, monkeypatch):
 
 
 PACKAGE = INCLUDE.parent
-HEADERS = [str(p.relative_to(PACKAGE)) for p in sorted(PACKAGE.rglob("*.cuh"))]
+#: Those of Hopper's tensor cores are compiled and not emulated.
+HEADERS = [str(p.relative_to(PACKAGE)) for p in sorted(PACKAGE.rglob("*.cuh"))
+           if p.parent.name != "hopper"]  # fmt: skip
 
 
 @pytest.mark.parametrize("header", HEADERS)

@@ -1,5 +1,4 @@
 """Lists of tensors: what tells two apart, and how one kernel argument stands for all of them."""
-# ruff: noqa: F811
 
 import ctypes
 
@@ -27,7 +26,7 @@ from kernelwright.toolchain import (
     pointer_arrays,
 )
 from support.planning import cuda_plan, own_cache, scale_cu, scaling  # noqa: F401
-from toolchain.test_launch import fake, fake_library, gpu, words_of  # noqa: F401
+from toolchain.test_launch import fake_driver, fake_gpu, fake_library, words_of  # noqa: F401
 
 POINTERS = Pointers(("xs", "ys"))
 SCHEMA = "(Tensor[] xs, Tensor(a!)[] ys, float a) -> ()"

@@ -61,7 +61,7 @@ def box_cu(tmp_path):
             outputs=lambda x, a: outputs, schema="(Tensor x, float a) -> (Tensor y, Tensor raw)"
         )
         specs = {"x": TensorSpec.contiguous(x.shape, x.dtype), "a": 1.0}
-        return toolchain.bind(Plan((step,)), operator, specs, (), x.device)
+        return toolchain.executor(Plan((step,)), operator, specs, (), x.device)
 
     return call
 

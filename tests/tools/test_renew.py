@@ -7,7 +7,6 @@ import pytest
 from tools.renew import Budget, Job
 
 from kernelwright.dispatch import ladder, source_hash
-from kernelwright.dispatch import proof as proofs
 from kernelwright.workbench.bench import tune
 from kernelwright.workbench.records import ledger, merge, records
 from support import served
@@ -42,7 +41,6 @@ def write(folder, *lines):
 def shipped(tmp_path, monkeypatch):
     """A folder that stands in for the shipped records."""
     monkeypatch.setattr(records, "ROOT", tmp_path / "shipped")
-    monkeypatch.setattr(proofs, "PROVEN", tmp_path / "shipped" / "proven.json")
     return tmp_path / "shipped"
 
 

@@ -11,7 +11,8 @@ import torch
 from kernelwright.contract import H200, CudaKernel, Gpu, Scalar, TensorMap, TensorSpec
 from kernelwright.ops.matmul.gemm import cuda_hopper, hopper_choice, hopper_ladder, hopper_tiling
 from kernelwright.ops.matmul.gemm.ladder import LADDER, LADDER_LINEAR
-from kernelwright.toolchain import ToolchainError, binary, build, compiled, nvrtc
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import binary, build, compiled, nvrtc
 
 BF16 = torch.bfloat16
 LAYOUTS = ("NT", "NN", "TN", "TT")

@@ -311,7 +311,7 @@ def test_a_case_is_shown_where_what_serves_it_is_timed(monkeypatch):
     lad = ladder("softmax")
     timed = metrics.timed_cases(lad, MACHINE, found)
     row = lad.rung("triton_row")
-    monkeypatch.setattr(readme_tables, "served", lambda *of: (row, config_of(lad, row, *of[1:])))
+    monkeypatch.setattr(shown, "served", lambda *of: (row, config_of(lad, row, *of[1:])))
     assert [t.case for t in shown.shown(lad, found)] == timed
     at = ("triton_row", timed[0])
     left = [r for r in found if (r.rung, r.case) != at]

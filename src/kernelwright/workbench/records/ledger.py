@@ -29,6 +29,10 @@ ALL_CASES = "*"  # the case of a verification's record
 Line = dict[str, Any]
 
 
+#: Whose proofs ship.
+SHIPPED = records.ROOT
+
+
 @dataclass(frozen=True)
 class LedgerRow:
     """The state of one rung.
@@ -113,7 +117,7 @@ def proven(*roots: Path) -> dict[str, dict[str, list[str]]]:
 
 def _proven_file(root: Path) -> Path:
     """Where the proofs of a folder's records are; those of the shipped records are in `data`."""
-    return proof.PROVEN if root == records.ROOT else root / proof.PROVEN.name
+    return proof.PROVEN if root == SHIPPED else root / proof.PROVEN.name
 
 
 def write_proven(root: Path | None = None) -> Path:

@@ -13,6 +13,11 @@ from kernelwright.ops.reduce.sum import sum
 
 from . import ladder
 
+NO_FORWARD_MODE = (
+    "matmul, linear: forward-mode derivatives are not supported; use torch.matmul or "
+    "torch.nn.functional.linear, or reverse mode"
+)
+
 
 def _allowed() -> bool:
     """Whether PyTorch's setting lets float32 operands be rounded to tf32. torch.compile takes it
@@ -70,6 +75,10 @@ class _Product(torch.autograd.Function):
         if a.ndim == 3:
             return product(a, b), 0
         return product(a.flatten(0, 1), b.flatten(0, 1)).unflatten(0, (n, -1)), 0
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        raise NotImplementedError(NO_FORWARD_MODE)
 
 
 _product = apply_of(_Product)
@@ -138,6 +147,10 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, *args):
         return vmap_loop(_Linear.apply, info.batch_size, in_dims, args)
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        raise NotImplementedError(NO_FORWARD_MODE)
 
 
 _linear = apply_of(_Linear)
