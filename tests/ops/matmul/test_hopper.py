@@ -87,7 +87,7 @@ def test_sums_stay_in_registers_and_products_do_not_wait(compiler, rung, config,
     used = binary.resources(made)
     assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)
     assert binary.serialized_products(made) == []
-    assert compiled.hidden_parameters(made, build.kinds(step)) == 0
+    assert compiled.hidden_parameters(made, step.kinds) == 0
     assert used.static_shared + step.shared <= H200.shared_per_block
     assert "HGMMA" in binary.sass(made)
 
