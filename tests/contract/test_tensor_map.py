@@ -129,7 +129,9 @@ def test_a_map_that_is_not_of_its_tensor_is_refused(gpu, source, map, align, err
 
 
 def test_a_kernel_that_takes_something_else_is_refused(gpu, source):
-    with pytest.raises(ToolchainError, match=r"takes structs of \[64\] bytes, but its plan passes \[128\]"):
+    with pytest.raises(
+        ToolchainError, match=r"takes structs of \[64\] bytes, but its plan passes \[128\]"
+    ):
         bound(plan(source, name="small"))
 
 

@@ -12,7 +12,7 @@ from kernelwright.contract import H200, CudaKernel, Gpu, Scalar, TensorMap, Tens
 from kernelwright.ops.matmul.gemm import cuda_hopper, hopper_choice, hopper_ladder, hopper_tiling
 from kernelwright.ops.matmul.gemm.ladder import LADDER, LADDER_LINEAR
 from kernelwright.support.errors import ToolchainError
-from kernelwright.toolchain import binary, build, compiled, nvrtc
+from kernelwright.toolchain import binary, compiled, nvrtc
 
 BF16 = torch.bfloat16
 LAYOUTS = ("NT", "NN", "TN", "TT")
