@@ -7,6 +7,7 @@ finds weights and gradients in one order.
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from kernelwright.dispatch import apply_of, vmap_loop
 from kernelwright.ops.reduce.sum import sum
@@ -40,9 +41,17 @@ def _wants(*tensors: torch.Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
+def _refuse_forward_mode() -> None:
+    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+        raise NotImplementedError(NO_FORWARD_MODE)
+
+
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a b, both of two dimensions or both of three."""
-    return _product(a, b) if _wants(a, b) else ladder.matmul(a, b, _tf32(a))
+    if not _wants(a, b):
+        return ladder.matmul(a, b, _tf32(a))
+    _refuse_forward_mode()
+    return _product(a, b)
 
 
 class _Product(torch.autograd.Function):
@@ -76,10 +85,6 @@ class _Product(torch.autograd.Function):
             return product(a, b), 0
         return product(a.flatten(0, 1), b.flatten(0, 1)).unflatten(0, (n, -1)), 0
 
-    @staticmethod
-    def jvp(ctx, *tangents):
-        raise NotImplementedError(NO_FORWARD_MODE)
-
 
 _product = apply_of(_Product)
 
@@ -98,6 +103,7 @@ def linear(x, weight, bias, gate, residual, activation: str) -> torch.Tensor:
     args = x, weight, bias, gate, residual, activation
     if not _wants(x, weight, bias, gate, residual):
         return ladder.linear(*args, False, _tf32(x))[0]
+    _refuse_forward_mode()
     return _linear(*args, _keeps(activation, gate, residual))[0]
 
 
@@ -147,10 +153,6 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, *args):
         return vmap_loop(_Linear.apply, info.batch_size, in_dims, args)
-
-    @staticmethod
-    def jvp(ctx, *tangents):
-        raise NotImplementedError(NO_FORWARD_MODE)
 
 
 _linear = apply_of(_Linear)
