@@ -70,7 +70,7 @@ def new(op: str, into: Path | None = None) -> list[Path]:
 def families() -> list[str]:
     """Folders of `ops` that hold ladders."""
     folders = (PACKAGE / "ops").iterdir()
-    return sorted(p.name for p in folders if p.is_dir() and p.name[0] not in "_.")
+    return sorted(p.name for p in folders if p.name[0] != "_" and (p / "__init__.py").is_file())
 
 
 def spec(name: str, into: Path | None = None) -> Path:
