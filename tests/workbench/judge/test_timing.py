@@ -72,7 +72,7 @@ no_gpu = pytest.mark.skipif(GPU, reason="stands in for a GPU, of which there is 
 def test_every_call_that_a_graph_holds_computes(name, check, monkeypatch):
     """Sixty sets, as on an H200: the first calls are recorded as they should be."""
     with FakeBox(monkeypatch) as box:
-        guest, row = timed(name, box, monkeypatch, sets=60, shape=(4, 33))
+        guest, row = timed(name, box, monkeypatch, sets=60, shape=(64, 1024))
         assert guest.uncaptured == ""
         (found, why) = next(iter(guest.objections.values()), (None, ""))
         assert found == check, why
