@@ -20,8 +20,8 @@ _ops = torch.ops.kernelwright
 def gated_linear(gate, up, weight, bias, activation: str, *how):
     """linear(activation(gate, up, *how), weight, bias).
 
-    Dtypes that differ take the two operators. So does a compiler, which is told to compute the
-    activation again: by itself, it keeps what a product takes.
+    If the dtypes differ, the two operators are called. So they are under torch.compile, which is
+    told to recompute the activation: by default it saves the operands of a product.
     """
     device = gate.device.type
     if torch.is_autocast_enabled(device):

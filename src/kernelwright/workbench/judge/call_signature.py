@@ -1,4 +1,4 @@
-"""How a function that nobody here wrote is called with an operator's arguments."""
+"""How a user's function is called with an operator's arguments."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def judge(
         autograd: the gradients that autograd finds through it are judged instead of its results.
         make: `fn()` makes the kernel; it is not the kernel.
         cases: ids; by default every case that this machine can run.
-        seed: of all values, to try the same again; by default one that nobody can foresee.
+        seed: input seed, to repeat a run (default: random).
         deterministic: equal inputs must give equal bits.
         strict: other strides than PyTorch's, and an exception on an input without elements, are
             failures and not notes.

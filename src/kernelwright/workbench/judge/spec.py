@@ -154,7 +154,7 @@ def with_gradients(subject: Subject) -> Subject:
 
 
 def first_results(subject: Subject, count: int) -> Subject:
-    """The operator without its last results: a norm whose statistic nobody returns."""
+    """The operator without its last results: a norm that does not return its statistic."""
     op = subject.operator
     inputs, results = op.schema.rsplit("->", 1)
     kept = ", ".join(results.strip()[1:-1].split(", ")[:count])

@@ -71,7 +71,7 @@ def fake(trial: Trial) -> str | None:
     """The operator's fake, which torch.compile trusts, gives the same shape, dtype and strides."""
     op, run = trial.operator, trial.first
     overload = getattr(torch.ops.kernelwright, op.torch_name, None)
-    if overload is None or not op.results:  # nobody trusts a fake that there is not
+    if overload is None or not op.results:  # there is no fake to check
         return None
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         args = [

@@ -91,7 +91,7 @@ __device__ __forceinline__ void product(const float *a, const float *b, float *c
     for (int i = 0; i < TILE::kDepth; i++) {
       if (i == TILE::kDepth - 1) {
         kw::copy_async_wait_all_but<TILE::kStages - 2>();
-        __syncthreads();  // the next tile is there, and nobody loads from this one any more
+        __syncthreads();  // the next tile has arrived, and all loads from this one are done
         slot = slot + 1 == TILE::kStages ? 0 : slot + 1;
       }
       load((i + 1) % 2, slot, (i + 1) % TILE::kDepth);

@@ -3,7 +3,7 @@
 // Idea: nvcuda::wmma. A warp holds 16 x 16 blocks of a, b and c as fragments, whose layout the
 // compiler keeps to itself, and multiplies two in one call. float32 operands are rounded to tf32.
 // Traffic: as `cuda_warp`: tiles of 128 x 128, two of them in shared memory, copied by cp.async. c
-// leaves through shared memory, since nobody knows which thread holds which element.
+// leaves through shared memory, since the layout of a fragment is not specified.
 // Against `cuda_warp`: one instruction for 2,048 and more multiply-adds instead of 32.
 // Limit: loads of fragments. Padded rows let them avoid most bank conflicts, but they are loads of
 // 4 and 8 bytes, and a warp waits for them. Not emulated: the emulator has no tensor cores.

@@ -11,7 +11,7 @@ __device__ __forceinline__ unsigned shared_address(const void *p) {
 // A phase of a barrier ends when `count` arrivals and all expected bytes have come. wait(parity)
 // returns once the phase of that parity has ended: 0 for the first, then 1, 0, ...; on a new
 // barrier wait(1) returns at once. One bit cannot tell a phase from the one before the last:
-// nobody may be two phases behind.
+// no waiting thread may be two phases behind.
 struct Barrier {
   unsigned long long state;
 
