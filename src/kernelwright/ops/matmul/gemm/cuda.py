@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from kernelwright.contract import NULL, CudaKernel, Launch, Plan, i32, i64
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
 
 from .tiling import order_of
 
 #: The template arguments of a tile in cuda_tuned.cu, as configs call them.
 TILE = ("rows", "cols", "depth", "warp_rows", "warp_cols", "each_rows", "each_cols", "stages",
         "blocks")  # fmt: skip
-CTYPE = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 MMA_DEPTH = 64  # cuda_mma.cu's kDepth
 ACTIVATION = {"none": "kNone", "relu": "kRelu", "gelu": "kGelu", "gelu_tanh": "kGeluTanh",
               "silu": "kSilu"}  # fmt: skip
@@ -93,7 +91,7 @@ def mma(gpu, config, a, b, tf32=False):
     m, k = a.shape[-2:]
     n, batch = b.shape[-1], a.shape[0] if a.ndim == 3 else 1
     of_a, of_b = order_of(a, -1), order_of(b, -2)
-    along = (str(of.name == "kAlongK").lower() for of in (of_a, of_b))
+    along = (boolean(of.name == "kAlongK") for of in (of_a, of_b))
     names = ("rows", "cols", "warp_rows", "warp_cols", "stages")
     template = ", ".join((CTYPE[a.dtype], *along, *(str(config[name]) for name in names)))
     warps = config["rows"] // config["warp_rows"] * (config["cols"] // config["warp_cols"])

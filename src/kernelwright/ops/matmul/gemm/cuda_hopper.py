@@ -1,12 +1,10 @@
 """Launches of the rungs for Hopper's tensor cores. What the kernels do stands in their files, which
-products they take in hopper_shape.py."""
+products they take in hopper_tiling.py."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-
-import torch
 
 from kernelwright.contract import (
     NULL,
@@ -19,11 +17,11 @@ from kernelwright.contract import (
     i64,
 )
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE
 
 from .hopper_tiling import Matrix, clusters_at_once, matrix, multiplying, rows_stride, transposed
 
 FOLDER = Path(__file__).parent
-CTYPE = {torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 ACTIVATIONS = {"none": "NONE", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU_TANH",
                "silu": "SILU"}  # fmt: skip
 SLICE, ROW = 64, 128  # of k, in elements; its bytes

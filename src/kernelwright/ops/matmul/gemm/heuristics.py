@@ -11,7 +11,7 @@ import torch
 
 from kernelwright.contract import Config
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
-from kernelwright.contract.eligibility import kind
+from kernelwright.contract.eligibility import kind, unsupported_dtype
 from kernelwright.contract.inputs import FLOATS
 
 from .tiling import by_rows, order_of
@@ -195,8 +195,8 @@ def fits_persistent_linear(gpu, x, weight, bias, gate, residual, activation, kee
 
 
 def _fits_triton(a, b, k_dim: int) -> str | None:
-    if a.dtype not in FLOATS:
-        return f"{a.dtype} is not float32, float16 or bfloat16"
+    if why := unsupported_dtype(a.dtype):
+        return why
     for name, t, dim in (("the first operand", a, -1), ("the second operand", b, k_dim)):
         if order_of(t, dim) is None:
             return f"{name} has neighbours along neither dimension"
