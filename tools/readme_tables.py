@@ -18,6 +18,7 @@ A marker names its table:
     <!-- table:ladder softmax CASE -->  a ladder on a case
     <!-- table:picture softmax -->      the same as a picture, docs/ladders/softmax.svg
     <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
+    <!-- table:steps sum -->            per CUDA C++ rung: picture, changed lines, counter, time
     <!-- table:dissect sum -->          what each CUDA C++ rung costs its warps
     <!-- table:counters sum -->         the same beside what a GPU counted
     ... <!-- /table -->
@@ -52,7 +53,7 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts, overview, sections
 from kernelwright.workbench.report.shown import headline, shown
 from kernelwright.workbench.scaffold.stub import stub
-from tools import dissect_tables, summaries, training_picture, triton_versions
+from tools import dissect_tables, movement, summaries, training_picture, triton_versions
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path(kernelwright.ops.__file__).parent
@@ -125,11 +126,14 @@ def render(name: str, found: list[Record]) -> str:
         return _cases(found, rest[0])
     if kind == "dissect" and len(rest) == 1:
         return _dissected(found, rest[0])
+    if kind == "steps" and len(rest) == 1:
+        return movement.section(rest[0], found)
     if kind == "counters" and len(rest) == 1:
         return _counters(rest[0])
     raise ValueError(
         f"table:{name}: there are table:operators, featured, fusion [EXAMPLE], host, triton, "
-        "patched, training, ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
+        "patched, training, ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP, "
+        "steps OP"
     )
 
 
