@@ -9,7 +9,6 @@ from kernelwright.contract import case
 from kernelwright.dispatch import ladder
 from kernelwright.emulator.dissect import Place
 from kernelwright.emulator.trace import Request, Traced
-from support.paths import ROOT
 from tools import movement
 
 emulated = pytest.mark.skipif(
@@ -80,8 +79,3 @@ def test_the_limit_is_read_from_a_header():
     assert movement.limit("// Limit: x.\n// Over `b`: y.\nint a;\n") == "x."
     with pytest.raises(ValueError, match="no Limit"):
         movement.limit("int a;\n")
-
-
-def test_tools_tables_name_no_other_folder():
-    """Pictures lie where the pages link to."""
-    assert movement.FOLDER.relative_to(ROOT).as_posix() == "docs/movement"
