@@ -1,5 +1,5 @@
-// What blocks of a cluster do with each other: their barrier, mbarriers, sends to each other's
-// shared memory; and the functions that kernels call for it. Bytes that are sent are there at once.
+// Cooperation of the blocks of a cluster: its barrier, mbarriers and stores to the shared memory of
+// other blocks, and the functions that kernels call for them. Stored bytes arrive immediately.
 #pragma once
 #include "fibers.h"
 
@@ -20,7 +20,7 @@ void tell(Thread &t, const Across &step) {
 
 // ---- the cluster's barrier
 
-// Every thread that has not ended has arrived: those that wait go on.
+// All threads that have not ended have arrived: release the waiting ones.
 void release_cluster(Worker &w) {
   ++w.phase;
   w.missing = 0;
@@ -35,7 +35,7 @@ void release_cluster(Worker &w) {
   }
 }
 
-// A thread is not waited for any more: it has arrived, or ended.
+// A thread has arrived or ended, so the barrier no longer waits for it.
 void not_missing(Worker &w) {
   if (--w.missing == 0) release_cluster(w);
 }
@@ -47,7 +47,7 @@ struct Place {
   unsigned at;  // in its shared memory
 };
 
-// The `bytes` bytes at an address that an instruction names.
+// The `bytes` bytes at the address operand of an instruction.
 Place find(Thread &t, unsigned address, unsigned bytes, const char *what, const void *where) {
   const unsigned rank = address >> kRankAt, at = address & ((1u << kRankAt) - 1);
   Running &b = rank ? worker_of(&t).blocks[rank - 1] : running(t);
@@ -63,7 +63,7 @@ Place find(Thread &t, unsigned address, unsigned bytes, const char *what, const 
 
 // ---- mbarriers
 
-// What an mbarrier's own 8 bytes hold: whoever writes there by other means destroys it.
+// The contents of an mbarrier's own 8 bytes: any other write to them destroys the mbarrier.
 std::uint64_t mark_of(unsigned at) { return 0x6d626172'00000000u + at; }
 
 Mbarrier &mbarrier_of(Thread &t, Place p, const void *where) {
@@ -80,7 +80,7 @@ Mbarrier &mbarrier_of(Thread &t, Place p, const void *where) {
   return found->second;
 }
 
-// End an mbarrier's phase if nothing is missing.
+// End an mbarrier's phase if no arrivals and no bytes are pending.
 bool ends(const Mbarrier &m) { return m.pending == 0 && m.missing == 0; }
 void settle(Place p, Mbarrier &m) {
   if (!ends(m)) return;
@@ -94,7 +94,7 @@ void settle(Place p, Mbarrier &m) {
   }
 }
 
-// Bytes that are expected, or have come (negative).
+// Bytes that are expected (positive) or have arrived (negative).
 void count(Thread &t, Mbarrier &m, std::int64_t bytes, const void *where) {
   m.missing += bytes;
   if (m.missing > kMostBytes || m.missing < -kMostBytes)

@@ -1,7 +1,7 @@
-// Leaving one stack for another: the registers that a function must preserve, by hand.
+// Switching stacks: saves and restores the callee-saved registers in assembly.
 #pragma once
 
-// Save the registers on the present stack and its pointer in *save, then go on where `to` was left.
+// Save the registers on the current stack and its pointer in *save, then resume the stack `to`.
 extern "C" void kw_switch(void **save, void *to);
 
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-// What threads of a cluster's blocks may know of each other by mbarriers: which are initialised,
-// what has come, and whether a block waits for what is sent to it.
+// What the threads of a cluster may know of each other through mbarriers: which are initialized,
+// what has arrived, and whether a block waits for the data that is sent to it.
 #pragma once
 #include <map>
 
@@ -7,8 +7,8 @@
 
 namespace kw::emulator {
 
-// Whether a block has started, as far as a thread can know: it has passed the cluster's barrier, at
-// which every thread of every block arrives, or has heard of the block by other means.
+// Whether a thread can know that a block has started: the thread has passed the cluster's barrier,
+// at which all threads of all blocks arrive, or has synchronized with the block in another way.
 inline bool order_starts(const Order &order, const Thread &t, const Block &b,
                          std::uint32_t number) {
   if (t.phase || t.block == &b) return true;
@@ -25,7 +25,7 @@ class Mailbox {
 
   const Event &init() const { return init_; }
   void fence(const Thread &t) { fenced_ |= init_.thread == t.number; }
-  // The thread that initialised and fenced it comes to the cluster's barrier.
+  // The thread that initialized and fenced it arrives at the cluster's barrier.
   void arrive(const Thread &t) {
     if (fenced_ && !published_ && init_.thread == t.number) published_ = t.phase + 1;
   }
@@ -34,13 +34,13 @@ class Mailbox {
     return (published_ && t.phase >= published_) || order.before(init_, t);
   }
 
-  // A write that is done when the phase ends.
+  // A write that completes when the phase ends.
   Event send(const Thread &t, const Across &a, std::uint32_t from, std::uint32_t code) const {
     Event e = {number_, a.phase, from, {}, {}, {}, {}};
     e.thread = t.number, e.kind = kWrite | kSent, e.set = 1, e.code = code;
     return e;
   }
-  // An arrival or bytes that count: what their thread knew, whoever waits for the phase knows.
+  // An arrival, or bytes: threads that wait for the phase learn all that the sender knew.
   void bring(const Known &known, const Across &a) {
     coming_ = both(coming_, known);
     if (!a.ends) return;
@@ -50,11 +50,11 @@ class Mailbox {
   }
   const Known &come() const { return come_; }
 
-  // One of the sends of a phase, in case that nobody waits for it.
+  // One of the sends of a phase, for the message if no thread waits for the phase.
   void sent(std::uint32_t phase, const Finding &f) {
     if (sends_.empty() || sends_.back().first != phase) sends_.push_back({phase, f});
   }
-  // A thread of its block ends, and knows of the phases before some.
+  // A thread of its block ends; it has waited for the phases before a given one.
   void exit(const Known &known) {
     const auto cut = known->find(number_);
     if (cut != known->cuts.end() && cut->block == number_) heard_ = std::max(heard_, cut->epoch);
@@ -74,7 +74,7 @@ class Mailbox {
   std::vector<std::pair<std::uint32_t, Finding>> sends_;
 };
 
-// Where the first thread of a warp arrived at, or passed, the cluster's barrier.
+// The position at which the first thread of a warp arrived at, or passed, the cluster's barrier.
 struct Alike {
   const void *where;
   unsigned thread;
@@ -107,7 +107,7 @@ class Mail {
   template <typename Visit> void each_unheard(const Block &b, Visit visit) const {
     for (const auto &[at, box] : boxes_[b.rank]) box.each_unheard(visit);
   }
-  // The same step of the first thread of t's warp that came to it.
+  // The same step of the first thread of t's warp that reached it.
   Alike alike(const Thread &t, const Across &a) {
     const bool passes = a.what == kPass;
     Alike &first = alike_[t.block->rank][t.warp() * 2 + passes];

@@ -1,11 +1,11 @@
-// What happened before what, by CUDA's rules.
+// The happens-before order of accesses, by CUDA's memory model.
 //
 // A thread's accesses are numbered by the barriers that it has passed (its epoch) and, between two
-// barriers, by a clock that goes on at each __syncwarp and fence. A barrier orders all threads of
-// the block. __syncwarp orders the lanes of its mask: each lane has a vector of the clocks that it
-// has heard of. Between blocks, and between warps without a barrier, a fence and then an atomic or
-// volatile write hand over what a thread knows, to whoever reads that and then fences. In a cluster
-// its barrier does, and mail.h has its mbarriers.
+// barriers, by a clock that advances at each __syncwarp and fence. A barrier orders all threads of
+// the block. __syncwarp orders the lanes of its mask: each lane has a vector of the clocks of other
+// lanes that it knows. Between blocks, and between warps without a barrier, a fence followed by an
+// atomic or volatile write releases what a thread knows; a read of that value followed by a fence
+// acquires it. In a cluster its barrier does this too; mail.h handles its mbarriers.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,9 +18,9 @@
 
 namespace kw::emulator {
 
-// An access that a cell of memory remembers. A write that was sent (`kSent`) is no part of what its
-// thread then does: it is done when an mbarrier's phase ends. Its `block` stands for the mbarrier,
-// its `epoch` is the phase, `clock` the block that sent it.
+// An access recorded in a cell of memory. An asynchronous write (`kSent`) is not ordered with its
+// thread's later accesses: it completes when an mbarrier's phase ends. Its `block` identifies the
+// mbarrier, `epoch` is the phase, `clock` the block that sent it.
 struct Event {
   std::uint32_t block, epoch, clock;
   std::uint32_t thread : 10, kind : 4, set : 1, code : 17;  // code: number of its instruction
@@ -36,8 +36,8 @@ struct Clocks {
   }
 };
 
-// What is known of a block: everything before an epoch, and of that epoch what some warps' clocks
-// cover.
+// What a thread knows of a block: everything before an epoch, and in that epoch what the clocks of
+// some warps cover.
 struct Cut {
   std::uint32_t block, epoch;
   std::vector<std::pair<std::uint32_t, Clocks>> warps;
@@ -66,7 +66,7 @@ struct Cut {
   }
 };
 
-// Cuts of several blocks, by block. Never changed once others may hold it.
+// Cuts of several blocks, by block. Immutable once it may be shared.
 struct Knowledge {
   std::vector<Cut> cuts;
 
@@ -96,7 +96,7 @@ inline Known both(const Known &a, const Known &b) {
   return sum;
 }
 
-// What one word hands over. A fence of the block's scope serves its own block only.
+// What one word releases. A fence of block scope affects its own block only.
 struct Handover {
   Known all, in_block;
   std::uint32_t block;  // whose `in_block` is
@@ -155,7 +155,7 @@ class Order {
     own.news = false;
   }
 
-  // What a thread has done and knows; what it does from now on is no part of that.
+  // What a thread has done and knows so far; later accesses are not included.
   Known release(const Thread &t) {
     View &view = view_of(t);
     auto now =
@@ -172,7 +172,7 @@ class Order {
   }
   const Known &known(const Thread &t) const { return view_of(t).known; }
 
-  // The cluster's barrier. To arrive relaxed hands over what the thread has fenced.
+  // The cluster's barrier. A relaxed arrival releases what the thread has fenced.
   void arrive(const Thread &t, bool relaxed) {
     Meeting &meeting = meetings_[t.phase % 2];
     if (meeting.phase != t.phase) meeting = {t.phase, nullptr};
@@ -209,7 +209,7 @@ class Order {
     if (scope != kBlockScope) view.released = view.narrow;
   }
 
-  // An atomic or volatile access: a read takes what the word hands over, a plain write replaces
+  // An atomic or volatile access: a read acquires what the word releases, a plain write replaces
   // it, an atomic operation adds to it.
   void word(const Thread &t, const void *address, unsigned kind) {
     View &view = view_of(t);
@@ -242,7 +242,7 @@ class Order {
     std::uint32_t number = 0;
     bool news = false;  // since the last barrier a thread heard of others by other means
   };
-  // Who has arrived at a phase of the cluster's barrier.
+  // The threads that have arrived at a phase of the cluster's barrier.
   struct Meeting {
     std::uint32_t phase;
     Known known;

@@ -1,4 +1,4 @@
-// Memory that a launch may touch, and how an address is found in it.
+// The memory that a launch may access, and the lookup of an address in it.
 #pragma once
 #include <link.h>
 

@@ -1,4 +1,4 @@
-// What each 4 bytes of memory remember: who wrote last, two who read since, what was ever written.
+// Shadow memory of each 4 bytes: the last writer, two readers since then, the bytes ever written.
 #pragma once
 #include <sys/mman.h>
 
@@ -10,7 +10,7 @@
 
 namespace kw::emulator {
 
-// Four bytes, or one byte of four that were touched in smaller pieces.
+// Four bytes, or one byte of four that were accessed in smaller pieces.
 struct Cell {
   std::uint32_t turn;     // the launch, or the block for shared memory, that the events are of
   std::uint32_t split;    // 0, or the number of its four bytes' cells
@@ -18,7 +18,7 @@ struct Cell {
   Event write, reads[2];
 };
 
-// Cells of a stretch of memory; zero where nothing was touched.
+// The cells of a range of memory; zero where it has not been accessed.
 class Shadow {
  public:
   Shadow(std::uintptr_t start, std::uintptr_t end) : first_(start / 4) {

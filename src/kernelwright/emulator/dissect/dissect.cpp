@@ -1,5 +1,5 @@
-// The observer behind `kernelwright dissect`: what each access and each branch of a kernel costs a
-// warp. Watches launches of one worker, of dissected builds.
+// The observer of `kernelwright dissect`: the cost of each access and each branch of a kernel for a
+// warp. It observes launches with one worker, of dissected builds.
 #include "requests.h"
 #include "runtime.h"
 #include "together.h"
@@ -9,7 +9,7 @@
 namespace kw::emulator {
 namespace {
 
-// A tensor, in and out: the sectors of it that were touched are counted.
+// A tensor; its sectors that are read and written are counted.
 struct Region {
   std::uint64_t start, end;
   std::uint64_t sectors_read, sectors_written;
@@ -20,9 +20,9 @@ struct Sums {
   std::uint64_t requests, lanes, passes, least_passes, distinct_bytes;
 };
 
-// An instruction that touches memory. `region`: the tensor that it touched first, -1 for shared
-// memory. `whole`: what it would be, were it the first element of an aligned vector of 8 or 16
-// bytes in shared memory that is read whole.
+// An instruction that accesses memory. `region`: the tensor that it accessed first, -1 for shared
+// memory. `whole`: the sums if it were the first element of an aligned vector of 8 or 16 bytes in
+// shared memory that is read as a whole.
 struct Site {
   std::uint64_t where;
   std::int32_t region;
@@ -32,8 +32,8 @@ struct Site {
   Sums whole[2];
 };
 
-// A basic block: how often warps ran it, with how many lanes, how often its lanes then went
-// different ways; how often one of them touched memory or waited in it.
+// A basic block: how often warps executed it, with how many lanes, how often the lanes diverged
+// after it; how often a lane accessed memory or waited in it.
 struct Step {
   std::uint64_t where;
   std::uint64_t executions, lanes, parted, works;
@@ -78,7 +78,7 @@ unsigned warps_of(const Block &b) { return (b.count + 31) / 32; }
 unsigned first_warp(const Block &b) { return b.rank * warps_of(b); }
 Warp &warp_of(const Thread &t) { return warps[first_warp(*t.block) + t.warp()]; }
 
-// ---- what a request comes to
+// ---- the cost of a request
 
 void mark(Region &r, std::vector<bool> &seen, std::uint64_t &count, std::uintptr_t sector) {
   const std::uintptr_t first = r.start / kSector, last = (r.end - 1) / kSector;
@@ -95,7 +95,7 @@ void add(Sums &s, const Request &r) {
   s.passes += p.taken, s.least_passes += p.least, s.distinct_bytes += p.bytes;
 }
 
-// The lanes at the start of a vector, reading all of it.
+// The request of the lanes at the start of a vector, if each read all of it.
 Request leaders(const Request &r, unsigned bytes) {
   Request whole = r;
   whole.bytes = bytes;
@@ -215,10 +215,10 @@ void path(Thread &t, const void *where) {
   }
 }
 
-// ---- who meets whom
+// ---- convergence of lanes
 
-// All live lanes of a warp stand at one place: what they did is done, and what they are in the
-// middle of, they are in together.
+// All live lanes of a warp have converged: their earlier executions are complete, and they execute
+// the current one together.
 void meet(const Block &b, unsigned number) {
   Warp &w = warps[first_warp(b) + number];
   Lane *const its = &lanes[b.rank * b.count + number * 32];
@@ -284,7 +284,7 @@ using namespace kw::emulator;
 extern "C" {
 const Observer *kw_dissect_observer() { return &observer; }
 
-// A launch begins that may touch these tensors' memory.
+// A launch begins that may access the memory of these tensors.
 void kw_dissect_begin(const Region *those, std::size_t count) {
   regions.assign(those, those + count);
   touched.assign(count, {});

@@ -1,5 +1,5 @@
-// What one warp-wide access costs: 32-byte sectors of global memory, passes through the banks of
-// shared memory.
+// The cost of one access of a warp: 32-byte sectors of global memory, or passes through the banks
+// of shared memory.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -40,14 +40,14 @@ template <typename Visit> void each_sector(const Request &r, Visit visit) {
   std::for_each(sectors.begin(), end, visit);
 }
 
-// How often shared memory must be asked: each bank gives one 4-byte word a pass, to all lanes that
-// want it. Accesses of 8 bytes go by half warps and those of 16 by quarters, 128 bytes a pass,
-// unless lanes share them. `bytes`: distinct ones.
+// Passes through shared memory: in a pass, each bank delivers one 4-byte word to all lanes that
+// request it. Accesses of 8 bytes are done by half warps and of 16 bytes by quarter warps, 128 bytes
+// per pass, unless lanes request the same bytes. `bytes`: distinct bytes.
 struct Passes {
   unsigned taken, least, bytes;
 };
 
-// Whether each lane's neighbour (by a bit of its number) wants the same, or is not there.
+// Whether each lane's neighbor (differing in one bit of its number) requests the same or is idle.
 inline bool shared_with(const Request &r, unsigned bit) {
   for (unsigned i = 0; i < 32; ++i) {
     const bool both = r.lanes >> i & 1 && r.lanes >> (i ^ bit) & 1;
@@ -56,7 +56,7 @@ inline bool shared_with(const Request &r, unsigned bit) {
   return true;
 }
 
-// Of some lanes in one go.
+// The passes of some lanes that are served together.
 inline unsigned passes_of(const Request &r, std::uint32_t among) {
   std::array<std::array<std::uintptr_t, 128>, kBanks> words;
   std::array<unsigned, kBanks> count{};

@@ -1,11 +1,11 @@
-// Which executions of the lanes of a warp are one: lanes run as fibers, one after the other, and a
-// GPU runs them together.
+// Groups the executions of a warp's lanes: the emulator runs lanes as fibers, one after the other,
+// whereas a GPU runs them together.
 //
-// Lanes are together where they execute the same instruction in the same turn of the same loops,
-// counted from the last point where all live lanes of the warp have met (a barrier, a warp
-// operation under a full mask). A loop is what leads back to a block that the lane came through;
-// what belongs to it is learned from every lane's turns, so the first lane that ever comes to a
-// side of a branch in a later turn counts as if it were outside.
+// Lanes execute together if they execute the same instruction in the same iteration of the same
+// loops, counted from the last point at which all live lanes of the warp met (a barrier, or a warp
+// operation with a full mask). A loop is detected when a lane returns to a basic block; its blocks
+// are learned from all lanes' iterations. The first lane that takes a side of a branch in a later
+// iteration only is therefore counted as if it were outside of the loop.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,7 +18,7 @@ inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   return a ^ a >> 29;
 }
 
-// The blocks of each loop, by the number of the block that it leads back to.
+// The blocks of each loop, by the number of the block that it returns to.
 class Loops {
  public:
   void add(std::uint32_t head, std::uint32_t block) {
@@ -34,7 +34,7 @@ class Loops {
   std::vector<std::vector<bool>> blocks_;
 };
 
-// Where a lane is: in which turn of which loops.
+// The position of a lane: its iteration in each of the loops around it.
 class Lane {
  public:
   std::uint64_t turns = 0;      // of all loops that hold its block, as one number
@@ -43,7 +43,7 @@ class Lane {
 
   void meet() { path_.clear(), loops_.clear(), turns = 0; }
 
-  // Goes on to a block, given with its number.
+  // Enters a block, given with its number.
   void enter(std::uintptr_t next, std::uint32_t number, Loops &loops) {
     block = next;
     if (number >= at_.size()) at_.resize(number + 1);
@@ -73,11 +73,11 @@ class Lane {
   std::vector<std::uint32_t> at_;     // where a block stands on the path, if it does
 };
 
-// Numbers by key; forgets all of them at once.
+// A map from keys to numbers that can be cleared in constant time.
 class Table {
  public:
   Table() : slots_(256) {}
-  // The number under a key; `fresh` where there is none.
+  // The number of a key; `fresh` if the key is new.
   std::uint32_t &at(std::uint64_t key, std::uint32_t fresh) {
     if (used_ * 2 > slots_.size()) grow();
     Slot &s = find(key);

@@ -1,4 +1,4 @@
-// Read, change, write as one. `_block` and `_system` differ in who may look on; here all do.
+// Atomic read-modify-write operations. The scopes `_block` and `_system` make no difference here.
 #pragma once
 
 namespace kw::emulator {
@@ -14,7 +14,7 @@ template <> struct Word<8> {
   using type = std::uint64_t;
 };
 
-// Replace *p by change(*p); the value before.
+// Replaces *p by change(*p) and returns the old value.
 template <typename T, typename Change> KW_BUILT_IN T atomically(T *p, Change change) {
   using Bits = typename Word<sizeof(T)>::type;
 #ifdef KW_WATCHED

@@ -1,5 +1,5 @@
-// Barriers of a block and fences. Each is inlined into the rung, so that the runtime sees the
-// rung's line as the place that it was called from.
+// Barriers of a block, and fences. They are inlined into the rung, so that their return address is
+// a line of the rung.
 #pragma once
 
 #define KW_BUILT_IN static inline __attribute__((always_inline))

@@ -1,4 +1,4 @@
-// Values as bits, and instructions on bits.
+// Reinterpretation of values as bits, and bit manipulation.
 #pragma once
 
 namespace kw::emulator {

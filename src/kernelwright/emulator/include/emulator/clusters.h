@@ -1,5 +1,5 @@
-// What the CPU bodies of cluster functions in include/kw are made of: PTX instructions of the same
-// names. An address is a place in the block's shared memory, as on a GPU.
+// The PTX instructions that the CPU versions of the cluster functions in include/kw use, under the
+// same names. An address is an offset in the block's shared memory, as on a GPU.
 #pragma once
 
 namespace kw::emulator {

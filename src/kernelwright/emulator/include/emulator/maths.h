@@ -1,5 +1,5 @@
-// Functions of one number that the CPU's library does not have, under CUDA's names. A fast
-// approximation of the GPU is the exact function here.
+// Functions of one number that the CPU's math library lacks, under CUDA's names. The GPU's fast
+// approximations are computed exactly here.
 #pragma once
 
 #define KW_EACH_FLOAT(name, ...)                                            \
@@ -62,7 +62,7 @@ inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
 inline double __drcp_rn(double x) { return 1 / x; }
 inline double __dsqrt_rn(double x) { return ::sqrt(x); }
 
-// To an integer: NaN becomes 0, what does not fit its nearest bound.
+// Conversion to an integer: NaN becomes 0, other values are clamped to the range.
 namespace kw::emulator {
 template <typename I> inline I saturating(double x) {
   constexpr double low = std::is_signed_v<I> ? -double(1ull << (sizeof(I) * 8 - 1)) : 0.0;

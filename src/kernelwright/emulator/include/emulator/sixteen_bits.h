@@ -51,7 +51,7 @@ inline unsigned short bfloat_bits(float x) {
 inline float bfloat_value(unsigned short bits) { return __uint_as_float(unsigned(bits) << 16); }
 
 // a * b + c rounded to odd, so that rounding once more to 16 bits rounds as if once. The product
-// of two 16-bit numbers is exact in double; TwoSum says what the sum has lost.
+// of two 16-bit numbers is exact in double; TwoSum gives the rounding error of the sum.
 inline double fused(double a, double b, double c) {
   const double product = a * b, sum = product + c;
   if (!(__builtin_fabs(sum) <= 0x1.fffffffffffffp1023)) return sum;
@@ -160,7 +160,7 @@ inline double fused(double a, double b, double c) {
   inline T2 operator op(T2 a, T2 b) { return name##2(a, b); }                                \
   inline T &operator op## = (T & a, T b) { return a = name(a, b); }                          \
   inline T2 &operator op## = (T2 & a, T2 b) { return a = name##2(a, b); }
-// The plain forms take the number where the other is NaN and know -0 < 0; the _nan forms pass NaN.
+// The plain forms return the other number if one is NaN, with -0 < 0; the _nan forms return NaN.
 #define KW_EXTREME(T, T2, name, op)                                                          \
   inline T name(T a, T b) {                                                                  \
     if (__hisnan(a)) return __hisnan(b) ? __builtin_bit_cast(T, (unsigned short)0x7fff) : b; \
@@ -195,7 +195,7 @@ inline double fused(double a, double b, double c) {
   }                                   \
   inline T2 h2##name(T2 a) { return {h##name(a.x), h##name(a.y)}; }
 
-// Conversions whose names hold the type's: `name` is half or bfloat16, `pair` half2 or bfloat162.
+// Conversions named after the type: `name` is half or bfloat16, `pair` half2 or bfloat162.
 #define KW_CONVERSIONS(T, T2, name, pair)                                                  \
   inline T __float2##name(float x) { return T(x); }                                        \
   inline T __float2##name##_rn(float x) { return T(x); }                                   \

@@ -1,4 +1,4 @@
-// int2, float4, ...: aligned as on the GPU, where one instruction moves up to 16 bytes.
+// int2, float4, ...: aligned as on a GPU, where one instruction moves up to 16 bytes.
 #pragma once
 
 #define KW_VECTORS(name, T, a2, a4)                                  \
