@@ -41,8 +41,8 @@ template <typename Visit> void each_sector(const Request &r, Visit visit) {
 }
 
 // Passes through shared memory: in a pass, each bank delivers one 4-byte word to all lanes that
-// request it. Accesses of 8 bytes are done by half warps and of 16 bytes by quarter warps, 128 bytes
-// per pass, unless lanes request the same bytes. `bytes`: distinct bytes.
+// request it. Accesses of 8 bytes are done by half warps and of 16 bytes by quarter warps, 128
+// bytes per pass, unless lanes request the same bytes. `bytes`: distinct bytes.
 struct Passes {
   unsigned taken, least, bytes;
 };
