@@ -233,7 +233,7 @@ class Judging:
 
         candidate = Candidate(
             op,
-            _nobody,
+            _called_elsewhere,
             self.subject.native,
             self.deterministic,
             sibling,
@@ -278,7 +278,7 @@ class Judging:
         self.open()
 
 
-def _nobody(*args: Any) -> Any:
+def _called_elsewhere(*args: Any) -> Any:
     raise AssertionError("a judged kernel is called in its own process")
 
 
