@@ -19,7 +19,7 @@ from torch.autograd.graph import increment_version
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator
 from kernelwright.contract.layout import normalise
-from kernelwright.toolchain import tensors, versions
+from kernelwright.toolchain import redzones, tensors, versions
 
 from . import autograd
 from .generated import WATCHERS, compiled, listed, spec_of, special
@@ -202,7 +202,8 @@ def {{}}({given}):
 
     def _miss(self, key: tuple, *args: Any) -> Callable:
         *given, rung = args
-        bound = launcher(self._ladder, dict(zip(self._names, given, strict=True)), rung)
+        with redzones.unguarded():  # a rung that calls this operator may be the first that does
+            bound = launcher(self._ladder, dict(zip(self._names, given, strict=True)), rung)
         if len(self._known) >= _CACHE_LIMIT:
             self._known.clear()
         self._known[key] = bound

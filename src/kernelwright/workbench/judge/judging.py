@@ -101,7 +101,7 @@ class Judging:
         )
         languages = tuple(self.facts["languages"]) + (("cuda",) if self.launch else ())
         self.unwatched = self._unwatched()
-        self.lockable = self.device.type == "cpu" and not languages
+        self.lockable = self.device.type == "cuda" or not languages
         self.selection = Selection(self.subject, self.held, self.device, languages)
 
     def _unwatched(self) -> str | None:
