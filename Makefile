@@ -22,8 +22,7 @@ OF_PYTORCH := $(addprefix tests/dispatch/test_,binding.py calls.py compiled.py) 
 
 bench: .venv/ready
 	KW_RECORDS=.cache/records $(BIN)/kernelwright bench softmax gelu $(QUICK) --peers --record \
-	  --case gpt-2 --case llama-3
-	KW_RECORDS=.cache/records $(BIN)/kernelwright report -o report.html
+	  --case gpt-2 --case llama-3 --html report.html
 
 test: .venv/ready
 	$(PYTEST)

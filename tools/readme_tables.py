@@ -35,15 +35,13 @@ from pathlib import Path
 from tools.experiments import patched, training
 
 import kernelwright.ops.every
-from kernelwright.contract import PYTORCHS, Ladder
+from kernelwright.contract import Ladder
 from kernelwright.dispatch import data, ladder, ladders, proven_on
 from kernelwright.dispatch.proof import HASHES, computed_hash
 from kernelwright.support.settings import PACKAGE
 from kernelwright.workbench.bench import fusion
 from kernelwright.workbench.records import metrics, records
 from kernelwright.workbench.records.metrics import (
-    Row,
-    Table,
     microseconds,
     percent,
     rate,
@@ -51,7 +49,7 @@ from kernelwright.workbench.records.metrics import (
     times,
 )
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
-from kernelwright.workbench.report import charts
+from kernelwright.workbench.report import charts, overview, sections
 from kernelwright.workbench.report.shown import headline, shown
 from kernelwright.workbench.scaffold.stub import stub
 from tools import dissect_tables, summaries, training_picture, triton_versions
@@ -172,24 +170,15 @@ def _means(lad: Ladder, found: list[Record]) -> list[str]:
     its factor over PyTorch (n/a where PyTorch only emulates the operator) and over the best
     peer."""
     best = [(t.ours, t) for t in shown(lad, found) if t.ours]
-    over_torch = "n/a" if lad.emulated else times(_mean([_over_native(row, t) for row, t in best]))
-    peers = [row.over_best for row, _ in best if not (lad.emulated and _is_pytorchs(row.best))]
+    over_torch = times(_mean([overview.over_torch(lad, row, t) for row, t in best])) or "n/a"
+    peers = [overview.over_peer(lad, row) for row, _ in best]
     of_roof = percent(_mean([row.of_roof for row, _ in best]))
-    return [of_roof, over_torch, times(_mean(peers)) or "n/a"]
-
-
-def _is_pytorchs(best: Record | None) -> bool:
-    return best is not None and best.rung in PYTORCHS
+    return [of_roof, "n/a" if lad.emulated else over_torch, times(_mean(peers)) or "n/a"]
 
 
 def _mean(ratios: list[float | None]) -> float | None:
     known = [r for r in ratios if r]
     return statistics.geometric_mean(known) if known else None
-
-
-def _over_native(row: Row, table: Table) -> float | None:
-    native = next((r.record for r in table.rows if r.name == "native"), None)
-    return records.ratio(row.record, native) if row.record and native else None
 
 
 def _fusion(found: list[Record], name: str = "") -> str:
@@ -348,7 +337,10 @@ def picture(found: list[Record], operator: str) -> str:
         table = metrics.table(lad, REFERENCE_MACHINE, case, found)
     title = f"{lad.name}, {table.label}" if table.label else lad.name
     caption = f"{table.case} on {REFERENCE_MACHINE}: share of the measured memory roof"
-    return charts.standalone(charts.ladder(table, width=880, title=title, caption=caption))
+    rung = sections.dispatched(lad, REFERENCE_MACHINE, table.case)
+    return charts.standalone(
+        charts.ladder(table, dispatched=rung, width=880, title=title, caption=caption)
+    )
 
 
 def _markdown(rows: list[list[str]], align: str) -> str:

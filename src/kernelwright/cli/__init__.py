@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -13,6 +14,14 @@ import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
 from . import learning, looking, proving, timing
+
+
+def _unwrapped(doc: str) -> str:
+    """A docstring whose paragraphs are one line each, so that they are wrapped once, for the
+    terminal. A paragraph that begins with "\b" keeps its lines."""
+    paragraphs = inspect.cleandoc(doc).split("\n\n")
+    return "\n\n".join(p if p.startswith("\b") else p.replace("\n", " ") for p in paragraphs)
+
 
 app = typer.Typer(
     name="kernelwright",
@@ -41,7 +50,7 @@ for command in (
     looking.report,
     learning.new,
 ):
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_"), help=_unwrapped(command.__doc__ or ""))(command)
 
 
 def _version(asked: bool) -> None:
@@ -67,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     usage_error = typer.BadParameter.__mro__[1]
     try:
         code = app(args=arguments, standalone_mode=False)
-    except usage_error as e:
+    except usage_error as e:  # pyright: ignore[reportGeneralTypeIssues]
         code = _say(USAGE, e.format_message(), arguments)
     except (KeyboardInterrupt, typer.Abort):
         code = _say(STOPPED, "stopped", arguments)

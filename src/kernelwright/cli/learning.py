@@ -10,7 +10,7 @@ import typer
 from kernelwright.support.errors import GOOD, UsageError
 
 from .names import complete, known
-from .options import Json, printing, recorded, waiting
+from .options import Json, Wide, printing, recorded, waiting
 
 
 def exercise(
@@ -30,6 +30,7 @@ def exercise(
     list_: Annotated[
         bool, typer.Option("--list", help="List the exercises and your progress.")
     ] = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Learn by writing a rung whose body has been removed; your version is verified like the rung.
@@ -52,7 +53,7 @@ def exercise(
         raise UsageError("OP.RUNG: name the exercise (kernelwright exercise lists them)")
     if check and solution:
         raise UsageError("--check, --solution: give only one of them")
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting("reading the exercises", out) as say:
             from kernelwright.workbench.exercise import exercise as module
 
@@ -101,6 +102,7 @@ def dissect(
         bool,
         typer.Option("--record", help="Save the result for the READMEs and the report."),
     ] = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Show what each line of a CUDA C++ rung costs: sectors, bank conflicts, inactive lanes.
@@ -122,10 +124,11 @@ def dissect(
     \b
     Examples:
       kernelwright dissect sum.cuda_strided
-      kernelwright dissect sum.cuda_interleaved sum.cuda_sequential --case 1048576-f32-dim=None
-      kernelwright dissect softmax --case 4096x768-f32-dim=-1 --json | jq '.[].launches[].accesses'
+      kernelwright dissect sum.cuda_interleaved sum.cuda_sequential
+      kernelwright dissect softmax.cuda_warp --case 4096x768-f32-dim=-1
+      kernelwright dissect softmax --json | jq '.[].launches[].accesses'
     """
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.workbench import listing
             from kernelwright.workbench.binary_info import dissect as module

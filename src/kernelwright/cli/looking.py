@@ -11,7 +11,7 @@ import typer
 from kernelwright.support.errors import GOOD, UsageError
 
 from .names import complete, known
-from .options import Json, Record, printing, recorded, waiting
+from .options import Json, Record, Wide, printing, recorded, waiting
 
 
 def list_(
@@ -25,6 +25,7 @@ def list_(
             autocompletion=complete,
         ),
     ] = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """List operators and their rungs, what runs on this machine and which rung is dispatched.
@@ -35,7 +36,7 @@ def list_(
       kernelwright list softmax
       kernelwright list --json | jq '.operators[].name'
     """
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting("reading the ladders", out):
             from kernelwright.workbench import listing
 
@@ -55,6 +56,7 @@ def env(
         bool, typer.Option("--quick", help="Measure fewer sizes (about 3 s).")
     ] = False,
     record: Record = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Show this machine's hardware, the backends that work on it, and its measured roofs.
@@ -64,7 +66,7 @@ def env(
       kernelwright env
       kernelwright env --no-roofs --json
     """
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting("looking at the machine", out) as say:
             from kernelwright.workbench import env as module
 
@@ -100,6 +102,7 @@ def inspect(
     ptx: Annotated[bool, typer.Option("--ptx", help="Print the PTX.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="Print the machine code.")] = False,
     ttgir: Annotated[bool, typer.Option("--ttgir", help="Print Triton's GPU IR.")] = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Show what a rung compiles to: registers, spills, occupancy, instruction mix. Needs no GPU.
@@ -109,7 +112,7 @@ def inspect(
       kernelwright inspect softmax.triton_row
       kernelwright inspect gelu.cuda_vec16 --arch sm_80 --sass | less
     """
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting(f"compiling {rung} for {arch}", out):
             from kernelwright.workbench import listing
             from kernelwright.workbench.binary_info import inspection as module
@@ -150,7 +153,7 @@ def report(
         raise UsageError(f"-o: folder {output.parent} does not exist")
     with printing(as_json) as out:
         with waiting("drawing the report", out):
-            import kernelwright.ops.every  # noqa: F401
+            import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
             from kernelwright.workbench.report import report as module
 
             size = module.write(output)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from kernelwright.support.errors import UsageError
 
 if TYPE_CHECKING:
     from .render.terminal import Output
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Wide = Annotated[
+    bool,
+    typer.Option("--wide", help="Show all columns of tables, however narrow the terminal is."),
+]
 Record = Annotated[
     bool,
     typer.Option(
@@ -32,10 +39,10 @@ Cases = Annotated[
 ]
 
 
-def printing(as_json: bool) -> AbstractContextManager[Output]:
+def printing(as_json: bool, wide: bool = False) -> AbstractContextManager[Output]:
     from .render import terminal
 
-    return terminal.output(as_json)
+    return terminal.output(as_json, wide)
 
 
 def waiting(what: str, out: Output) -> AbstractContextManager[Callable[[str], None]]:
@@ -46,3 +53,10 @@ def waiting(what: str, out: Output) -> AbstractContextManager[Callable[[str], No
 
 def recorded(out: Output, folder: object) -> None:
     out.print(f"recorded in {folder}", markup=False, soft_wrap=True)
+
+
+def writable(path: Path) -> None:
+    """Raises UsageError if a page cannot be written, before any work is done."""
+    if path.is_dir() or not path.parent.is_dir():
+        missing = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise UsageError(f"--html: {missing}")

@@ -11,7 +11,7 @@ import typer
 from kernelwright.support.errors import GOOD
 
 from .names import complete, known
-from .options import Json, Record, printing, recorded, waiting
+from .options import Json, Record, Wide, printing, recorded, waiting
 
 
 def verify(
@@ -45,6 +45,7 @@ def verify(
         ),
     ] = None,
     record: Record = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Verify rungs against a float64 reference, on ordinary and adversarial inputs.
@@ -66,16 +67,18 @@ def verify(
       kernelwright verify sum.cuda_last_warp --check all --seed 7
     """
     if check or seed is not None:
-        return _watch(names or (), check or (), seed, record, as_json)
-    with printing(as_json) as out:
+        return _watch(names or (), check or (), seed, record, wide, as_json)
+    with printing(as_json, wide) as out:
         from kernelwright.workbench.scaffold import scaffold
         from kernelwright.workbench.verify import verify as module
 
         from .render import results
 
         with waiting("verifying", out):
-            shown = None if as_json else lambda row: out.print(results.verified(row))
-            result = module.verify(scaffold.operators(names or ()), on_result=shown)
+            chosen = scaffold.operators(names or ())
+            stream = results.verifying(module.chosen(chosen))
+            shown = None if as_json else lambda row: out.print(results.verified(stream, row))
+            result = module.verify(chosen, on_result=shown)
         if record:
             from kernelwright.machine import here, slug
             from kernelwright.workbench.bench import bench as timing
@@ -94,12 +97,18 @@ def verify(
 
 
 def _watch(
-    names: Iterable[str], check: Iterable[str], seed: int | None, record: bool, as_json: bool
+    names: Iterable[str],
+    check: Iterable[str],
+    seed: int | None,
+    record: bool,
+    wide: bool,
+    as_json: bool,
 ) -> int:
     """verify --check."""
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         from kernelwright.workbench.sanitize import report
         from kernelwright.workbench.scaffold import scaffold
+        from kernelwright.workbench.verify import verify as verify_
 
         from .render import findings, terminal
 
@@ -107,8 +116,10 @@ def _watch(
             checks = report.checks_of(check)
             seeds = report.seeds_of(seed, checks)
         with waiting("watching", out):
-            shown = None if as_json else lambda rows: out.print(findings.watched(rows))
-            found = report.watch(scaffold.operators(names), checks, seeds, on_result=shown)
+            chosen = scaffold.operators(names)
+            stream = findings.watching(verify_.chosen(chosen), checks)
+            shown = None if as_json else lambda rows: out.print(findings.watched(stream, rows))
+            found = report.watch(chosen, checks, seeds, on_result=shown)
         if record:
             from kernelwright.machine import here, slug
             from kernelwright.workbench.bench import bench as timing
@@ -138,6 +149,7 @@ def ledger(
             show_default=False,
         ),
     ] = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Show which rungs are proven on which GPU, and which are not.
@@ -148,7 +160,7 @@ def ledger(
       kernelwright ledger --check
       kernelwright ledger --merge from-the-gpu/records
     """
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting("reading the records", out):
             from kernelwright.workbench.records import ledger as module
             from kernelwright.workbench.records import merge as merging

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from kernelwright.support.errors import GOOD
 
 from .names import complete, known
-from .options import Cases, Json, Quick, Record, printing, recorded, waiting
+from .options import Cases, Json, Quick, Record, Wide, printing, recorded, waiting, writable
 
 
 def bench(
@@ -27,6 +28,15 @@ def bench(
     quick: Quick = False,
     peers: Annotated[bool, typer.Option("--peers", help="Time other libraries too.")] = False,
     record: Record = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the report of all records too, this run's among them.",
+            show_default=False,
+        ),
+    ] = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Time ladders against torch, torch.compile, peers and the machine's roofs in one run.
@@ -40,8 +50,12 @@ def bench(
       kernelwright bench softmax
       kernelwright bench softmax gelu --quick --peers
       kernelwright bench softmax.backward --case "llama 3" --record
+      kernelwright bench gelu --quick --html report.html
     """
-    with printing(as_json) as out:
+    if html:
+        writable(html)
+    began = time.monotonic()
+    with printing(as_json, wide) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.workbench import listing
             from kernelwright.workbench.bench import bench as module
@@ -63,10 +77,19 @@ def bench(
             )
         if record:
             recorded(out, records.save(result.records, result.environment))
+        if html:
+            with waiting("drawing the report", out):
+                from kernelwright.workbench.report import report
+
+                report.write(html, [*records.load(), *([] if record else result.records)])
         if as_json:
             out.emit(results.bench_data(ladders, result))
         else:
-            out.print(timings.summary(ladders, result, quick=quick))
+            spent = time.monotonic() - began
+            summary = timings.summary(
+                ladders, result, quick=quick, cases=case, seconds=spent, page=html
+            )
+            out.print(summary)
     return result.exit_code
 
 
@@ -81,6 +104,7 @@ def tune(
         ),
     ],
     quick: Quick = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Search the rungs' configs on this GPU and write the table for its compute capability.
@@ -94,7 +118,7 @@ def tune(
       kernelwright tune softmax
       kernelwright tune gelu.backward --quick
     """
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.dispatch.selection import tables_of
             from kernelwright.workbench import listing
@@ -131,6 +155,7 @@ def compare(
     ] = None,
     case: Cases = None,
     quick: Quick = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Compare two rungs, functions or commits: is B faster than A?
@@ -152,18 +177,20 @@ def compare(
       kernelwright compare softmax.cuda_warp@HEAD~3 softmax.cuda_warp
       kernelwright compare @origin/main . --json
     """
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.workbench.compare import compare as module
             from kernelwright.workbench.compare import operands
 
             from .render import comparison
 
+            stream = comparison.rows()
+
             def on_row(row: Any, doing: str) -> None:
                 if row is None:
                     say(doing)
                 elif not as_json:
-                    out.print(comparison.row(row))
+                    out.print(comparison.row(stream, row))
 
             pairs = operands.pairs(a, b, as_, op or ())
             result = module.compare(pairs, names=(a, b), cases=case, quick=quick, on_row=on_row)
@@ -215,6 +242,7 @@ def judge(
     ] = 120.0,
     memory: Annotated[float, typer.Option(help="GiB of host memory that it may take.")] = 16.0,
     html: Annotated[Path | None, typer.Option(help="Write the verdict as a page too.")] = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Judge any kernel: is it correct, how fast is it, and what limits it?
@@ -236,7 +264,7 @@ def judge(
       kernelwright judge my_kernel.cu:my_sum --as sum --launch launch.py
       kernelwright new --spec my_spec        (writes a spec to start from)
     """
-    with printing(as_json) as out:
+    with printing(as_json, wide) as out:
         with waiting(f"starting a process for {target}", out) as say:
             from kernelwright.workbench.judge import judge as module
             from kernelwright.workbench.judge.sandbox.sandbox import Limits
@@ -244,7 +272,7 @@ def judge(
             from .render import verdicts
 
             if html:
-                verdicts.writable(html)
+                writable(html)
             found = module.judge_all(
                 target,
                 as_,

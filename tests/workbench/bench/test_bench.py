@@ -275,14 +275,16 @@ def test_without_a_gpu_cuda_is_emulated_where_it_can_be(monkeypatch, rung, missi
 def test_the_summary_says_what_was_done_what_is_wrong_and_what_more_there_is(benched):
     lad = ladder("softmax")
     out = io.StringIO()
-    Console(file=out, width=200).print(timings.summary([lad], benched, quick=True))
+    shown = timings.summary([lad], benched, quick=True, seconds=7.0)
+    Console(file=out, width=200).print(shown, soft_wrap=True)
     said = " ".join(out.getvalue().split())
-    assert "timed here 2 rungs on 1 cases, verified on each before timing" in said
+    assert "timed here 2 rungs on 1 cases, verified on each before timing, in 7 s" in said
     assert "verified here 1 GPU rungs on one small case each, interpreted or emulated" in said
     assert "wrong softmax.wrong: " in said and "softmax.raises: ZeroDivisionError" in said
     assert "next kernelwright verify softmax: " in said
     more = "float32 and bfloat16 of each shape, up to 12 s of samples per case instead of 4"
-    assert f"without --quick: {more}" in said
+    cases = len(workload.chosen([lad], None, torch.device("cpu"), quick=False))
+    assert f"without --quick: {more}: {cases} cases, about {cases * (7 + 12 - 4)} s" in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what a CPU does")

@@ -1,10 +1,12 @@
 """Exercises: as written not done, right with the rung's own bodies, wrong with likely mistakes."""
 
+import io
 import json
 import re
 
 import pytest
 import torch
+from rich.console import Console
 
 from kernelwright import cli
 from kernelwright.cli.render import exercises
@@ -334,7 +336,9 @@ def test_times_beside_the_rung_are_shown():
         "why": "", "ratio": 0.5, "low": 0.4, "high": 0.6, "noise": 0.01, "a_us": 1.0, "b_us": 2.0,
     }  # fmt: skip
     (head, line) = exercises._worth(exercise.named("sum.cuda_sequential"), [row])
-    assert "yours" in head.plain and "B is 0.500x as fast" in line.plain
+    out = io.StringIO()
+    Console(file=out, width=200).print(line)
+    assert "yours" in head.plain and "slower\t0.500x\t0.400 .. 0.600" in out.getvalue()
     (line,) = exercises._worth(exercise.named("sum.cuda_sequential"), [])
     assert "On nvidia-h200 the rung takes" in line.plain
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kernelwright import cli
+from kernelwright.cli import options
 from kernelwright.cli.render import verdicts
 from kernelwright.contract import case
 from kernelwright.machine import here
@@ -307,9 +308,9 @@ def test_the_screen_and_the_page_say_the_same(box, tmp_path):
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     assert "http://" not in page and "https://" not in page
     with pytest.raises(UsageError, match="--html: there is no folder"):
-        verdicts.writable(tmp_path / "no" / "page.html")
+        options.writable(tmp_path / "no" / "page.html")
     with pytest.raises(UsageError, match=r"--html: .* is a folder"):
-        verdicts.writable(tmp_path)
+        options.writable(tmp_path)
 
 
 def test_a_fusion_is_worth_what_the_operators_move(box):

@@ -61,7 +61,8 @@ def test_runs_are_kept_merged_once_and_shown(tmp_path, monkeypatch):
     said = shown(results.ledger(ledger.ledger(shipped)))
     assert re.search(
         r"Tests on nvidia-h200: 17 passed, 1 failed, 4 skipped in 60 s, 2030-01-01T10:05:00Z "
-        r"at 1a2b3c4d5e6f, torch 2\.11\.0 \(the tests of make test\)\s+tests/test_a\.py::test_b",
+        r"at 1a2b3c4d5e6f, torch 2\.11\.0 \(the tests of make test\)\s+"
+        r"#\s+tests/test_a\.py::test_b",
         said,
     )
 

@@ -1,11 +1,13 @@
 """The emulator's checks: each planted fault found by its check, with lines and threads; silence
 where nothing is wrong; `verify --check`; and barriers deleted from shipped rungs."""
 
+import io
 import json
 import re
 
 import pytest
 import torch
+from rich.console import Console
 from wrong.planted import PLANTED
 
 from kernelwright import cli, emulator
@@ -146,7 +148,10 @@ def test_a_rung_with_a_fault_is_found_recorded_and_shown(monkeypatch, tmp_path, 
         rf"(read|written) by thread \d+ of block 0 at {place} with no __syncwarp in between",
         row.findings[0],
     )
-    shown = findings.watched([row])
+    out = io.StringIO()
+    stream = findings.watching([(lad, rung)], ["races"])
+    Console(file=out).print(findings.watched(stream, [row]), soft_wrap=True)
+    shown = out.getvalue()
     assert "found" in shown and row.findings[0].split(":")[0] in shown
     result = report.Checked((row,))
     assert result.exit_code == 1

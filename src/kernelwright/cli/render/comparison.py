@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from kernelwright.workbench.compare.compare import Compared, Facts, Row
 from kernelwright.workbench.records.metrics import microseconds, times
+
+from .tables import Column, Stream, Table
 
 STYLES = {
     "faster": "bold green",
@@ -23,17 +23,37 @@ STYLES = {
 }
 
 
-def row(r: Row) -> Text:
-    """One line for a case, printed when it is done."""
-    head = Text.assemble(
-        (f"{r.verdict:<10}", STYLES[r.verdict]), (f"{r.operator} ", "bold"), r.case
+def rows() -> Stream:
+    """The table whose rows `row` makes, one for each case."""
+    return Stream(
+        Column("operator", line="above"),
+        Column("case", line="above"),
+        Column("sides", line="above"),
+        Column("verdict", width=9),
+        Column("B as fast", right=True, width=9),
+        Column("95% interval", 7, right=True, width=14),
+        Column("A", 9, right=True, width=7),
+        Column("B", 9, right=True, width=7),
+        Column("A/A noise", 8, right=True, width=9),
+        Column("why", line="below"),
     )
-    if r.ratio is None:
-        return head.append(f"  {r.why}", "dim" if r.verdict == "untimed" else "")
-    assert r.low is not None and r.high is not None and r.noise is not None
-    head.append(f"  A {microseconds(r.a_us)} ({r.a}), B {microseconds(r.b_us)} ({r.b}); ")
-    head.append(f"B is {r.ratio:.3f}x as fast", "bold")
-    return head.append(f" [{r.low:.3f} .. {r.high:.3f}], A/A noise {100 * r.noise:.1f}%", "dim")
+
+
+def row(stream: Stream, r: Row) -> RenderableType:
+    """A case, printed when it is done."""
+    timed = r.ratio is not None
+    return stream.row(
+        Text(r.operator, "bold"),
+        r.case,
+        Text(f"A: {r.a}, B: {r.b}" if timed else "", "dim"),
+        Text(r.verdict, STYLES[r.verdict]),
+        Text(f"{r.ratio:.3f}x" if timed else "", "bold"),
+        Text(f"{r.low:.3f} .. {r.high:.3f}" if timed else "", "dim"),
+        microseconds(r.a_us if timed else None),
+        microseconds(r.b_us if timed else None),
+        Text(f"{100 * r.noise:.1f}%" if timed and r.noise is not None else "", "dim"),
+        Text("" if timed else r.why, "dim" if r.verdict == "untimed" else ""),
+    )
 
 
 def summary(found: Compared) -> RenderableType:
@@ -49,18 +69,21 @@ def summary(found: Compared) -> RenderableType:
 
 def facts(f: Facts, a: str, b: str) -> Table:
     """Registers, spills and instructions of both sides' kernels, one launch after another."""
-    table = Table(title=f"{f.operator} {f.case}: compiled for an H200", box=box.SIMPLE_HEAD)
-    table.title_justify, table.title_style, table.header_style = "left", "bold", "dim"
-    for name in ("", f"A: {a}", f"B: {b}"):
-        table.add_column(name, overflow="fold")
+    table = Table(
+        Column("launch", line="above"),
+        Column(""),
+        Column(f"A: {a}", wraps=True),
+        Column(f"B: {b}", wraps=True),
+        title=f"{f.operator} {f.case}: compiled for an H200",
+    )
     for i in range(max(len(f.a), len(f.b))):
         both = [side[i] if i < len(side) else None for side in (f.a, f.b)]
         columns = [_facts(one) if one else {} for one in both]
         for key in dict.fromkeys([*columns[0], *columns[1]]):
             left, right = (c.get(key, "") for c in columns)
             differs = all(both) and left != right
-            table.add_row(key, left, Text(right, "bold yellow" if differs else ""))
-        table.add_section()
+            launch = Text(f"launch {i}", "dim")
+            table.add(launch, key, left, Text(right, "bold yellow" if differs else ""))
     return table
 
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from kernelwright.emulator.dissect import Place
 from kernelwright.workbench.binary_info import dissect
 from kernelwright.workbench.binary_info.dissect import LOW, Dissection, Line
 from kernelwright.workbench.records import metrics
+
+from .tables import Column, Note, Table
 
 
 def dissection(found: Dissection, source: Path) -> RenderableType:
     """The cost of each access by line, the divergent branches, and the memory traffic."""
     text = source.read_text(encoding="utf-8").splitlines()
     config = " ".join(f"{k}={v}" for k, v in found.config.items())
-    head = Text.assemble((f"{found.operator}.{found.rung}", "bold"), f"  {found.case}  ", config)
+    head = Note(f"{found.operator}.{found.rung}  {found.case}  {config}".rstrip(), "bold")
     parts: list[RenderableType] = [head]
     for k, launch in enumerate(found.launches):
         grid, block = (" x ".join(map(str, _trimmed(v))) for v in (launch.grid, launch.block))
-        parts.append(Text(f"  launch {k}: {launch.kernel}, {grid} blocks of {block}", "dim"))
+        parts.append(Note(f"launch {k}: {launch.kernel}, {grid} blocks of {block}"))
     parts += [_accesses(found, text), *_branches(found, text), Text(), *_traffic(found)]
     return Group(*parts)
 
@@ -32,21 +33,27 @@ def _trimmed(size: tuple[int, int, int]) -> tuple[int, ...]:
 
 
 def _accesses(found: Dissection, text: list[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", padding=(0, 1, 0, 0))
-    table.add_column("line", justify="right")
-    table.add_column("source", overflow="ellipsis", no_wrap=True, max_width=52, min_width=12)
-    table.add_column("access", no_wrap=True)
-    for name in ("requests", "lanes", "sectors", "efficiency", "passes", "conflicts"):
-        table.add_column(name, justify="right", no_wrap=True)
-    last = 0
+    table = Table(
+        Column("line", line="above"),
+        Column("source", line="above"),
+        Column("access"),
+        Column("requests", 8, right=True),
+        Column("lanes", 7, right=True),
+        Column("sectors", 9, right=True),
+        Column("efficiency", 9, right=True),
+        Column("passes", 6, right=True),
+        Column("conflicts", 9, right=True),
+    )
     for x in dissect.lines(found):
-        at = x.place.line
-        code = text[at - 1].strip() if at and at != last else ""
-        if x.place.inside:
-            code = f"{code}  [{x.place.inside[0]}]" if code else f"  [{x.place.inside[0]}]"
-        table.add_row(str(at) if at != last else "", Text(code), access(x), *_cells(x))
-        last = at
+        table.add(*_place(x.place, text), access(x), *_cells(x))
     return table
+
+
+def _place(place: Place, text: list[str]) -> tuple[Text, Text]:
+    """A line's number and its text."""
+    inside = f"  [{place.inside[0]}]" if place.inside else ""
+    code = text[place.line - 1].strip() if place.line else ""
+    return Text(str(place.line), "dim"), Text(code + inside)
 
 
 def access(x: Line) -> str:
@@ -67,28 +74,28 @@ def _cells(x: Line) -> list[Text]:
 def _branches(found: Dissection, text: list[str]) -> list[RenderableType]:
     parted = dissect.branches(found)
     if not parted:
-        return [Text("  no divergent branches", "dim")]
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", padding=(0, 1, 0, 0))
-    table.add_column("line", justify="right")
-    table.add_column("divergent branch", overflow="ellipsis", no_wrap=True, max_width=52)
-    for name in ("executed by warps", "lanes", "divergent", ""):
-        table.add_column(name, justify="right")
+        return [Note("no divergent branches")]
+    table = Table(
+        Column("line", line="above"),
+        Column("divergent branch", line="above"),
+        Column("executed by warps", 8, right=True),
+        Column("lanes", 7, right=True),
+        Column("divergent", right=True),
+        Column("share", 9, right=True),
+    )
     for b in parted:
-        code = text[b.place.line - 1].strip() if b.place.line else ""
-        code += f"  [{b.place.inside[0]}]" if b.place.inside else ""
         share = b.parted / b.executions
-        table.add_row(
-            str(b.place.line),
-            Text(code),
+        table.add(
+            *_place(b.place, text),
             f"{b.executions:,}",
             f"{b.lanes / b.executions:.1f}",
             f"{b.parted:,}",
             Text(metrics.percent(share), "red" if share > LOW else ""),
         )
-    return [table]
+    return [Text(), table]
 
 
-def _traffic(found: Dissection) -> list[Text]:
+def _traffic(found: Dissection) -> list[Note]:
     moved = found.sectors * dissect.SECTOR
     needed = found.distinct * dissect.SECTOR
     size = metrics.size
@@ -104,4 +111,4 @@ def _traffic(found: Dissection) -> list[Text]:
             "them due to bank conflicts"
         )
     lines.append(f"active lanes: mean {found.active:.1f} of 32 over executed basic blocks")
-    return [Text("  " + line) for line in lines]
+    return [Note(line, "") for line in lines]

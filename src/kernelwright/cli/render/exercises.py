@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from kernelwright.contract.exercise import Exercise
@@ -17,6 +15,7 @@ from kernelwright.workbench.exercise.exercise import LANGUAGES, Standing
 from kernelwright.workbench.records import metrics, records
 
 from . import comparison
+from .tables import Column, Note, Table
 
 STYLES = {
     "right": "bold green",
@@ -32,16 +31,20 @@ STYLES = {
 
 def listing(found: list[Standing], folder: Path) -> RenderableType:
     """The exercises in learning order, with the learner's progress."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim")
-    for name in ("", "exercise", "language", "topic", "status"):
-        table.add_column(name, no_wrap=name == "exercise")
+    table = Table(
+        Column("", right=True),
+        Column("exercise"),
+        Column("language", 5),
+        Column("status", 9),
+        Column("topic", 7, wraps=True),
+    )
     for i, s in enumerate(found, 1):
         e = s.exercise
         state = Text(s.state, STYLES[s.state])
-        table.add_row(str(i), Text(e.rung, "bold"), LANGUAGES[s.language], e.lesson, state)
+        table.add(str(i), Text(e.rung, "bold"), LANGUAGES[s.language], state, e.lesson)
     right = sum(s.state == "right" for s in found)
     following = next((s for s in found if s.state != "right"), None)
-    lines = [Text(f"{right} of {len(found)} right in {folder.resolve()}", "dim")]
+    lines = [Note(f"{right} of {len(found)} right in {folder.resolve()}")]
     if following is None:
         lines.append(_next("all done; compare with the ladder: kernelwright list"))
     elif following.state == "not started":
@@ -101,7 +104,9 @@ def solution(diff: list[str], e: Exercise) -> RenderableType:
 def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
     """The learner's time against the rung's on this GPU, or else the rung's on an H200."""
     if timed:
-        return [Text("A is the rung, B is yours:"), *(comparison.row(Row(**r)) for r in timed)]
+        stream = comparison.rows()
+        rows = [comparison.row(stream, Row(**r)) for r in timed]
+        return [Text("A is the rung, B is yours:"), *rows]
     lad, name = ladder(e.operator), e.rung.rpartition(".")[2]
     table = metrics.headline(
         lad, records.REFERENCE_MACHINE, records.load(records.REFERENCE_MACHINE, lad.name)
@@ -125,5 +130,5 @@ def _check(e: Exercise, path: Path | None = None) -> str:
     return f"kernelwright exercise {e.rung} --check{into}"
 
 
-def _next(what: str) -> Text:
-    return Text.assemble(("next: ", "bold"), what)
+def _next(what: str) -> Note:
+    return Note(f"next: {what}", "bold")

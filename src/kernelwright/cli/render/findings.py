@@ -3,38 +3,63 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rich.markup import escape
+from rich.console import RenderableType
+from rich.text import Text
 
-from kernelwright.workbench.sanitize.compute_sanitizer import Watched
-from kernelwright.workbench.sanitize.report import Checked
+from kernelwright.contract import Ladder, Rung
+from kernelwright.workbench.sanitize.compute_sanitizer import TOOLS, Watched
+from kernelwright.workbench.sanitize.report import UNDER, Checked
+
+from .tables import Column, Note, Stream
 
 MOST = 5  # findings shown per rung and check; JSON has all
 
 
-def watched(rows: Sequence[Watched]) -> str:
-    """One line for a rung and its checks, printed when it is done, and one line per finding."""
+def watching(rungs: Iterable[tuple[Ladder, Rung]], checks: Iterable[str]) -> Stream:
+    """The table whose rows `watched` makes."""
+    names = [len(f"{lad.name}.{rung.name}") for lad, rung in rungs]
+    return Stream(
+        Column("outcome", width=9),
+        Column("rung", width=max(names, default=0)),
+        Column("findings", 9, right=True, width=8),
+        Column("calls", 8, right=True, width=5),
+        Column("schedules", 6, right=True, width=9),
+        Column("checks", 5, width=len(", ".join(checks))),
+        Column("under", 3, width=max(map(len, (UNDER, *TOOLS.values())))),
+        Column("why", line="below"),
+    )
+
+
+def watched(stream: Stream, rows: Sequence[Watched]) -> RenderableType:
+    """A rung and its checks, printed when it is done, with a line for each finding."""
     first = rows[0]
-    name = escape(f"{first.operator}.{first.rung}")
     found = sum(len(r.findings) for r in rows)
-    said = _ran(first) + ": " + ", ".join(r.check for r in rows)
+    outcome, style, lines = "unchecked", "dim", []
     if found:
-        outcome, style, said = "found", "bold red", f"{found} findings in {said}"
+        outcome, style = "found", "bold red"
+        for r in rows:
+            lines += [f"{r.check}: {f}" for f in r.findings[:MOST]]
+            if len(r.findings) > MOST:
+                lines.append(f"{r.check}: and {len(r.findings) - MOST} more")
     elif first.calls:
         outcome, style = "clean", "green"
     else:
-        outcome, style = "unchecked", "dim"
-        said = next(iter(first.left_out), "no call can run on this machine")
-    lines = [f"[{style}]{outcome:<11}[/] [bold]{name:<34}[/] {escape(said)}"]
-    for r in rows:
-        lines += [f"    {r.check}: {escape(f)}" for f in r.findings[:MOST]]
-        if len(r.findings) > MOST:
-            lines.append(f"    {r.check}: and {len(r.findings) - MOST} more")
-    return "\n".join(lines)
+        lines = [next(iter(first.left_out), "no call can run on this machine")]
+    return stream.row(
+        Text(outcome, style),
+        Text(f"{first.operator}.{first.rung}", "bold"),
+        str(found or ""),
+        str(first.calls or ""),
+        str(first.schedules or ""),
+        ", ".join(r.check for r in rows),
+        first.under,
+        "\n".join(lines),
+    )
 
 
-def summary(result: Checked) -> str:
+def summary(result: Checked) -> Note:
     """The totals over all rungs."""
     rungs: dict[tuple[str, str], list[Watched]] = {}
     for row in result.rows:
@@ -46,9 +71,4 @@ def summary(result: Checked) -> str:
     )  # fmt: skip
     calls = sum(rows[0].calls for rows in rungs.values())
     said = ", ".join(f"{counts[k]} {k}" for k in ("with findings", "clean", "unchecked"))
-    return f"{len(rungs)} rungs: {said}; {calls} calls were checked"
-
-
-def _ran(row: Watched) -> str:
-    schedules = f", {row.schedules} schedules" if row.schedules else ""
-    return f"{row.calls} calls{schedules} under {row.under}"
+    return Note(f"{len(rungs)} rungs: {said}; {calls} calls were checked", "")

@@ -1,24 +1,26 @@
-"""Results as rich tables, for the command line."""
+"""Results as tables, for the command line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
-from kernelwright.contract import Case, Ladder
+from kernelwright.contract import Case, Config, Ladder, Rung
 from kernelwright.machine import datasheet
 from kernelwright.workbench.listing import Listing
 from kernelwright.workbench.records import metrics, records
 
-COLUMNS = (
-    "rung", "cold", "95% interval", "warm", "host", "rate", "of roof", "over below",
-    "over best peer", "workspace", "bound",
-)  # fmt: skip
+from .tables import ALWAYS, Column, Note, Stream, Table
+
+#: A ladder's columns, and the importance of each on a narrow terminal.
+COLUMNS = {
+    "rung": ALWAYS, "cold": 9, "95% interval": 3, "warm": 2, "host": 2, "rate": 4, "of roof": 8,
+    "over below": 5, "over best peer": 6, "workspace": 1, "bound": 1,
+}  # fmt: skip
+LEFT = ("rung", "bound")  # columns of words
 OPTIONAL = ("warm", "host", "workspace", "bound")  # shown only if some row has a value
 SMALL = 1 << 20  # bytes of workspace that are not worth a column
 OUTCOMES = {
@@ -51,55 +53,85 @@ BACKENDS = {
 }
 
 
-def listing(found: Listing) -> RenderableType:
-    """One table per operator: its rungs from bottom to top."""
-    parts: list[RenderableType] = []
+def listing(found: Listing) -> Table:
+    """The rungs of each operator from bottom to top."""
+    where = f"this {found.gpu}" if found.here else f"an {found.gpu}; native takes CPU tensors"
+    table = Table(
+        Column("operator", line="above"),
+        Column("schema", line="above"),
+        Column("rung"),
+        Column("backend", 5),
+        Column("here", 7),
+        Column("proven", 8),
+        Column("dispatched", 9),
+        Column("idea", 1, wraps=True),
+        notes=[f"dispatched: by default, out of the operator's bench cases, on {where}"],
+        spaced=True,
+    )
     for op in found.operators:
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-        for column in ("rung", "backend", "here", "proven", "dispatched"):
-            table.add_column(column, no_wrap=column == "rung")
         for rung in op.rungs:
-            many = f"dispatched: {len(rung.serves)} of {len(op.cases)}" if rung.serves else ""
             gpu = rung.backend in ("triton", "cuda", "numba")
             proven = "proven" if rung.proven else "unproven" if gpu else ""
-            table.add_row(
-                Text("  " + rung.name),
+            table.add(
+                Text(op.name, "bold"),
+                Text(op.schema, "dim"),
+                rung.name,
                 Text(rung.backend, style=BACKENDS[rung.backend]),
                 Text(rung.here, style="dim" if rung.here != "runs" else ""),
                 Text(proven, style="dim" if proven == "unproven" else "green"),
-                Text(many),
+                f"{len(rung.serves)} of {len(op.cases)}" if rung.serves else "",
+                Text(rung.idea, "dim"),
             )
-        parts += [Text.assemble((op.name, "bold"), (f"  {op.schema}", "dim")), table, Text()]
-    where = f"this {found.gpu}" if found.here else f"an {found.gpu}; native takes CPU tensors"
-    note = f"dispatched: by default, out of the operator's bench cases, on {where}"
-    parts.append(Text(note, "dim"))
-    return Group(*parts)
+    return table
 
 
-def verified(row: Any) -> str:
-    """One line for a row of verify, printed as soon as the row is complete."""
-    name = f"{row.operator}.{row.rung}"
-    config = " ".join(f"{k}={v}" for k, v in row.config.items())
-    detail = row.why
-    if row.outcome == "pass":
-        left_out = sum(row.skipped.values())
-        detail = f"{row.passed} cases" + (f", {left_out} not run here" if left_out else "")
-        if row.worst_case and row.worst and row.worst.error:
-            detail += f"; worst {row.worst.error.worst:.2g} of {row.worst.budget.worst:.2g} ulp"
-    style = OUTCOMES[row.outcome]
-    return (
-        f"[{style}]{row.outcome:<11}[/] [bold]{escape(name):<34}[/] "
-        f"{escape(detail)}[dim]  {escape(config)}[/]"
+def verifying(rungs: Iterable[tuple[Ladder, Rung]]) -> Stream:
+    """The table whose rows `verified` makes."""
+    rungs = list(rungs)
+    names = [len(f"{lad.name}.{rung.name}") for lad, rung in rungs]
+    configs = [len(_config(config)) for _, rung in rungs for config in rung.configs]
+    return Stream(
+        Column("outcome", width=max(map(len, OUTCOMES))),
+        Column("rung", width=max(names, default=0)),
+        Column("cases", 8, right=True, width=5),
+        Column("not run", 3, right=True, width=7),
+        Column("worst error", 7, right=True, width=17),
+        Column("config", 2, width=max(configs, default=0)),
+        Column("why", line="below"),
     )
 
 
-def verify_summary(result: Any) -> str:
+def verified(stream: Stream, row: Any) -> RenderableType:
+    """A row of verify, printed as soon as it is complete."""
+    worst = ""
+    if row.outcome == "pass" and row.worst_case and row.worst and row.worst.error:
+        worst = f"{row.worst.error.worst:.2g} of {row.worst.budget.worst:.2g} ulp"
+    style = OUTCOMES[row.outcome]
+    return stream.row(
+        Text(row.outcome, style),
+        Text(f"{row.operator}.{row.rung}", "bold"),
+        str(row.passed),
+        str(sum(row.skipped.values()) or ""),
+        worst,
+        Text(_config(row.config), "dim"),
+        Text("" if row.outcome == "pass" else row.why, style),
+    )
+
+
+def _config(config: Config) -> str:
+    return " ".join(f"{k}={v}" for k, v in config.items())
+
+
+def verify_summary(result: Any) -> Note:
+    """The totals over all rows."""
     counts = {o: sum(r.outcome == o for r in result.rows) for o in OUTCOMES}
     said = ", ".join(f"{n} {o}" for o, n in counts.items() if n)
-    return f"{len(result.rows)} rungs and configs: {said}; {result.ran} rung x case pairs ran"
+    return Note(
+        f"{len(result.rows)} rungs and configs: {said}; {result.ran} rung x case pairs ran", ""
+    )
 
 
-def bench_case(lad: Ladder, case: Case, result: Any) -> RenderableType:
+def bench_case(lad: Ladder, case: Case, result: Any) -> Table:
     """A ladder's table, printed as soon as its case is timed. For rungs that only a GPU can time it
     shows the shipped record."""
     machine = result.environment["machine"]
@@ -118,7 +150,7 @@ def ladder(
     skipped: dict[str, str],
     beside: metrics.Table | None = None,
     noise: float | None = None,
-) -> RenderableType:
+) -> Table:
     """The ladder table of one case.
 
     Args:
@@ -129,23 +161,24 @@ def ladder(
     title = f"{table.ladder.name}  {table.case}"
     if table.label:
         title += f"  ({table.label})"
-    out = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    out.padding, out.header_style = (0, 1, 0, 0), "dim"
     names = [c for c in COLUMNS if c not in OPTIONAL or _any(table, c)]
-    for name in names:
-        out.add_column(name, justify="left" if name in ("rung", "bound") else "right", no_wrap=True)
+    columns = [Column(name, COLUMNS[name], right=name not in LEFT) for name in names]
     if beside:
-        out.add_column(f"on {beside.machine}", justify="right", style="cyan", no_wrap=True)
-    if not all(row.timed for row in table.rows):
-        out.add_column("here", overflow="fold")
+        columns.append(Column(f"on {beside.machine}", 7, right=True))
+    why_not = not all(row.timed for row in table.rows)
+    if why_not:
+        columns.append(Column("here", 0, wraps=True))
+    out = Table(*columns, title=title)
     there = {r.name: r for r in beside.rows} if beside else {}
     for row in table.rows:
         cells = _cells(row, names)
         if beside:
             other = there.get(row.name)
             cells.append(_beside(other) if other else Text("no record", "dim"))
-        why = skipped.get(row.name) or row.status
-        out.add_row(*cells, *([] if row.timed else [Text(why.split("; timed on")[0], "dim")]))
+        if why_not:
+            why = "" if row.timed else skipped.get(row.name) or row.status
+            cells.append(Text(why.split("; timed on")[0], "dim"))
+        out.add(*cells)
     notes: list[str] = []
     if beside:
         notes.append(f"on {beside.machine}: shipped record, cold time and share of its roof")
@@ -156,7 +189,8 @@ def ladder(
     if noise is not None:
         notes.append(metrics.too_noisy(noise) or f"A/A noise {100 * noise:.1f}%")
     absent = [f"{n.removeprefix('peer:')}: {w}" for n, w in skipped.items() if n[:5] == "peer:"]
-    return Group(out, *(Text(f"  {note}", "dim") for note in notes + absent))
+    out.notes += notes + absent
+    return out
 
 
 def _product_note(roof: records.Record) -> str:
@@ -197,7 +231,7 @@ def _beside(row: metrics.Row) -> Text:
     if not row.timed:
         return Text(row.status, "dim")
     share = metrics.percent(row.of_roof)
-    return Text(metrics.microseconds(row.cold) + (f", {share}" if share else ""))
+    return Text(metrics.microseconds(row.cold) + (f", {share}" if share else ""), "cyan")
 
 
 def bench_data(ladders: list[Ladder], result: Any) -> dict[str, Any]:
@@ -239,41 +273,39 @@ def env_data(found: Any) -> dict[str, Any]:
 
 
 def _roofs(found: list[records.Record]) -> Table:
-    table = Table(title="measured roofs", title_justify="left", title_style="bold", box=None)
-    for name in ("roof", "case", "time", "reached"):
-        table.add_column(name, justify="left" if name in ("roof", "case") else "right")
+    table = Table(
+        Column("roof"),
+        Column("case", 8),
+        Column("time", 9, right=True),
+        Column("reached", right=True),
+        Column("why not", 5, wraps=True),
+        title="measured roofs",
+    )
     for r in found:
         us = records.median(r.cold) if r.cold else None
         reached = metrics.rate(r.gbps)
         if r.flops and us:
             reached = f"{r.flops / us / 1e6:.3g} TFLOP/s"
-        table.add_row(
-            ROOFS.get(r.rung.removeprefix("roof:"), r.rung.removeprefix("roof:")),
-            r.case,
-            metrics.microseconds(us) if us else r.why,
-            reached,
-        )
+        name = r.rung.removeprefix("roof:")
+        table.add(ROOFS.get(name, name), r.case, metrics.microseconds(us), reached, r.why)
     return table
 
 
-def facts(title: str, found: dict[str, Any]) -> RenderableType:
+def facts(title: str, found: dict[str, Any]) -> Table:
     """Nested facts as an indented two-column table."""
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, title=title)
-    table.title_justify, table.title_style = "left", "bold"
+    table = Table(Column("name"), Column("value", wraps=True), title=title, head=False)
     _facts(table, found, 0)
     return table
 
 
 def _facts(table: Table, found: dict[str, Any], depth: int) -> None:
     for name, value in found.items():
-        label = Text("  " * depth + name.replace("_", " "))
+        label = "  " * depth + name.replace("_", " ")
         if isinstance(value, dict):
-            table.add_row(label, "")
+            table.add(label, "")
             _facts(table, value, depth + 1)
-        elif isinstance(value, Text):
-            table.add_row(label, value)
         else:
-            table.add_row(label, Text(_fact(name, value)))
+            table.add(label, value if isinstance(value, Text) else _fact(name, value))
 
 
 def _fact(name: str, value: Any) -> str:
@@ -286,22 +318,27 @@ def _fact(name: str, value: Any) -> str:
     return str(value)
 
 
-def tuned(result: Any, path: Any) -> RenderableType:
+def tuned(result: Any, path: Any) -> Table:
     """The rung and config tuned for each bucket, the gain, and how long tuning took."""
-    table = Table(title=result.operator, title_justify="left", title_style="bold", box=None)
-    for name in ("bucket", "rung", "config", "gain over the order"):
-        table.add_column(name)
-    for bucket, choice in sorted(result.buckets.items()):
-        config = " ".join(f"{k}={v}" for k, v in choice["configs"][choice["rung"]].items())
-        table.add_row(bucket, choice["rung"], config, metrics.times(result.gains.get(bucket)))
     tried = f"{len(result.tried)} timed in {result.seconds:.0f} s"
-    return Group(table, Text(f"{tried}; mean gain {result.gain:.2f}x; {path}", "dim"))
+    table = Table(
+        Column("bucket"),
+        Column("rung", 8),
+        Column("config", 3),
+        Column("gain over the order", 5, right=True),
+        title=result.operator,
+        notes=[f"{tried}; mean gain {result.gain:.2f}x; {path}"],
+    )
+    for bucket, choice in sorted(result.buckets.items()):
+        config = _config(choice["configs"][choice["rung"]])
+        table.add(bucket, choice["rung"], config, metrics.times(result.gains.get(bucket)))
+    return table
 
 
-def inspection(found: Any) -> RenderableType:
+def inspection(found: Any) -> Table:
     """The resources of an SM that a kernel uses, and its instructions."""
     r, o, i = found.resources, found.occupancy, found.instructions
-    config = " ".join(f"{k}={v}" for k, v in found.config.items())
+    config = _config(found.config)
     spilled = r["spill_stores"] + r["spill_loads"]
     widths = {
         f"global {kind}": ", ".join(f"{n} of {w} bits" for w, n in sorted(i[key].items())) or "none"
@@ -331,26 +368,32 @@ def inspection(found: Any) -> RenderableType:
 
 def ledger(found: Any) -> RenderableType:
     """Every GPU rung, where it is proven, and the problems found."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim")
-    for name in ("rung", "backend", "proven on", "dispatched on an H200"):
-        table.add_column(name)
+    table = Table(
+        Column("operator", line="above"),
+        Column("rung"),
+        Column("backend", 4),
+        Column("proven on", 8),
+        Column("dispatched on an H200", 6),
+        Column("remark", 2),
+    )
     for row in found.rows:
         proven = Text(", ".join(row.proven), "green")
-        if row.carried:
-            proven.append(" (carried over: same machine code)", "dim")
+        remark = "carried over: same machine code" if row.carried else ""
         if not row.proven:
-            stale = f" (an older source is, on {', '.join(row.stale)})" if row.stale else ""
-            proven = Text(f"unproven{stale}", "yellow" if row.wanted else "dim")
+            proven = Text("unproven", "yellow" if row.wanted else "dim")
+            remark = f"an older source is, on {', '.join(row.stale)}" if row.stale else ""
         many = f"{len(row.wanted)} bench cases" if row.wanted else ""
-        name = Text(f"{row.operator}.{row.rung}")
-        table.add_row(name, Text(row.backend, BACKENDS[row.backend]), proven, many)
-    problems = [Text(p, "red") for p in found.problems]
+        backend = Text(row.backend, BACKENDS[row.backend])
+        operator = Text(row.operator, "bold")
+        table.add(operator, row.rung, backend, proven, many, Text(remark, "dim"))
+    problems = [Note(p, "red") for p in found.problems]
     said = f"{len(problems)} problems" if problems else "no problems"
-    suites = [_suite(ran) for ran in found.suite] or [Text("No run of the tests on a GPU.")]
-    return Group(table, *suites, *problems, Text(said, "bold"))
+    suites = [x for ran in found.suite for x in _suite(ran)]
+    suites = suites or [Note("No run of the tests on a GPU.", "")]
+    return Group(table, *suites, *problems, Note(said, "bold"))
 
 
-def _suite(ran: Any) -> RenderableType:
+def _suite(ran: Any) -> list[Note]:
     """When the tests last ran on a machine, and what failed."""
     what = "all tests" if ran.scope == "all" else "the tests of make test"
     missing = f", without parts {', '.join(ran.missing)}" if ran.missing else ""
@@ -360,11 +403,11 @@ def _suite(ran: Any) -> RenderableType:
         f"at {ran.commit[:12]}, torch {ran.torch} ({what}{missing})"
     )
     style = "red" if ran.failed else "yellow" if ran.missing else "green"
-    return Group(Text(head, style), *(Text(f"  {name}", "red") for name in ran.failures))
+    return [Note(head, style), *(Note(f"  {name}", "red") for name in ran.failures)]
 
 
-def merged(found: Any) -> RenderableType:
+def merged(found: Any) -> Note:
     """How many records a merge added, skipped and dropped."""
     left = f", skipped {found.stale} of other sources" if found.stale else ""
     dropped = f"; dropped {found.dropped} older ones, of other sources" if found.dropped else ""
-    return Text(f"merged {found.taken} records{left}{dropped}")
+    return Note(f"merged {found.taken} records{left}{dropped}", "")

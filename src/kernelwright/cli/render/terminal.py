@@ -28,13 +28,22 @@ def checked() -> Generator[None, None, None]:
 
 
 class Output(Console):
-    """A console that does not wrap lines unless it is a terminal; `emit` writes JSON."""
+    """A console that does not wrap lines unless it is a terminal; `emit` writes JSON.
 
-    def __init__(self, document: int | None):
+    Attributes:
+        wide: tables keep all columns, however narrow the terminal is.
+    """
+
+    def __init__(self, document: int | None, wide: bool = False):
         super().__init__(stderr=document is not None, highlight=False)
         self._document = document
-        if not self.is_terminal:
-            self.width = 200
+        self.wide = wide
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print without cropping; in a pipe also without wrapping."""
+        options.setdefault("crop", False)
+        options.setdefault("soft_wrap", not self.is_terminal)
+        super().print(*objects, **options)
 
     def emit(self, document: Any) -> None:
         """Write the one JSON document of a command."""
@@ -51,11 +60,11 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def output(as_json: bool) -> Generator[Output, None, None]:
+def output(as_json: bool, wide: bool = False) -> Generator[Output, None, None]:
     """The console of a command. With `as_json` only `emit` writes to standard output: what
-    compilers and libraries print is redirected to standard error."""
+    compilers and libraries print is redirected to standard error. `wide`: see Output."""
     if not as_json:
-        yield Output(None)
+        yield Output(None, wide)
         return
     sys.stdout.flush()
     real = os.dup(1)

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-from rich.table import Table
+from pathlib import Path
+
 from rich.text import Text
 
 from kernelwright.contract import Ladder
 from kernelwright.machine import here
 from kernelwright.workbench.bench.bench import BenchResult, stopping_rule
 from kernelwright.workbench.bench.cpu_verification import COMPILED, VERIFIED, WRONG_HERE
+from kernelwright.workbench.bench.workload import chosen
 from kernelwright.workbench.records import records
 from kernelwright.workbench.verify.coverage import skip
 
+from .tables import Column, Table
 
-def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> RenderableType:
-    """What a bench run timed and verified on this machine, and what longer runs would add."""
+
+def summary(
+    ladders: list[Ladder],
+    result: BenchResult,
+    *,
+    quick: bool,
+    cases: list[str] | None = None,
+    seconds: float = 0.0,
+    page: Path | None = None,
+) -> Table:
+    """What a bench run timed and verified on this machine, and what going further costs.
+
+    Args:
+        quick, cases: what the run was asked for.
+        seconds: how long it took.
+        page: the report that was written.
+    """
     timed = [r for r in result.records if r.cold and ":" not in r.rung and r.rung != "control"]
-    rungs, cases = {(r.operator, r.rung) for r in timed}, {(r.operator, r.case) for r in timed}
+    rungs, shapes = {(r.operator, r.rung) for r in timed}, {(r.operator, r.case) for r in timed}
     rows = [
-        ("timed here", f"{len(rungs)} rungs on {len(cases)} cases, verified on each before timing")
+        (
+            "timed here",
+            f"{len(rungs)} rungs on {len(shapes)} cases, verified on each before timing, "
+            f"in {_duration(seconds)}",
+        )
     ]
     stood_in = {(s.operator, s.rung): s.why for s in result.skipped}
     for what, how in ((VERIFIED, "interpreted or emulated"), (COMPILED, "for an H200")):
@@ -38,15 +59,22 @@ def summary(ladders: list[Ladder], result: BenchResult, *, quick: bool) -> Rende
     rows.append(("next", f"kernelwright verify {names}: {pairs:,} checks of a rung on a case"))
     if quick:
         more, less = (stopping_rule(device, q, None).seconds for q in (False, True))
+        many = len(chosen(ladders, cases, device, quick=False))
+        cost = many * (seconds / max(len(shapes), 1) + more - less)
         types = "float32 and bfloat16 of each shape, " if device.type == "cpu" else ""
         words = f"without --quick: {types}up to {more:g} s of samples per case instead of {less:g}"
-        rows.append(("", words))
+        rows.append(("", f"{words}: {many} cases, about {_duration(cost)}"))
     if device.type == "cpu":
         rows.append(
             ("", f"on a GPU: times of every rung; those above are of {records.REFERENCE_MACHINE}")
         )
-    out = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    if page:
+        rows.append(("report", f"{page}: {page.stat().st_size / 1e6:.1f} MB, opens in any browser"))
+    out = Table(Column("what"), Column("summary", wraps=True), head=False)
     for what, words in rows:
-        style = "bold red" if what == "wrong" else "bold"
-        out.add_row(Text(what, style), Text(words))
+        out.add(Text(what, "bold red" if what == "wrong" else "bold"), words)
     return out
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -11,16 +11,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from kernelwright.support.errors import UsageError
 from kernelwright.workbench.judge.checks import meaning
 from kernelwright.workbench.judge.verdict import ARBITRARY, KINDS, CaseOutcome, Verdict
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.report import charts, report
 
 from . import results
+from .tables import Column, Table
 
 STYLES = {"right": "bold green", "wrong": "bold red", "inconclusive": "bold yellow"}
 SHOWN = 4  # further failing cases, and reasons of refusals
@@ -73,17 +72,19 @@ def fault(o: CaseOutcome) -> str:
 
 
 def _failure(o: CaseOutcome) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("what is wrong", Text(fault(o), "red"))
-    table.add_row("smallest failing input", Text(o.case, "bold"))
+    table = _told()
+    table.add("what is wrong", Text(fault(o), "red"))
+    table.add("smallest failing input", Text(o.case, "bold"))
     if o.check:
-        table.add_row("the check", Text(meaning(o.check), "dim"))
+        table.add("the check", Text(meaning(o.check), "dim"))
     for line in o.lines:
-        table.add_row("", Text(line, "dim"))
-    table.add_row("again", Text(o.command, "cyan"))
+        table.add("", Text(line, "dim"))
+    table.add("again", Text(o.command, "cyan"))
     return table
+
+
+def _told() -> Table:
+    return Table(Column("what"), Column("words", wraps=True), head=False)
 
 
 def further(v: Verdict) -> list[str]:
@@ -176,11 +177,9 @@ def kernel(k: dict[str, Any]) -> str:
 
 
 def _pairs(v: Verdict) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = _told()
     for name, words in pairs(v):
-        table.add_row(name, Text(words))
+        table.add(Text(name, "dim"), words)
     return table
 
 
@@ -207,13 +206,6 @@ def html(verdicts: Sequence[Verdict]) -> str:
         data=Markup(report.embedded([v.as_json() for v in verdicts])),
         f=metrics,
     )
-
-
-def writable(path: Path) -> None:
-    """Raises UsageError where a page cannot be written, before anything is judged."""
-    if path.is_dir() or not path.parent.is_dir():
-        missing = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise UsageError(f"--html: {missing}")
 
 
 def write(verdicts: Sequence[Verdict], path: Path) -> None:

@@ -1,0 +1,135 @@
+"""The ladder chart: a bar for each rung, its length the share of the roof.
+
+Three groups: baselines, the teaching sequence, alternatives (steps.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from html import escape
+
+from kernelwright.workbench.records.metrics import (
+    Row,
+    Table,
+    microseconds,
+    percent,
+    rate,
+    size,
+    times,
+)
+
+from .steps import Steps, steps
+from .svg import line, marker, svg, text
+
+STEP, BAR = 50, 14  # heights of a ladder's row and its bar, pixels
+HEAD = 30  # height of a group's title
+#: Titles of the groups, and what each holds.
+GROUPS = (
+    ("Baselines", "PyTorch and other libraries"),
+    ("Teaching sequence", "each step is as fast as the one before it, or faster"),
+    ("Alternatives", "for other shapes or in another language, and rungs not timed on this case"),
+)
+
+
+def ladder(
+    table: Table,
+    *,
+    dispatched: str = "",
+    here: Set[str] = frozenset(),
+    width: int | None = None,
+    title: str = "",
+    caption: str = "",
+) -> str:
+    """A ladder chart.
+
+    Args:
+        table: metrics of one case.
+        dispatched: the rung that is dispatched on this case, which is marked.
+        here: the runs that were measured on this machine; records of others were shipped.
+        width: pixels, for a separate file; None fills the page.
+        title, caption: two lines above, for a separate file.
+    """
+    scale = _scale(table)
+    parts: list[str] = []
+    y = 2
+    if title:
+        parts += [text(0, 16, title, "title", unit=""), text(0, 36, caption, "axis", unit="")]
+        y = 50
+    found = steps(table)
+    rows_of = (found.baselines, found.sequence, found.others)
+    for (name, about), rows in zip(GROUPS, rows_of, strict=True):
+        if not rows:
+            continue
+        parts.append(
+            f'<text class="group-name" x="0" y="{y + 16}">{name}'
+            f'<tspan class="idea" dx="10">{about}</tspan></text>'
+        )
+        y += HEAD
+        for row in rows:
+            parts += _bar(row, y, scale, found, dispatched, here)
+            y += STEP
+    if table.roof:
+        parts.append(text(100, y + 10, _roof_note(table), "axis", anchor="end"))
+        y += 18
+    return svg(parts, y, f"{table.ladder.name} ladder, {table.case}", width)
+
+
+def _scale(table: Table) -> Callable[[float], float]:
+    """Share of the roof to percent of the width. With a warm cache, a rung can exceed the roof."""
+    top = max([1.0, *(r.of_roof for r in table.rows if r.of_roof)])
+    return lambda share: 100 * share / top
+
+
+def _bar(
+    row: Row, y: int, scale: Callable[[float], float], found: Steps, dispatched: str, here: Set[str]
+) -> list[str]:
+    mine = bool(row.record and row.record.run in here and row.timed)
+    out = [
+        f'<g class="row b-{row.backend}{" here" if mine else ""}">',
+        marker(row.backend, "7", y + 11),
+        _name(row, y, row.name == dispatched),
+    ]
+    track = f'x="0" y="{y + 23}" width="100%" height="{BAR}" rx="3"'
+    if not row.timed:
+        out.append(text(100, y + 15, row.status.partition(":")[0], "missing", anchor="end"))
+        return [*out, f'<rect class="track none" {track}/></g>']
+    share = row.of_roof
+    figure = f"{microseconds(row.cold)}{', ' * bool(row.rate)}"
+    where = "measured here, " if mine else ""
+    out.append(
+        f'<text class="value" x="100%" y="{y + 15}" text-anchor="end">'
+        f'<tspan class="mine">{where}</tspan><tspan class="figure">{escape(figure)}</tspan>'
+        f'<tspan class="figure rate">{escape(row.rate)} </tspan>'
+        f'<tspan class="share">{percent(share)}</tspan></text>'
+    )
+    out.append(f'<rect class="track" {track}/>')
+    if share is None:  # the roof was measured in another run
+        return [*out, "</g>"]
+    end = scale(share)
+    out.append(f'<rect class="bar" x="0" y="{y + 23}" width="{end:.1f}%" height="{BAR}" rx="3"/>')
+    middle = y + 23 + BAR / 2
+    if row.interval and row.cold:
+        low, high = (scale(share * row.cold / t) for t in reversed(row.interval))
+        out.append(line("whisker", f"{low:.1f}%", middle, f"{high:.1f}%", middle))
+    if factor := found.over_previous(row):
+        inside = end > 88
+        where = 'class="step in" dx="-8" text-anchor="end"' if inside else 'class="step" dx="8"'
+        at = min(end, scale(1.0)) if inside else end  # not across the roof's line
+        out.append(f'<text {where} x="{at:.1f}%" y="{middle + 4}">{times(factor)}</text>')
+    roof = f"{scale(1.0):.1f}%"
+    return [*out, line("roof", roof, y + 19, roof, y + 27 + BAR), "</g>"]
+
+
+def _name(row: Row, y: int, dispatched: bool) -> str:
+    """A rung's name and idea; the dispatched one is marked."""
+    mark = '<tspan class="dispatched" dx="6">\u25c0<tspan class="word"> dispatched</tspan></tspan>'
+    idea = f'<tspan class="idea" dx="12">{escape(row.rung.idea)}</tspan>' if row.rung else ""
+    name = escape(row.name.removeprefix("peer:"))
+    return f'<text class="name" x="19" y="{y + 15}">{name}{mark if dispatched else ""}{idea}</text>'
+
+
+def _roof_note(table: Table) -> str:
+    assert table.roof
+    mix = table.roof.rung.removeprefix("roof:")
+    kind = {"r1w1": "copy", "r1w0": "read", "r0w1": "fill"}.get(mix, f"{mix} stream")
+    return f"roof: {rate(table.roof.gbps)} measured {kind} of {size(table.bytes)}"

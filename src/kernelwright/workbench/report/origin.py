@@ -1,0 +1,39 @@
+"""Which records were measured here and which were shipped with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelwright.dispatch import data
+from kernelwright.support.settings import DATA
+from kernelwright.workbench.records.metrics import Row
+from kernelwright.workbench.records.records import Record
+
+HERE, SHIPPED = "measured here", "shipped"
+
+
+def runs_here(found: Iterable[Record]) -> frozenset[str]:
+    """The runs among records that are not in the package: those that `--record` or `ledger --merge`
+    added."""
+    files = (DATA / "records").glob("*/runs.jsonl")
+    shipped = {line["run"] for path in files for _, line in data.lines(path)}
+    return frozenset(r.run for r in found) - shipped
+
+
+def of(row: Row, here: frozenset[str]) -> str:
+    """Where a row's time comes from; "" without a time."""
+    if row.record is None or not row.timed:
+        return ""
+    return HERE if row.record.run in here else SHIPPED
+
+
+def caption(rows: Iterable[Row], here: frozenset[str], machine: str) -> str:
+    """Where a figure's times come from, as the end of its caption."""
+    kinds = {of(row, here) for row in rows} - {""}
+    if kinds == {HERE}:
+        return f"measured here, on {machine}"
+    if kinds == {SHIPPED}:
+        return f"shipped records of {machine}"
+    if kinds:
+        return f"on {machine}; outlined: measured here, others: shipped records"
+    return "no times"

@@ -1,0 +1,145 @@
+"""The parts of charts: texts, lines, markers and axes as inline SVG.
+
+Horizontal positions are percentages, so a chart fills a desktop or a phone and its text keeps its
+size. Colours are classes that templates/charts.css defines for light and dark; each class of colour
+has a marker shape of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from html import escape
+from pathlib import Path
+
+#: The marker of each class of colour, within 6 units of the origin.
+MARKERS = {
+    "torch": '<circle r="4.5"/>',
+    "inductor": '<path d="M-5 4.2L0-5L5 4.2Z"/>',
+    "triton": '<path d="M-4.2-4.2H4.2V4.2H-4.2Z"/>',
+    "cuda": '<path d="M0-6L5.6 0L0 6L-5.6 0Z"/>',
+    "numba": '<path d="M-5-4.2L5-4.2L0 5Z"/>',
+    "best": '<path d="M0-6L5.6 0L0 6L-5.6 0Z"/>',
+    "peer": '<path class="open" d="M-4.5-4.5L4.5 4.5M-4.5 4.5L4.5-4.5"/>',
+    "peer2": '<path class="open" d="M-5.5 0H5.5M0-5.5V5.5"/>',
+    "peer3": '<circle class="open" r="4"/>',
+}
+
+
+class Axis:
+    """A logarithmic axis over the values, with a margin and round ticks."""
+
+    def __init__(self, values: Iterable[float], base: int = 10):
+        values = list(values)
+        low, high = math.log(min(values), base), math.log(max(values), base)
+        margin = max((high - low) * 0.06, 0.08)
+        self.base, self.low, self.high = base, low - margin, high + margin
+
+    def at(self, value: float) -> float:
+        """0 at the axis's start, 1 at its end."""
+        return (math.log(value, self.base) - self.low) / (self.high - self.low)
+
+    def ticks(self, at_most: int = 6) -> list[float]:
+        whole = range(math.ceil(self.low), math.floor(self.high) + 1)
+        step = max(1, -(-len(whole) // at_most))
+        ticks = [float(self.base) ** k for k in whole if k % step == 0]
+        if len(ticks) >= 2 or self.base == 2:
+            return ticks
+        fine = [m * 10.0**k for k in range(math.floor(self.low), whole.stop) for m in (1, 2, 5)]
+        return [t for t in fine if 0 <= self.at(t) <= 1]
+
+
+class Linear:
+    """A linear axis from zero to over the largest value."""
+
+    def __init__(self, values: Iterable[float]):
+        self.high = 1.05 * max(values)
+
+    def at(self, value: float) -> float:
+        return value / self.high
+
+    def ticks(self) -> list[float]:
+        rough = self.high / 5
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
+        return [k * step for k in range(int(self.high / step) + 1)]
+
+
+def grid(
+    xs: Axis,
+    ys: Axis | Linear,
+    height: int,
+    *,
+    x_text: Callable[[float], str],
+    y_text: Callable[[float], str],
+) -> list[str]:
+    out: list[str] = []
+    for t in ys.ticks():
+        y = (1 - ys.at(t)) * height
+        out.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
+        out.append(text(-6, y + 4, y_text(t), "axis", unit="", anchor="end"))
+    for t in xs.ticks(5):
+        x = 100 * xs.at(t)
+        out.append(f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="0" y2="{height}"/>')
+        out.append(text(round(x, 2), height + 17, x_text(t), "axis", anchor="middle"))
+    return out
+
+
+def plot(parts: list[str], height: int, label: str, x_label: str, y_label: str) -> str:
+    """The axes' names around a plot; charts.css keeps the margins that its ticks stand in."""
+    names = text(-58, -12, y_label, "axis", unit="")
+    names += text(100, height + 36, x_label, "axis", anchor="end")
+    return svg([*parts, names], height, label, kind="chart plot")
+
+
+def line(kind: str, x1: str, y1: float, x2: str, y2: float) -> str:
+    return f'<line class="{kind}" x1="{x1}" y1="{y1:.1f}" x2="{x2}" y2="{y2:.1f}"/>'
+
+
+def text(x: float, y: float, words: str, kind: str, *, unit: str = "%", anchor: str = "") -> str:
+    where = f' text-anchor="{anchor}"' if anchor else ""
+    return f'<text class="{kind}" x="{x}{unit}" y="{y:.1f}"{where}>{escape(words)}</text>'
+
+
+def svg(
+    parts: list[str], height: float, label: str, width: int | None = None, kind: str = "chart"
+) -> str:
+    return (
+        f'<svg class="{kind}" role="img" aria-label="{escape(label)}" '
+        f'width="{width or "100%"}" height="{height:.0f}" xmlns="http://www.w3.org/2000/svg">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def plain(value: float) -> str:
+    return f"{value:g}" if value >= 0.01 else f"{value:.1e}"
+
+
+def marker(kind: str, x: str, y: float, tip: str = "", extra: str = "") -> str:
+    """The marker of a colour class.
+
+    Args:
+        x: a length, in percent or pixels.
+        tip: shown when the pointer is over it.
+        extra: further classes.
+    """
+    title = f"<title>{escape(tip)}</title>" if tip else ""
+    return (
+        f'<svg class="point b-{kind}{extra and " " + extra}" x="{x}" y="{y:.1f}">'
+        f"{MARKERS[kind]}{title}</svg>"
+    )
+
+
+def key(kind: str) -> str:
+    """A marker for a legend."""
+    return (
+        f'<svg class="key b-{kind}" width="14" height="14" viewBox="-7 -7 14 14" '
+        f'aria-hidden="true">{MARKERS[kind]}</svg>'
+    )
+
+
+def standalone(chart: str) -> str:
+    """A chart as a separate file, with its style embedded."""
+    style = (Path(__file__).with_name("templates") / "charts.css").read_text(encoding="utf-8")
+    head, _, rest = chart.partition(">")
+    return f"{head}><style>{style}</style>{rest}\n"
