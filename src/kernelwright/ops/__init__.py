@@ -27,12 +27,14 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
+    "matmul.quantized": ("quantized_linear",),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
 COMPOSED: dict[str, tuple[str, ...]] = {
     "loss.kl_div": ("kl_div",),
     "reduce.log_softmax": ("log_softmax",),
+    "matmul.quantized.weights": ("quantize", "read_awq", "read_gptq"),
 }
 
 #: The module of each public function.

@@ -50,7 +50,7 @@ template <int N, int FAR = 16> struct LaneSums {
       return LaneSums<N, FAR / 2>::first();
   }
   // How many values each lane holds.
-  static constexpr int kept() {
+  static __device__ constexpr int kept() {
     if constexpr (FAR == 0)
       return N;
     else
