@@ -55,16 +55,16 @@ _forward = bind(LADDER, vmap="loop")
 def quantized_linear(
     input: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """input weight^T + bias, with a weight of 4 or 8 bits (`quantize`, `read_awq`, `read_gptq`).
+    """input weight^T + bias, as torch.nn.functional.linear, with a weight of 4 or 8 bits.
 
     Args:
         input: shape (*, K).
-        weight: of shape (N, K).
+        weight: of shape (N, K), from `quantize`, `read_awq` or `read_gptq`.
         bias: shape (N,).
 
     Returns:
-        Shape (*, N), of the input's dtype. Differentiable by `input` and `bias`; the weight is
-        constant.
+        Shape (*, N), of the input's dtype; under autocast, of its dtype. Differentiable by `input`
+        and `bias`; the weight is constant.
 
     Raises:
         TypeError: an argument has another type or dtype.
@@ -83,8 +83,9 @@ def quantized_linear(
         arguments.floating("bias", bias)
         if tuple(bias.shape) != (n,):
             raise ValueError(f"bias: has shape {tuple(bias.shape)}, should be ({n},)")
-        if bias.dtype != input.dtype:
-            raise TypeError(f"bias: is {bias.dtype}, should be {input.dtype} as the input")
+    input, bias = _cast(input, bias)
+    if bias is not None and bias.dtype != input.dtype:
+        raise TypeError(f"bias: is {bias.dtype}, should be {input.dtype} as the input")
     rows = math.prod(input.shape[:-1])
     x = input.reshape(rows, k)
     y = (
@@ -93,6 +94,19 @@ def quantized_linear(
         else _forward(x, *weight[:2], bias, bits)
     )
     return y.view(*input.shape[:-1], n)
+
+
+def _cast(
+    input: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Under autocast, what is not float64 in its dtype."""
+    device = input.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return input, bias
+    to = torch.get_autocast_dtype(device)
+    x, b = (t if t is None or t.dtype == torch.float64 else t.to(to) for t in (input, bias))
+    assert x is not None
+    return x, b
 
 
 def _wants(*tensors: torch.Tensor | None) -> bool:

@@ -48,6 +48,8 @@ def quantize(
         bits: 4 or 8.
         dtype: of the scales, and so of the inputs that it is used with; by default the weight's.
 
+    Source: round to nearest, as in Dettmers et al., LLM.int8(), arXiv:2208.07339.
+
     Raises:
         TypeError: the weight is not a floating-point tensor.
         ValueError: its shape does not fit or it is not finite; or there is no such `bits`.
@@ -118,6 +120,12 @@ def read_awq(qweight: torch.Tensor, qzeros: torch.Tensor, scales: torch.Tensor) 
             the order 0 2 4 6 1 3 5 7.
         qzeros: shape (K / 128, N / 8), int32, packed likewise.
         scales: shape (K / 128, N).
+
+    Source: AutoAWQ's WQLinear_GEMM.
+
+    Raises:
+        TypeError: an argument is no tensor of the right kind.
+        ValueError: shapes do not fit, or groups are not of 128.
     """
     _, groups = _shapes(qweight, qzeros, scales, qweight.shape[0])
     back = [AWQ_ORDER.index(i) for i in range(8)]
@@ -140,7 +148,16 @@ def read_gptq(
         scales: shape (K / 128, N).
         g_idx: shape (K,): the group of each k. Groups of 128 in order only: a weight whose columns
             were reordered by activation ("desc_act") is refused.
+
+    Source: GPTQModel's QuantLinear, Frantar et al., arXiv:2210.17323.
+
+    Raises:
+        TypeError: an argument is no tensor of the right kind.
+        ValueError: shapes do not fit, or groups are not 128 neighbours in order.
     """
+    for name, t in (("qweight", qweight), ("qzeros", qzeros)):
+        arguments.tensor(name, t)
+    arguments.floating("scales", scales)
     if scales.ndim != 2 or qzeros.ndim != 2 or scales.shape[1] == 0 or qzeros.shape[1] == 0:
         raise ValueError(f"scales: has shape {tuple(scales.shape)}, should be (K / 128, N)")
     bits = 32 * qzeros.shape[1] // scales.shape[1]
