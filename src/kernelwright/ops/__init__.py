@@ -28,6 +28,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
     "matmul.quantized": ("quantized_linear",),
+    "matmul.scaled": ("quantize_fp8", "scaled_mm"),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
