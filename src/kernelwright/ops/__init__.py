@@ -28,6 +28,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
     "matmul.quantized": ("quantized_linear",),
+    "matmul.grouped": ("grouped_mm", "grouped_swiglu"),
     "matmul.scaled": ("quantize_fp8", "scaled_mm"),
 }
 
