@@ -36,6 +36,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
 COMPOSED: dict[str, tuple[str, ...]] = {
     "loss.kl_div": ("kl_div",),
     "reduce.log_softmax": ("log_softmax",),
+    "matmul.moe": ("moe_ffn", "moe_route"),
     "matmul.quantized.weights": ("quantize", "read_awq", "read_gptq"),
 }
 
