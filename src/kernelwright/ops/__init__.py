@@ -27,12 +27,17 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
+    "matmul.quantized": ("quantized_linear",),
+    "matmul.grouped": ("grouped_mm", "grouped_swiglu"),
+    "matmul.scaled": ("quantize_fp8", "scaled_mm"),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
 COMPOSED: dict[str, tuple[str, ...]] = {
     "loss.kl_div": ("kl_div",),
     "reduce.log_softmax": ("log_softmax",),
+    "matmul.moe": ("moe_ffn", "moe_route"),
+    "matmul.quantized.weights": ("quantize", "read_awq", "read_gptq"),
 }
 
 #: The module of each public function.

@@ -1,0 +1,184 @@
+// x weight^T for up to 64 rows of x: tensor cores, with the weight's rows as rows of the
+// instruction and those of x as its columns, 8 at a time.
+//
+// Work is cut into units: 128 rows of the weight by 128 of k. Every block takes an equal share of
+// the units, in order, so it may begin or end within a tile of 128 rows. A tile that several blocks
+// share leaves each block's sums in `partial`; the block that comes last adds them in the order of
+// the blocks, so the result's bits do not depend on which one that is.
+#pragma once
+#include "kw/async.cuh"
+#include "kw/last_block.cuh"
+#include "weights.cuh"
+
+namespace few_rows {
+
+constexpr int kPitch = kRows + 4;  // floats of a column of sums in shared memory
+
+// Units [first, last) of a block.
+struct Share {
+  int slices;  // units of a tile
+  long long total;
+
+  __device__ __forceinline__ int begin(int block) const {
+    return static_cast<int>(block * total / gridDim.x);
+  }
+  __device__ __forceinline__ int block_of(int unit) const {
+    return static_cast<int>(((unit + 1ll) * gridDim.x - 1) / total);
+  }
+};
+
+template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
+  static constexpr int kColumns = 8 * BLOCKS;  // rows of x, in blocks of 8
+  static constexpr int kBytesOfX = kColumns * kSlice * 2;
+  static constexpr int kStage = WEIGHTS::kBytes + kBytesOfX;
+
+  const WEIGHTS &weights;
+  const T *x;
+  long long x_line;
+  int m, n, k;
+  char *ring;
+  float (*of_parts)[kColumns][kPitch];  // of the two halves of a slice
+  float sums[2][BLOCKS][4], totals[2][BLOCKS][4];
+
+  static __device__ __forceinline__ int place_of_x(int row, int unit) {
+    return row * (kSlice * 2) + 16 * (unit ^ (row & 1) << 2);
+  }
+  __device__ __forceinline__ void copy_x(char *shared, int from) const {
+    const int unit = threadIdx.x % 16;
+    const bool inside = from + 8 * unit < k;
+#pragma unroll
+    for (int i = 0; i < kColumns; i += kThreads / 16) {
+      const int row = threadIdx.x / 16 + i;
+      if (row < kColumns)
+        matmul::copy_async_16(shared + place_of_x(row, WEIGHTS::unit_of_x(unit)),
+                              x + row * x_line + from + 8 * unit, inside && row < m ? 16 : 0);
+    }
+  }
+  __device__ __forceinline__ void multiply(const char *shared) {
+    const char *of_x = shared + WEIGHTS::kBytes;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = warp % 4 * 32, half = warp / 4;
+    Fragments of[2];
+    WEIGHTS::load(of[0], shared, row, half);
+    WEIGHTS::load(of[1], shared, row + 16, half);
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+#pragma unroll
+      for (int c = 0; c < BLOCKS; c++) {
+        const uint4 b = *reinterpret_cast<const uint4 *>(
+            of_x + place_of_x(8 * c + lane / 4, 4 * (2 * half + j) + lane % 4));
+#pragma unroll
+        for (int t = 0; t < 2; t++) {
+          const uint4 &low = of[t].low[j], &high = of[t].high[j];
+          const unsigned first[4] = {low.x, high.x, low.y, high.y};
+          const unsigned second[4] = {low.z, high.z, low.w, high.w};
+          matmul::multiply_add<T>(sums[t][c], first, b.x, b.y);
+          matmul::multiply_add<T>(sums[t][c], second, b.z, b.w);
+        }
+      }
+    if constexpr (WEIGHTS::kScaled) scale(shared, row);
+  }
+  // Sums over a group of the weight's elements, by the scale of their row.
+  __device__ __forceinline__ void scale(const char *shared, int row) {
+#pragma unroll
+    for (int t = 0; t < 2; t++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const float by = WEIGHTS::scale(shared, row + 16 * t + 8 * h + threadIdx.x % 32 / 4);
+#pragma unroll
+        for (int c = 0; c < BLOCKS; c++)
+#pragma unroll
+          for (int i = 2 * h; i < 2 * h + 2; i++) {
+            totals[t][c][i] = fmaf(by, sums[t][c][i], totals[t][c][i]);
+            sums[t][c][i] = 0.0f;
+          }
+      }
+  }
+  // Every thread's sums to shared memory, and zero from here on.
+  __device__ __forceinline__ void hand_over() {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int t = 0; t < 2; t++)
+#pragma unroll
+      for (int c = 0; c < BLOCKS; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          float &v = WEIGHTS::kScaled ? totals[t][c][i] : sums[t][c][i];
+          of_parts[warp / 4][8 * c + lane % 4 * 2 + i % 2]
+                  [warp % 4 * 32 + 16 * t + lane / 4 + i / 2 * 8] = v;
+          v = 0.0f;
+        }
+    __syncthreads();
+  }
+  // visit(the sum over both halves, row within the tile, row of x) of every result inside.
+  template <class VISIT> __device__ __forceinline__ void each(int top, const VISIT &visit) const {
+    for (int i = threadIdx.x; i < kRows * m; i += kThreads) {
+      const int row = i % kRows, r = i / kRows;
+      if (top + row < n) visit(of_parts[0][r][row] + of_parts[1][r][row], row, r);
+    }
+  }
+};
+
+// `ring`: dynamic shared memory. `partial`: two tiles of sums for each block: of the tile that it
+// begins within, and of the one that it ends within. `arrived`: a count for each tile, zero before
+// and after.
+template <typename T, class WEIGHTS, int BLOCKS, int STAGES, class STORE>
+__device__ __forceinline__ void few_rows(const WEIGHTS &weights, const T *x, long long x_line,
+                                         char *ring, float *partial, unsigned *arrived, int m,
+                                         int n, int k, const STORE &store) {
+  using Work = FewRows<T, WEIGHTS, BLOCKS, STAGES>;
+  Work work{
+      weights, x,
+      x_line,  m,
+      n,       k,
+      ring,    reinterpret_cast<float (*)[Work::kColumns][kPitch]>(ring + STAGES * Work::kStage)};
+
+  const int slices = (k + kSlice - 1) / kSlice, tiles = (n + kRows - 1) / kRows;
+  const Share share{slices, static_cast<long long>(tiles) * slices};
+  const int first = share.begin(blockIdx.x), last = share.begin(blockIdx.x + 1);
+  const auto copy = [&](int unit, int slot) {
+    if (unit < last) {
+      char *to = ring + slot * Work::kStage;
+      weights.copy(to, unit / slices * kRows, unit % slices * kSlice);
+      work.copy_x(to + WEIGHTS::kBytes, unit % slices * kSlice);
+    }
+    kw::copy_async_commit();
+  };
+  const auto sums_of = [&](int block, bool at_its_end) {
+    return partial + (2ll * block + at_its_end) * (Work::kColumns * kRows);
+  };
+
+#pragma unroll
+  for (int i = 0; i < STAGES - 1; i++) copy(first + i, i);
+  int slot = 0, free = STAGES - 1;
+  for (int unit = first; unit < last; unit++) {
+    kw::copy_async_wait_all_but<STAGES - 2>();
+    __syncthreads();  // this unit is there, and all threads are done with the one before it
+    copy(unit + STAGES - 1, free);
+    free = free + 1 == STAGES ? 0 : free + 1;
+    work.multiply(ring + slot * Work::kStage);
+    slot = slot + 1 == STAGES ? 0 : slot + 1;
+
+    const int tile = unit / slices, begin = tile * slices, end = begin + slices;
+    if (unit + 1 < end && unit + 1 < last) continue;
+    const int top = tile * kRows;
+    work.hand_over();
+    if (first <= begin && end <= last) {
+      work.each(top, [&](float sum, int row, int r) { store(sum, top + row, r, n); });
+      continue;
+    }
+    float *mine = sums_of(blockIdx.x, begin >= first);
+    work.each(top, [&](float sum, int row, int r) { mine[r * kRows + row] = sum; });
+    const int from = share.block_of(begin), to = share.block_of(end - 1);
+    __syncthreads();
+    if (!kw::is_last_block(arrived + tile, to - from + 1)) continue;
+    work.each(top, [&](float, int row, int r) {
+      float sum = 0.0f;
+      for (int block = from; block <= to; block++)
+        sum += __ldcg(sums_of(block, block == from) + r * kRows + row);
+      store(sum, top + row, r, n);
+    });
+  }
+}
+
+}  // namespace few_rows
