@@ -26,11 +26,13 @@ Forward = Callable[..., Any]
 class _WithoutHead:
     """A model, but its head notes what it is given."""
 
-    def __init__(self, model, head, call):
-        vars(self)["_of"] = model, head, call  # one name, which no model has
+    def __init__(self, model, head, loss, call):
+        vars(self)["_of"] = model, head, loss, call  # one name, which no model has
 
     def __getattr__(self, name):
-        model, head, call = vars(self)["_of"]
+        model, head, loss, call = vars(self)["_of"]
+        if name == "loss_function":  # the property logs for some models: no compiler traces that
+            return loss
         found = getattr(model, name)
         if name != head:
             return found
@@ -47,14 +49,15 @@ def _dtype(states):
 
 
 @cache
-def language_model(own: Forward, head: str, causal: bool, loss: Any) -> Forward:
+def language_model(own: Forward, head: str, causal: bool, loss: Any, given_loss: Any) -> Forward:
     """What replaces `own`, a language model's forward.
 
     Args:
         head: the name of the child that makes logits.
         causal: its decoder makes causal masks, with a window or without.
-        loss: the model's own attribute `_loss_function`; with another, which a user has set, the
-            logits are computed.
+        loss: the model's loss function.
+        given_loss: its attribute `_loss_function`, None where it has none; if a user has set
+            another since, the logits are computed.
     """
     signature = inspect.signature(own)
     names = tuple(signature.parameters)[1:]
@@ -67,12 +70,12 @@ def language_model(own: Forward, head: str, causal: bool, loss: Any) -> Forward:
         if (
             given.get("labels") is None
             or not (skips or return_token_accuracy)
-            or getattr(self, "_loss_function", None) is not loss
+            or getattr(self, "_loss_function", None) is not given_loss
             or not takes(getattr(self, head), head_and_loss)
         ):
             return own(self, *args, **kwargs)
         call = Call(keeps=not skips, counts=return_token_accuracy)
-        return _output(own(_WithoutHead(self, head, call), *args, **kwargs), call)
+        return _output(own(_WithoutHead(self, head, loss, call), *args, **kwargs), call)
 
     # Trainer reads there which columns of a dataset the model takes
     forward.__signature__ = signature

@@ -73,6 +73,7 @@ class Replacement:
         forwards: by name of a child ("" is the module itself), the function that replaces it.
         kept: why a part of this stays as it was.
         rotates: of an attention, the functions that ours stand for, ours, and their kinds.
+        order: of a layer or an MLP, how its children follow each other.
         pairs: of a layer, the children whose results are tuples.
     """
 
@@ -81,6 +82,7 @@ class Replacement:
     forwards: dict[str, Callable[..., Any]]
     kept: str = ""
     rotates: tuple[tuple[Callable[..., Any], Callable[..., Any], ropes.Rope], ...] = ()
+    order: layers.Layer | mlps.MLP | None = None
     pairs: tuple[str, ...] = ()
 
 
@@ -102,6 +104,8 @@ def _known(module: nn.Module) -> Replacement | str | None:
         return _attention(module)
     if hasattr(module, "get_output_embeddings") and (head := module.get_output_embeddings()):
         return _language_model(module, head)
+    if any("Experts" in type(child).__name__ for child in module.children()):
+        return _EXPERTS
     return next((why for ending, why in _UNKNOWN.items() if name.endswith(ending)), None)
 
 
@@ -128,12 +132,13 @@ def _mlp(mlp: mlps.MLP):
         by = among.get(_computes(act))
         if by is None:
             kinds = dict.fromkeys(kind for kind, *_ in among.values())
-            return f"its activation is {type(act).__name__}: there are {', '.join(kinds)}"
-        new = {"": _mlp_forward(mlp, by)}
+            return f"its activation is {type(act).__name__}: there are {' and '.join(kinds)}"
+        new, kept = {"": _mlp_forward(mlp, by)}, ""
         if is_linear(getattr(module, mlp.down)):
-            return Replacement("MLP", by[0], new | {mlp.down: mlps.linear_of(by)})
-        kept = f"{mlp.down} is no plain Linear: the activation is kept for its backward"
-        return Replacement("MLP", by[0], new, kept)
+            new[mlp.down] = mlps.linear_of(by)
+        else:
+            kept = f"{mlp.down} is no plain Linear: the activation is kept for its backward"
+        return Replacement("MLP", by[0], new, kept, order=mlp)
 
     return make
 
@@ -154,10 +159,11 @@ def _gpt2_mlp(module):
     computes = _computes(module.act)
     if computes not in mlps.GPT2:
         return f"its activation is {act}: there is gelu, exact or by tanh"
-    new = {"": mlps.GPT2[computes]}
+    new, order = {"": mlps.GPT2[computes]}, mlps.GPT2_ORDER
     if same_forward(module.c_fc, "transformers.pytorch_utils.Conv1D"):
-        return Replacement("MLP", "bias_gelu", new | {"c_fc": mlps.conv1d_gelu})
-    return Replacement("MLP", "gelu", new, "c_fc is no plain Conv1D: its bias is not fused")
+        return Replacement("MLP", "bias_gelu", new | {"c_fc": mlps.conv1d_gelu}, order=order)
+    kept = "c_fc is no plain Conv1D: its bias is not fused"
+    return Replacement("MLP", "gelu", new, kept, order=order)
 
 
 def _layer(layer: layers.Layer, forward: Callable[..., Any] | None = None):
@@ -169,7 +175,7 @@ def _layer(layer: layers.Layer, forward: Callable[..., Any] | None = None):
         if getattr(module, "is_moe_layer", False):
             pairs = (*pairs, "feed_forward")
         new = forward or _layer_forward(layer, names)
-        return Replacement("residual", f"add_{by}", {"": new}, pairs=pairs)
+        return Replacement("residual", f"add_{by}", {"": new}, order=layer, pairs=pairs)
 
     return make
 
@@ -239,11 +245,11 @@ def _language_model(module, head):
         return "its head is not called by its own forward"
     if not is_linear(head):
         return f"its head is a {type(head).__name__}, no plain Linear"
-    loss = getattr(module, "_loss_function", None)
-    if loss is not None and not loss.__module__.startswith("transformers."):
+    if not module.loss_function.__module__.startswith("transformers."):
         return "it has a loss function of its own"
     causal = any(same_forward(module.base_model, base) for base in _CAUSAL)
-    new = {"": heads.language_model(own, name, causal, loss), name: head_and_loss}
+    loss = module.loss_function, getattr(module, "_loss_function", None)
+    new = {"": heads.language_model(own, name, causal, *loss), name: head_and_loss}
     return Replacement("loss", "linear_cross_entropy", new)
 
 

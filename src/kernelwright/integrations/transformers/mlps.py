@@ -38,6 +38,7 @@ class MLP:
         gated: the activation of gate is multiplied by up.
         down, act: the layer behind the activation, and the activation.
         up_first: of one layer that makes both, the first half is up.
+        limit: the attribute that bounds gate from above and up on both sides, or "".
     """
 
     up: tuple[str, ...] = ("gate_proj", "up_proj")
@@ -45,6 +46,7 @@ class MLP:
     down: str = "down_proj"
     act: str = "act_fn"
     up_first: bool = False
+    limit: str = ""
 
 
 def forward_of(mlp: MLP, by: tuple[str, ...]) -> Forward:
@@ -62,6 +64,9 @@ def forward_of(mlp: MLP, by: tuple[str, ...]) -> Forward:
         if mlp.gated and len(inputs) == 1:
             inputs = inputs[0].chunk(2, dim=-1)
             inputs = inputs[::-1] if mlp.up_first else inputs
+        if mlp.limit:
+            (gate, up), limit = inputs, getattr(self, mlp.limit)
+            inputs = gate.clamp(max=limit), up.clamp(-limit, limit)
         down = getattr(self, mlp.down)
         if takes(down, linear):
             return down(*inputs, activates=True)
@@ -109,6 +114,7 @@ def conv1d_gelu(self, x, approximate=None):
     return y.view(*x.shape[:-1], self.nf)
 
 
+GPT2_ORDER = MLP(("c_fc",), gated=False, down="c_proj", act="act")
 GPT2 = {"gelu": gpt2_gelu_mlp, "gelu_tanh": gpt2_gelu_tanh_mlp}
 
 _FUSED = {"up": ("gate_up_proj",), "act": "activation_fn"}
@@ -116,6 +122,8 @@ _FUSED = {"up": ("gate_up_proj",), "act": "activation_fn"}
 MLPS: dict[str, MLP] = {
     "llama.LlamaMLP": MLP(),
     "qwen2_5_vl.Qwen2_5_VLMLP": MLP(),
+    "llama4.Llama4TextMLP": MLP(act="activation_fn"),
+    "deepseek_v4.DeepseekV4MLP": MLP(limit="limit"),
     "phi3.Phi3MLP": MLP(**_FUSED),
     "granitemoeshared.GraniteMoeSharedMLP": MLP(
         ("input_linear",), down="output_linear", act="activation"

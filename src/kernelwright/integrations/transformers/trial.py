@@ -149,31 +149,22 @@ def _mlp(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     """Over small layers, and with the module's own activation."""
     from transformers.pytorch_utils import Conv1D
 
+    mlp = new.order
+    wide = DEEP * (2 if mlp.gated and len(mlp.up) == 1 else 1)
+    sizes = {**dict.fromkeys(mlp.up, (WIDE, wide)), mlp.down: (DEEP, WIDE)}
     children = {}
     for name, child in module._modules.items():
-        if name == "dropout":
-            children[name] = nn.Identity()
+        if name not in sizes:
+            children[name] = nn.Identity() if name == "dropout" else child
         elif isinstance(child, Conv1D):
-            sizes = (WIDE, DEEP) if name.endswith("proj") else (DEEP, WIDE)
-            children[name] = Conv1D(*sizes).float()
-        elif hasattr(child, "in_features"):
-            children[name] = nn.Linear(*_sizes(child, name, module), dtype=torch.float32)
+            children[name] = Conv1D(*sizes[name][::-1]).float()
         else:
-            children[name] = child
+            children[name] = nn.Linear(*sizes[name], dtype=torch.float32)
     stand_in, replaced = _stand_in(module, children), _stand_in(module, children)
     x = _input(2, 3, WIDE)
     given = [x, *(p for c in children.values() for p in c.parameters())]
     ours = _bound(replaced, new)
     yield given, lambda: type(module).forward(stand_in, x), lambda: ours(x)
-
-
-def _sizes(layer: nn.Module, name: str, mlp: nn.Module) -> tuple[int, int]:
-    """Of a small layer in its place: the last one narrows, one that makes gate and up is twice as
-    wide as what the last one takes."""
-    last = [c for c in mlp._modules.values() if hasattr(c, "in_features")][-1]
-    if layer is last:
-        return DEEP, WIDE
-    return WIDE, DEEP * layer.out_features // last.in_features
 
 
 def _layer(module: nn.Module, new: Replacement) -> Iterator[Trial]:
