@@ -276,12 +276,20 @@ def same_forward(module: nn.Module, reference: str) -> bool:
 
 @cache
 def _reference(name: str) -> Essence | None:
-    """The essence of a class's forward, or of a function; None where another library has put its
-    own in the module, as Liger does: what that computes is not known by where it stands."""
+    """The essence of a class's forward, or of a function; None where this version of transformers
+    has none, or another library has put its own in its place, as Liger does: what that computes is
+    not known by where it stands."""
     path, _, attribute = name.rpartition(".")
     if "." not in path:
         path = f"transformers.models.{path}.modeling_{path}"
-    found = getattr(importlib.import_module(path), attribute)
+    try:
+        found = getattr(importlib.import_module(path), attribute, None)
+    except ModuleNotFoundError as e:
+        if not path.startswith(e.name or "?"):
+            raise
+        return None
+    if found is None:
+        return None
     owner = found if inspect.isclass(found) else None
     function = found.forward if owner else found
     known = inspect.unwrap(function).__module__.partition(".")[0] == path.partition(".")[0]
