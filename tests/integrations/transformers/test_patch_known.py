@@ -17,7 +17,7 @@ from transformers.models.llama import modeling_llama
 from transformers.models.nanochat import modeling_nanochat
 
 import kernelwright as kw
-from kernelwright.integrations.transformers import code, forwards, known, trial
+from kernelwright.integrations.transformers import code, known, norms, trial
 from support.patched_models import VOCABULARY, batch, make
 
 pytestmark = pytest.mark.usefixtures("few_threads")
@@ -413,7 +413,9 @@ def test_a_forward_that_cannot_be_tried_is_left_with_the_reason(monkeypatch):
     def broken(self, hidden_states, residual=None):
         raise ValueError("no such norm")
 
-    monkeypatch.setattr(forwards, "llama_norm", broken)
+    monkeypatch.setitem(
+        known.KNOWN, "llama.LlamaRMSNorm", known._norm("rms_norm", broken)
+    )
     report = kw.patch(make())
     assert "on a small input rms_norm fails: ValueError: no such norm" in str(report)
     assert "norm" not in {line.what for line in report.replaced}

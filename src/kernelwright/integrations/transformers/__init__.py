@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .known import Replacement, class_name, is_ours, mark, replacement
+from .binding import is_ours, mark
+from .known import Replacement, class_name, replacement
 
 
 @dataclass(frozen=True)
