@@ -69,13 +69,13 @@ def load(
     """
     folder = Path(folder)
     config = read_config(folder)
-    ours = _ours(config, _tensors(folder), folder)
+    weights = ours(config, _tensors(folder), folder)
     module = _module(config)
     with torch.device("meta"):
         model = module.Model(config)
-    kinds = {t.dtype for t in ours.values()}
+    kinds = {t.dtype for t in weights.values()}
     dtype = dtype or (kinds.pop() if len(kinds) == 1 else torch.float32)
-    model.load_state_dict({n: t.to(device, dtype) for n, t in ours.items()}, assign=True)
+    model.load_state_dict({n: t.to(device, dtype) for n, t in weights.items()}, assign=True)
     for p in model.parameters():
         p.requires_grad_(True)
     return model.to(device).eval()  # the angles of a Llama leave the meta device here
@@ -116,7 +116,7 @@ def theirs(config: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Tenso
     return found
 
 
-def _ours(config: Any, given: dict[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
+def ours(config: Any, given: dict[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
     with torch.device("meta"):
         shapes = {n: p.shape for n, p in _module(config).Model(config).named_parameters()}
     found: dict[str, torch.Tensor] = {}
