@@ -198,7 +198,7 @@ def _read(path: Path):
     library = need("tokenizers", "train", f"reading {path}")
     try:
         return library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as e:  # the package raises Exception itself
+    except Exception as e:  # noqa: BLE001 - the package raises Exception itself
         raise UsageError(f"{path} is damaged or is no tokenizer ({e})") from None
 
 
@@ -206,7 +206,7 @@ def _gpt2(folder: Path) -> BytePairs:
     library = need("tokenizers", "train", f"reading {folder / MERGES}")
     try:
         model = library.models.BPE.from_file(str(folder / VOCABULARY), str(folder / MERGES))
-    except Exception as e:  # the package raises Exception itself
+    except Exception as e:  # noqa: BLE001 - the package raises Exception itself
         raise UsageError(f"{folder}: {VOCABULARY} or {MERGES} is damaged ({e})") from None
     made = library.Tokenizer(model)
     made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,11 +1,12 @@
 """Checkpoints: folders that are whole or are not there.
 
     RUN/checkpoints/step-00000100/
-        model.safetensors, config.json and the tokenizer's files   as `models.from_pretrained` reads
-        optimizer.safetensors                 states by parameter
-        shards/                               instead of both, with FSDP: torch.distributed.checkpoint
-        state.json                            step, settings, random states, rungs, versions
-        COMMITTED                             sizes and SHA-256 of all of them; written last
+        model.safetensors       weights, as `models.from_pretrained` reads them, beside
+                                config.json and the tokenizer's files
+        optimizer.safetensors   states by parameter
+        shards/                 with FSDP instead of both: torch.distributed.checkpoint
+        state.json              step, settings, random states, rungs, versions
+        COMMITTED               sizes and SHA-256 of all of them; written last
 
 Files are written and flushed in a folder with a temporary name, which is renamed; the marker
 follows. A folder without a marker is no checkpoint. It is removed by the next run.

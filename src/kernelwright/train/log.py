@@ -1,4 +1,4 @@
-"""What a run writes as it goes: a line of JSON for each event, and TensorBoard's where installed."""
+"""What a run writes as it goes: a line of JSON for each event, and TensorBoard's if installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Log:
     def __init__(self, run: Path, begin: int = 0):
         self._path = run / FILE
         try:
-            self._file = open(self._path, "ab")
+            self._file = open(self._path, "ab")  # noqa: SIM115 - open until `close`
             self._file.truncate(begin)
         except OSError as e:
             raise durable.refused(self._path, e) from None
