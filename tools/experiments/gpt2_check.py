@@ -10,16 +10,15 @@ import sys
 from typing import Any
 
 import torch
+from tools.experiments.plain_gpt2 import PlainGPT2
 
 from kernelwright import models
 from kernelwright.infer.generate import tokens
 from kernelwright.infer.sampling import Sampling
 from kernelwright.train import dataset, memory, schedule
 from kernelwright.train.parallel import Processes
-from kernelwright.train.run import _held
 from kernelwright.train.settings import Settings
 from kernelwright.train.trainer import Trainer
-from tools.experiments.plain_gpt2 import PlainGPT2
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 wrong: list[str] = []
@@ -120,10 +119,10 @@ def predicted() -> None:
         guess = memory.predict(build)
         made, step = build()
         step()
-        _, real = memory.measure(step, _held(made), GPU)
+        _, real = memory.measure(step, made.held(), GPU)
         ratio = guess.peak / real.peak
-        check(f"memory, recompute {policy}", 0.85 < ratio < 1.15,
-              f"predicted {guess.peak / 2**30:.2f}, measured {real.peak / 2**30:.2f} GiB")  # fmt: skip
+        facts = f"predicted {guess.peak / 2**30:.2f}, measured {real.peak / 2**30:.2f} GiB"
+        check(f"memory, recompute {policy}", 0.85 < ratio < 1.15, facts)
         del made, step
 
 

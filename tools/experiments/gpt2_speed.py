@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from tools.experiments.plain_gpt2 import PlainGPT2
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernelwright import models
@@ -27,7 +28,6 @@ from kernelwright.infer.sampling import Sampling
 from kernelwright.train.parallel import Processes
 from kernelwright.train.settings import Settings
 from kernelwright.train.trainer import Trainer
-from tools.experiments.plain_gpt2 import PlainGPT2
 
 DEVICE = torch.device("cuda", 0)
 VOCABULARY = 50257
@@ -51,6 +51,7 @@ class Variant:
     ms: list[float] = field(default_factory=list)
     peak: int = 0
     loss: float = 0.0
+    kernels: str = ""
 
 
 def plain(compiled: bool) -> Callable[[Batch], Any]:
@@ -82,8 +83,8 @@ def cudnn() -> AbstractContextManager[Any]:
     return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)
 
 
-def measure(variant: Variant, batches: list[Batch], steps: int) -> None:
-    """Warm up, then time, one variant alone in memory."""
+def measure(variant: Variant, batches: list[Batch], steps: int, rows: int) -> None:
+    """Warm up, then time, one variant alone in memory; note its `rows` longest kernels."""
     torch.cuda.empty_cache()
     torch.cuda.synchronize()
     begun = time.perf_counter()
@@ -103,7 +104,9 @@ def measure(variant: Variant, batches: list[Batch], steps: int) -> None:
             end.record()
             end.synchronize()
             variant.ms.append(start.elapsed_time(end))
-    variant.loss = float(loss)
+        variant.loss = float(loss)
+        if rows:
+            variant.kernels = kernels(lambda: step(batches[0]), rows)
 
 
 def decode(batch: int, prompt: int, count: int) -> tuple[float, float]:
@@ -174,17 +177,13 @@ def main() -> int:
         if time.perf_counter() - begun > asked.seconds:
             print(f"{v.name:24} not timed: {asked.seconds} s are over")
             continue
-        measure(v, batches, asked.steps)
+        measure(v, batches, asked.steps, 40 if asked.profile else 0)
         ms = statistics.median(v.ms)
         print(f"{v.name:24} {ms:8.2f} {B * 1024 / ms * 1e3:9,.0f} {v.peak / 2**30:6.2f} "
               f"{v.first_s:8.1f} {v.loss:8.4f}", flush=True)  # fmt: skip
         if asked.profile:
-            with v.around(), open(asked.profile, "a") as file:
-                step = v.build()
-                for _ in range(5):
-                    step(batches[0])
-                file.write(f"\n{v.name}\n{kernels(lambda s=step: s(batches[0]), 40)}\n")
-                del step
+            with open(asked.profile, "a") as file:
+                file.write(f"\n{v.name}\n{v.kernels}\n")
     for batch in (1, 8):
         on_gpu, read = decode(batch, 64, 100)
         print(f"decode, batch {batch}: {on_gpu:.0f} us a token, {read:.0f} us with each read")

@@ -290,9 +290,10 @@ class _Run:
         lr = s.lr * schedule.rate(self.step, s.steps, s.warm_up, s.schedule)
         inputs, targets = self._batch(self.order, self.step * s.batch, s.batch)
         if self.measured is None and self.step > 0:
-            held = _held(self.trainer)
             (loss, norm), self.measured = memory.measure(
-                lambda: self.trainer.step(inputs, targets, lr), held, self.processes.device
+                lambda: self.trainer.step(inputs, targets, lr),
+                self.trainer.held(),
+                self.processes.device,
             )
         else:
             loss, norm = self.trainer.step(inputs, targets, lr)
@@ -497,12 +498,6 @@ def loss_picture(folder: Path) -> str:
 def _held_out(data: dataset.Dataset, context: int) -> dataset.Order | None:
     fits = any(len(s.tokens) > context for s in data.validation)
     return dataset.Order(data.validation, context, 0) if fits else None
-
-
-def _held(made: Trainer) -> int:
-    """Bytes of parameters and the optimizer's states."""
-    states = [t for s in made.optimizer.state.values() for t in s.values()]
-    return sum(t.numel() * t.element_size() for t in (*made.model.parameters(), *states))
 
 
 def _plain(serving: Serving) -> dict[str, dict[str, int]]:

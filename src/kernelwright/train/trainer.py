@@ -72,6 +72,11 @@ class Trainer:
         with self._autocast():
             return self.called(inputs, targets)
 
+    def held(self) -> int:
+        """Bytes of parameters and the optimizer's states."""
+        states = [t for s in self.optimizer.state.values() for t in s.values()]
+        return sum(t.numel() * t.element_size() for t in (*self.model.parameters(), *states))
+
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
         total = torch.zeros((), device=self.device)
         parts = zip(inputs.split(self.micro), targets.split(self.micro), strict=True)
