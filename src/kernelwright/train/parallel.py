@@ -115,3 +115,10 @@ def accumulating(model: nn.Module, processes: Processes, last: bool) -> Abstract
     if processes.kind == "fsdp":
         model.set_requires_gradient_sync(last)
     return contextlib.nullcontext()
+
+
+def settle(model: nn.Module, processes: Processes) -> None:
+    """After a forward without a backward: FSDP2 splits the parameters again, which the backward
+    would have done."""
+    if processes.kind == "fsdp":
+        model.reshard()

@@ -208,6 +208,7 @@ class _Run:
             folder.mkdir(parents=True, exist_ok=True)
             self.saver = checkpoint.Saver(folder, s.keep)
             self.log = log.Log(folder, log_bytes)
+        self.loss = math.nan
         self.last_validation: float | None = None
         self.measured: Memory | None = None
         self._pending: list[tuple[int, float, torch.Tensor, torch.Tensor]] = []
@@ -216,19 +217,18 @@ class _Run:
     def go(self) -> Result:
         start = self._start()
         self._since = time.perf_counter(), self.step
-        loss = math.nan
         while self.step < self.settings.steps:
             self._take()
             if self.step % _READ_EVERY[self.processes.device.type] == 0:
-                loss = self._read(start)
+                self._read(start)
             if self._due(self.settings.eval_every):
-                loss = self._read(start)
+                self._read(start)
                 self._evaluate()
             if self._due(self.settings.save_every) and self.step < self.settings.steps:
-                loss = self._read(start)
+                self._read(start)
                 self._save()
-        loss = self._read(start) if self._pending else loss
-        return self._finish(loss)
+        self._read(start)
+        return self._finish()
 
     # before the first step
 
@@ -309,10 +309,10 @@ class _Run:
             return both
         return tuple(t.pin_memory().to(device, non_blocking=True) for t in both)
 
-    def _read(self, start: Start) -> float:
+    def _read(self, start: Start) -> None:
         """Read losses of the steps since the last time, and report them."""
         if not self._pending:
-            return math.nan
+            return
         losses = self.processes.mean(torch.stack([loss for _, _, loss, _ in self._pending]))
         norms = torch.stack([norm.float() for *_, norm in self._pending])
         both = torch.stack([losses, norms]).tolist()
@@ -327,6 +327,7 @@ class _Run:
                 self.log.write("step", step=number, loss=_finite(loss), norm=_finite(norm), lr=lr,
                                bad=bad, tokens_per_s=round(per_s))  # fmt: skip
         self._pending.clear()
+        self.loss = both[0][-1]
         self._since = now, self.step
         if bad >= self.settings.max_bad_steps:
             self._save(background=False)
@@ -335,7 +336,6 @@ class _Run:
                 f"(max_bad_steps {self.settings.max_bad_steps}); the state is saved in "
                 f"{self.folder}. A smaller --lr, or --clip, may help"
             )
-        return both[0][-1]
 
     def _due(self, every: int) -> bool:
         return bool(every) and self.step % every == 0
@@ -354,6 +354,7 @@ class _Run:
             for x_BT, y_BT in parts:
                 total += self.trainer.loss(x_BT, y_BT) / (len(parts) * s.eval_batches)
         model.train()
+        parallel.settle(self.trainer.called, self.processes)
         self.last_validation = float(self.processes.mean(total))
         self.watcher.evaluated(self.step, self.last_validation)
         if self.log is not None:
@@ -438,7 +439,7 @@ class _Run:
 
     # at the end
 
-    def _finish(self, loss: float) -> Result:
+    def _finish(self) -> Result:
         if not self._due(self.settings.eval_every):
             self._evaluate()
         self._save(background=False)
@@ -454,8 +455,9 @@ class _Run:
             self.log.close()
             durable.write(self.folder / PICTURE, [loss_picture(self.folder).encode()])
         seconds = time.perf_counter() - self.begun
-        return Result(self.folder, self.step, loss, self.last_validation, self.measured, samples,
-                      seconds)  # fmt: skip
+        return Result(
+            self.folder, self.step, self.loss, self.last_validation, self.measured, samples, seconds
+        )
 
     def _write_model(self, folder: Path, weights: dict[str, torch.Tensor]) -> None:
         with torch.device("meta"):
