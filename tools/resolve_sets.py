@@ -52,7 +52,7 @@ def _resolving(install: list[str], name: str, python: str, folder: Path) -> subp
     command = [*install, "--dry-run", "--ignore-installed", "--use-feature=fast-deps"]
     # pip asks for both with --python-version; nothing is written
     command += ["--python-version", python, "--only-binary=:all:", "--target", str(folder / "none")]
-    command += ["--constraint", str(constraints(name)), *requirements(["test", "lint"])]
+    command += ["--constraint", str(constraints(name)), *requirements(["train", "test", "lint"])]
     return subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": str(folder)},

@@ -37,7 +37,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--set", choices=SETS, help="default: see above")
     parser.add_argument("--into", type=Path, default=ROOT / ".venv", help="default: .venv")
-    parser.add_argument("extras", nargs="*", default=["test", "lint"], help="default: test lint")
+    parser.add_argument("extras", nargs="*", default=["train", "test", "lint"],
+                        help="default: train test lint")  # fmt: skip
     asked = parser.parse_args()
     cuda = _cuda_torch() if asked.set is None else None
     if cuda:

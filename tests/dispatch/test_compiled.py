@@ -6,13 +6,13 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from tools.experiments.swappable_gpt2 import GPT2, Config, Operators
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import kernelwright as kw
 from kernelwright.contract.case import Case
 from kernelwright.dispatch import ladders
 from kernelwright.dispatch.override import active
-from kernelwright.models.gpt2 import GPT2, Config, Operators
 from kernelwright.workbench.verify.candidate import copy_of, map_tensors
 from kernelwright.workbench.verify.verify import thorough_cases
 from support.graphs import Graphs

@@ -13,7 +13,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import learning, looking, proving, timing
+from . import learning, looking, proving, timing, training
 
 
 def _unwrapped(doc: str) -> str:
@@ -49,6 +49,8 @@ for command in (
     learning.exercise,
     looking.report,
     learning.new,
+    training.train,
+    training.generate,
 ):
     app.command(command.__name__.rstrip("_"), help=_unwrapped(command.__doc__ or ""))(command)
 
