@@ -88,6 +88,7 @@ void enter(Worker &w, Thread &t) {
   clear(b.ready, t.number);
   bring(w, b);
   kw_current = &t;
+  kw_threadIdx = t.index, kw_blockIdx = b.index;
 }
 
 // Give the processor to a ready thread; returns when the present one is picked again.

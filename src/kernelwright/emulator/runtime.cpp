@@ -16,6 +16,9 @@
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
+__thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim, kw_gridDim
+    __attribute__((tls_model("initial-exec")));
+
 namespace kw::emulator {
 namespace {
 
@@ -129,6 +132,7 @@ void prepare(Worker &w, const Launch &launch, unsigned number) {
   w.cluster = launch.cluster;
   w.resident = w.blocks;
   const unsigned count = launch.block.x * launch.block.y * launch.block.z;
+  kw_blockDim = launch.block, kw_gridDim = launch.grid;
   w.pool.assign(std::max<std::size_t>(w.pool.size(), w.cluster * count), {});
   for (unsigned rank = 0; rank < w.cluster; ++rank) {
     Running &b = w.blocks[rank];

@@ -163,6 +163,10 @@ extern "C" {
 // The thread that runs. One pointer in static TLS: reading it costs one instruction.
 extern __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec")));
 
+// Its threadIdx, blockIdx, blockDim and gridDim, for whole programs.
+extern __thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim, kw_gridDim
+    __attribute__((tls_model("initial-exec")));
+
 // Fills a Library from an address inside it and the distance of its `dynamic` variables (0 for
 // none) from an address in the calling thread. False where the library has no shared memory.
 bool kw_library(const void *inside, const void *dynamic, kw::emulator::Library *);

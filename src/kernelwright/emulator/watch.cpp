@@ -14,9 +14,10 @@ inline void tell(const void *address, unsigned bytes, unsigned kind, const void 
   if (!t) return;
   const Observer *o = t->block->launch->observer;
   if (!o || !o->access) return;
-  // the thread's own variables
+  // the thread's own variables, and its indices
   const auto *a = static_cast<const char *>(address), *stack = static_cast<const char *>(t->stack);
   if (a >= stack && a < stack + kStack) return;
+  if (address == &kw_threadIdx || address == &kw_blockIdx) return;
   o->access(*t, address, bytes, kind, where);
 }
 
