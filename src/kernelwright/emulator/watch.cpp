@@ -79,6 +79,10 @@ Index kw_index(unsigned which) {
   return which == 0 ? t->index : which == 1 ? b.index : which == 2 ? b.size : b.grid;
 }
 
+void kw_access(const void *address, unsigned bytes, unsigned kind, const void *where) {
+  tell(address, bytes, kind, where);
+}
+
 unsigned kw_lane() { return kw_current->lane(); }
 
 std::uint64_t kw_atomic_load(const void *p, unsigned bytes) {

@@ -71,16 +71,16 @@ template <typename T> inline cudaError_t cudaGetSymbolSize(size_t *bytes, const 
 
 // ---- kernels
 
-template <typename... P>
-inline cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void **arguments,
+template <typename K>
+inline cudaError_t cudaLaunchKernel(K *kernel, dim3 grid, dim3 block, void **arguments,
                                     size_t shared = 0, cudaStream_t stream = nullptr) {
-  return ::cudaLaunchKernel(kw::program::address(kernel), grid, block, arguments, shared, stream);
+  return ::cudaLaunchKernel(static_cast<const void *>(kw::program::address(kernel)), grid, block, arguments, shared, stream);
 }
-template <typename... P>
-inline cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3 grid, dim3 block,
+template <typename K>
+inline cudaError_t cudaLaunchCooperativeKernel(K *kernel, dim3 grid, dim3 block,
                                                void **arguments, size_t shared = 0,
                                                cudaStream_t stream = nullptr) {
-  return ::cudaLaunchCooperativeKernel(kw::program::address(kernel), grid, block, arguments, shared,
+  return ::cudaLaunchCooperativeKernel(static_cast<const void *>(kw::program::address(kernel)), grid, block, arguments, shared,
                                        stream);
 }
 namespace kw::program {
@@ -93,17 +93,17 @@ inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*k
                                                     kw::program::config_of(*config)));
   return cudaPeekAtLastError();
 }
-template <typename... P>
-inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute what, int value) {
-  return ::cudaFuncSetAttribute(kw::program::address(kernel), what, value);
+template <typename K>
+inline cudaError_t cudaFuncSetAttribute(K *kernel, cudaFuncAttribute what, int value) {
+  return ::cudaFuncSetAttribute(static_cast<const void *>(kw::program::address(kernel)), what, value);
 }
-template <typename... P>
-inline cudaError_t cudaFuncSetCacheConfig(void (*kernel)(P...), cudaFuncCache how) {
-  return ::cudaFuncSetCacheConfig(kw::program::address(kernel), how);
+template <typename K>
+inline cudaError_t cudaFuncSetCacheConfig(K *kernel, cudaFuncCache how) {
+  return ::cudaFuncSetCacheConfig(static_cast<const void *>(kw::program::address(kernel)), how);
 }
-template <typename... P>
-inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *its, void (*kernel)(P...)) {
-  return ::cudaFuncGetAttributes(its, kw::program::address(kernel));
+template <typename K>
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *its, K *kernel) {
+  return ::cudaFuncGetAttributes(its, static_cast<const void *>(kw::program::address(kernel)));
 }
 template <typename K> inline cudaError_t cudaFuncSetSharedMemConfig(K, cudaSharedMemConfig) {
   return cudaSuccess;
@@ -116,14 +116,14 @@ inline cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig *how) {
 template <typename K>
 inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, K kernel, int threads,
                                                                  size_t shared) {
-  return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kw::program::address(kernel),
-                                                         threads, shared);
+  return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      blocks, static_cast<const void *>(kw::program::address(kernel)), threads, shared);
 }
 template <typename K>
 inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int *blocks, K kernel, int threads, size_t shared, unsigned) {
-  return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kw::program::address(kernel),
-                                                         threads, shared);
+  return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      blocks, static_cast<const void *>(kw::program::address(kernel)), threads, shared);
 }
 template <typename K>
 inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int *grid, int *block, K kernel,

@@ -29,6 +29,8 @@ struct Job {
   const void *kernel;  // its address, or null
 };
 void submit(Job);
+// Memory that the host has written otherwise than by a function of the API.
+void wrote(const void *, size_t bytes);
 
 // Kernels whose addresses are taken as void *: how their parameters are read.
 using Bind = Job (*)(const void *kernel, void **arguments);
