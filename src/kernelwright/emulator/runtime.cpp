@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "async.h"
 #include "cluster.h"
 #include "fibers.h"
 #include "interrupts.h"
@@ -16,12 +17,16 @@
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
+__thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim, kw_gridDim
+    __attribute__((tls_model("initial-exec")));
+
 namespace kw::emulator {
 namespace {
 
 // ---- one thread after the other on a stack
 
 void end_thread(Worker &w, Thread *t) {
+  forget_copies(*t);
   if (w.launch->observer && w.launch->observer->thread_exit) w.launch->observer->thread_exit(*t);
   ++w.progress;
   Running &b = running(*t);
@@ -49,6 +54,7 @@ void carry() {
   for (;;) {
     t->stack = stack;
     t->wait = kNothing;
+    t->async = nullptr;
     t->epoch = t->warp_epoch = t->arrivals = t->phase = 0;
     set(running(*t).started, t->number);
     if (w.launch->observer && w.launch->observer->thread_begin)
@@ -127,8 +133,10 @@ void return_worker(Worker *w) {
 // What all blocks of a launch that an OS thread runs have in common.
 void prepare(Worker &w, const Launch &launch, unsigned number) {
   w.cluster = launch.cluster;
-  w.resident = w.blocks;
+  while (w.blocks.size() < w.cluster) w.blocks.emplace_back();
+  w.resident = &w.blocks[0];
   const unsigned count = launch.block.x * launch.block.y * launch.block.z;
+  kw_blockDim = launch.block, kw_gridDim = launch.grid;
   w.pool.assign(std::max<std::size_t>(w.pool.size(), w.cluster * count), {});
   for (unsigned rank = 0; rank < w.cluster; ++rank) {
     Running &b = w.blocks[rank];

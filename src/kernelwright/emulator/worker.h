@@ -2,6 +2,7 @@
 // what these wait for.
 #pragma once
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -17,6 +18,7 @@ namespace {
 
 constexpr unsigned kMostThreads = 1024, kWords = kMostThreads / 64;
 constexpr std::size_t kGuard = 4096;  // bytes at a stack's end that no one may touch
+constexpr std::size_t kGuarded = 8192;  // stacks that have such an end
 constexpr double kTick = 0.02;        // seconds between looks at a thread that does not wait
 
 // What the OS threads of one launch share.
@@ -58,7 +60,7 @@ struct Running : Block {
 struct Worker {
   Shared *all;
   const Launch *launch;
-  Running blocks[kMostBlocks];
+  std::deque<Running> blocks;
   unsigned cluster;         // how many of them run together
   Running *resident;        // whose shared memory stands where its threads look for it
   unsigned alive;           // threads of all blocks
