@@ -27,6 +27,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
+    "scan.cumsum": ("cumprod", "cumsum"),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
