@@ -35,6 +35,8 @@ OURS = {
     "nn.functional.cross_entropy": kw.cross_entropy,
     CHUNKED: kw.linear_cross_entropy,
     "nn.functional.kl_div": kw.kl_div,
+    "cumsum": kw.cumsum,
+    "cumprod": kw.cumprod,
 }
 INFOS = [x for x in op_db if x.name in OURS and not (x.name == CHUNKED and x.variant_test_name)]
 KINDS = (torch.float32, torch.bfloat16, torch.int64)

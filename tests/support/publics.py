@@ -209,6 +209,9 @@ PUBLIC = {
         lambda x, w, b: F.silu(F.linear(x, w, b)) * F.linear(x, w),
         more=((7, "columns"), (7,)),
     ),
+    "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
+    "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
+    "cumprod": Public(kw.cumprod, torch.cumprod, rest=(-1,)),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
     "dropout_with_mask": Public(
         lambda x: kw.dropout_with_mask(x, 0.5)[0], lambda x: torch_dropout(x, 0.5)

@@ -13,51 +13,55 @@ from . import heuristics, spec
 FEW_COLUMNS = 2048  # below: a copy with the dimension last costs less than idle multiprocessors
 
 
-def _lesson(name: str, side: str, idea: str, configs) -> Rung:
-    return rungs.cuda(name, side, idea, heuristics.fits_plain, configs, serves=False)
+def _lesson(name: str, idea: str, configs, **more) -> Rung:
+    return rungs.cuda(name, "", idea, heuristics.fits_plain, configs, serves=False, **more)
+
+
+def _pytorch(side: str, manual: str, compiled: bool = True) -> tuple[Rung, ...]:
+    idea = "PyTorch's operator under torch.compile"
+    found = rungs.pytorch(side, manual=manual, compiled=None)
+    return (*found, Rung("compiled", "inductor", f"torch_rungs:native{side}", idea))[: 2 + compiled]
+
+
+#: How to scan, step by step: in the backward it is the same in the other direction.
+LESSONS = (
+    _lesson("serial", "a thread per row", heuristics.THREADS),
+    _lesson("hillis_steele", "log2 n steps in shared memory", heuristics.BLOCKS),
+    _lesson("blelloch", "up a tree and down again: 2 n additions", heuristics.BLOCKS),
+)
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
+    """The ladder from the bottom up; the backward's without what only teaches."""
     return (
-        *rungs.pytorch(
-            side,
-            manual="steps that double what is summed, a kernel each",
-            compiled="the same steps, by torch.compile",
-        ),
-        _lesson("serial", side, "a thread per row", heuristics.THREADS),
-        _lesson("hillis_steele", side, "log2 n steps in shared memory", heuristics.BLOCKS),
-        _lesson("blelloch", side, "up a tree and down again: 2 n additions", heuristics.BLOCKS),
+        *_pytorch(side, "steps that double what is summed, a kernel each"),
+        *(() if side else LESSONS),
         rungs.cuda(
-            "warp",
-            side,
-            "a warp per row, by shuffles",
-            heuristics.fits_plain,
-            heuristics.WARPS,
+            "warp", side, "a warp per row, by shuffles", heuristics.fits_plain, heuristics.WARPS
         ),
         rungs.triton(
             "row", side, "a program per row, tile by tile", heuristics.fits_plain, heuristics.TRITON
         ),
         _block(side),
-        rungs.cuda(
-            "three_pass",
-            side,
-            "totals of tiles, their scan, the tiles: a second read",
-            heuristics.fits_plain,
-            heuristics.TILES,
-            heuristic=heuristics.choose_tile,
-        ),
-        rungs.cuda(
-            "lookback",
-            side,
-            "one launch: a tile adds up its predecessors' totals as they come",
-            heuristics.fits_plain,
-            heuristics.TILES,
-            heuristic=heuristics.choose_tile,
-            deterministic=False,
-        ),
+        *(() if side else STEPS),
         _tree(side),
         _columns(side),
     )
+
+
+#: From a row that is one block's to a row that is the whole GPU's.
+STEPS = (
+    _lesson(
+        "three_pass", "totals of tiles, their scan, the tiles: a second read", heuristics.TILES
+    ),
+    _lesson(
+        "lookback",
+        "one launch: a tile adds up its predecessors' totals as they come",
+        heuristics.TILES,
+        heuristic=heuristics.choose_tile,
+        deterministic=False,
+    ),
+)
 
 
 def _block(side: str, configs=heuristics.TILES, choose=heuristics.choose_block) -> Rung:
@@ -96,11 +100,7 @@ def _product_rungs(side: str) -> tuple[Rung, ...]:
     back = side.endswith("backward")
     tiles = (heuristics.FACTOR_TILES, None) if back else ()
     return (
-        *rungs.pytorch(
-            side,
-            manual="steps that double what is multiplied, a kernel each",
-            compiled="the same steps, by torch.compile",
-        ),
+        *_pytorch(side, "steps that double what is multiplied, a kernel each", not back),
         _block(side, *tiles),
         _tree(side, *tiles),
         *(() if back else (_columns(side),)),

@@ -195,13 +195,13 @@ def _entries(planned, *more):
     return forward, backward
 
 
-serial, serial_backward = _entries(_serial)
-hillis_steele, hillis_steele_backward = _entries(_hillis_steele)
-blelloch, blelloch_backward = _entries(_blelloch)
+serial = _entries(_serial)[0]
+hillis_steele = _entries(_hillis_steele)[0]
+blelloch = _entries(_blelloch)[0]
 warp, warp_backward = _entries(_warp)
 block, block_backward = _entries(_block, "starts")
-three_pass, three_pass_backward = _entries(_three_pass)
-lookback, lookback_backward = _entries(_lookback)
+three_pass = _entries(_three_pass)[0]
+lookback = _entries(_lookback)[0]
 tree, tree_backward = _entries(_tree, "starts")
 columns, columns_backward = _entries(_columns, "starts", "dim")
 

@@ -32,7 +32,9 @@ __global__ void __launch_bounds__(BLOCK)
       [&](typename In::Local::State total) {
         if (threadIdx.x < 32) {
           kw::wait_for_launch_before();
-          prefix = kw::decoupled<Carried>(words, tile, kw::state_as<typename In::C>(total));
+          const auto before =
+              kw::decoupled<Carried>(words, tile, kw::state_as<typename In::C>(total));
+          if (threadIdx.x == 0) prefix = before;
         }
         __syncthreads();
         return prefix;
