@@ -36,6 +36,8 @@ OURS = {
     CHUNKED: kw.linear_cross_entropy,
     "nn.functional.kl_div": kw.kl_div,
     "cumsum": kw.cumsum,
+    "index_add": kw.index_add,
+    "index_select": kw.index_select,
     "cumprod": kw.cumprod,
 }
 INFOS = [x for x in op_db if x.name in OURS and not (x.name == CHUNKED and x.variant_test_name)]

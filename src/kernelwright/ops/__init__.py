@@ -28,10 +28,12 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
     "scan.cumsum": ("cumprod", "cumsum"),
+    "index.index_add": ("index_add",),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
 COMPOSED: dict[str, tuple[str, ...]] = {
+    "index.index_select": ("index_select",),
     "loss.kl_div": ("kl_div",),
     "reduce.log_softmax": ("log_softmax",),
 }
