@@ -36,6 +36,8 @@ OURS = {
     CHUNKED: kw.linear_cross_entropy,
     "nn.functional.kl_div": kw.kl_div,
     "cumsum": kw.cumsum,
+    "permute_copy": kw.permute_copy,
+    "transpose_copy": kw.transpose_copy,
     "index_add": kw.index_add,
     "index_select": kw.index_select,
     "cumprod": kw.cumprod,

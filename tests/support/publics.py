@@ -222,6 +222,11 @@ PUBLIC = {
     ),
     "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
     "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
+    "transpose_copy": Public(kw.transpose_copy, torch.transpose_copy, rest=(-1, 0)),
+    "permute_copy": Public(
+        lambda x: kw.permute_copy(x, range(-1, -1 - x.ndim, -1)),
+        lambda x: torch.permute_copy(x, [*range(-1, -1 - x.ndim, -1)]),
+    ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "index_select": Public(
         lambda x: kw.index_select(x, -1, numbers(x)), lambda x: x.index_select(-1, numbers(x))

@@ -29,6 +29,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "matmul.gemm": ("linear", "matmul"),
     "scan.cumsum": ("cumprod", "cumsum"),
     "index.index_add": ("index_add",),
+    "layout.permute_copy": ("permute_copy", "transpose_copy"),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
