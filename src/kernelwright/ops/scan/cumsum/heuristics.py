@@ -19,9 +19,7 @@ WARPS = ({"block": 128}, {"block": 256})
 # vecs: 16-byte vectors of a thread
 TILES = (
     {"block": 256, "vecs": 4},
-    {"block": 256, "vecs": 8},
     {"block": 512, "vecs": 4},
-    {"block": 512, "vecs": 2},
     {"block": 128, "vecs": 4},
 )
 # a state of two doubles, and factors beside it
@@ -73,11 +71,11 @@ def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 def choose_tile(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
     """Large tiles where they fill the GPU several times over, small ones below."""
     x = _main(tensors)
-    return TILES[0] if x.nbytes >= 64 * 2**20 else TILES[3]
+    return TILES[0] if x.nbytes >= 64 * 2**20 else TILES[2]
 
 
 def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    return TILES[4] if rows_of(_main(tensors)).n <= 4096 else TILES[0]
+    return TILES[2] if rows_of(_main(tensors)).n <= 4096 else TILES[0]
 
 
 def order(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
