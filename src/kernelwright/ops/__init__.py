@@ -30,10 +30,14 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "matmul.quantized": ("quantized_linear",),
     "matmul.grouped": ("grouped_mm", "grouped_swiglu"),
     "matmul.scaled": ("quantize_fp8", "scaled_mm"),
+    "scan.cumsum": ("cumprod", "cumsum"),
+    "index.index_add": ("index_add",),
+    "layout.permute_copy": ("permute_copy", "transpose_copy"),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
 COMPOSED: dict[str, tuple[str, ...]] = {
+    "index.index_select": ("index_select",),
     "loss.kl_div": ("kl_div",),
     "reduce.log_softmax": ("log_softmax",),
     "matmul.moe": ("moe_ffn", "moe_route"),
