@@ -27,6 +27,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
+    "attention.sdpa": ("scaled_dot_product_attention",),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.

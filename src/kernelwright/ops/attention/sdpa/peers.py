@@ -1,0 +1,5 @@
+"""Attention in other libraries, for timing."""
+
+from __future__ import annotations
+
+PEERS = ()
