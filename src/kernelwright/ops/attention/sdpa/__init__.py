@@ -69,6 +69,15 @@ RUNGS_BACKWARD = (
         supports=heuristics.fits_triton,
         configs=heuristics.BACKWARD_CONFIGS,
     ),
+    Rung(
+        "cuda_wgmma",
+        "cuda",
+        "cuda_hopper:wgmma_backward",
+        "gk and gv with keys first, gq by itself: weights and dS stay in registers",
+        supports=hopper_tiling.fits,
+        configs=hopper_tiling.BACKWARD_CONFIGS,
+        sources=("cuda_bwd_dot.cu", "cuda_wgmma_keys.cu", "cuda_wgmma_queries.cu"),
+    ),
 )
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket, "peers:PEERS")
 LADDER_BACKWARD = Ladder(

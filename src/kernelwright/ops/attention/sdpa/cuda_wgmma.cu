@@ -8,8 +8,7 @@
 // others. Traffic: q and y once, k and v once for each 128 queries, out of L2. Over `cuda_mma`:
 // wgmma, and exponentials that cost no time of the tensor cores. Limit: at head size 64 the
 // exponentials themselves, 4 for each clock of a quarter multiprocessor.
-#include "hopper/operands.cuh"
-#include "softmax.cuh"
+#include "hopper/store.cuh"
 
 constexpr int kGroupRows = 64, kRows = 2 * kGroupRows;
 
@@ -49,15 +48,18 @@ __global__ void __launch_bounds__(3 * kw::kWarpGroup, 1)
     kw::RingPosition<STAGES> at_k, at_v;
     const auto load_k = [&](int tile) {
       k_empty[at_k.stage].wait(at_k.parity ^ 1);
+      k_full[at_k.stage].expect(Keys::kBytes);
       Keys::load(ring_k + at_k.stage * Keys::kBytes, k_map, &k_full[at_k.stage],
                  {0, tile * COLS, shared_head, batch});
       at_k.advance();
     };
+    q_full.expect(Queries::kBytes);
     Queries::load(queries, q_map, &q_full, {0, first_row, head, batch});
     load_k(tiles - 1);
     for (int tile = tiles - 1; tile >= 0; tile--) {
       if (tile > 0) load_k(tile - 1);
       v_empty[at_v.stage].wait(at_v.parity ^ 1);
+      v_full[at_v.stage].expect(Keys::kBytes);
       Keys::load(ring_v + at_v.stage * Keys::kBytes, v_map, &v_full[at_v.stage],
                  {0, tile * COLS, shared_head, batch});
       at_v.advance();
@@ -151,27 +153,7 @@ __global__ void __launch_bounds__(3 * kw::kWarpGroup, 1)
     if (threadIdx.x % 4 == 0 && row + 8 * h < length)
       lse[static_cast<long long>(nth) * length + row + 8 * h] = softmax.lse(h);
 
-  // out through the group's own queries, which it has read
-  const int lane = threadIdx.x % 32;
-  const int own = threadIdx.x % kw::kWarpGroup / 32 * 16 + lane % 16;
-  const unsigned out = queries + turn * kGroupRows * 128;
-#pragma unroll
-  for (int i = 0; i < D / 16; i++) {
-    unsigned packed[4];
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-      packed[j] = attention::pack<T>(y[8 * i + 2 * j] * scale_of[j % 2],
-                                     y[8 * i + 2 * j + 1] * scale_of[j % 2]);
-    kw::store_matrices(
-        out + i / 4 * Queries::kBox + own * 128 + ((i % 4 * 2 + lane / 16) ^ (own % 8)) * 16,
-        packed);
-  }
-  kw::fence_proxy_async();
-  kw::named_barrier_sync(1 + turn, kw::kWarpGroup);
-  if (signals) {
-    for (int i = 0; i < D / 64; i++)
-      kw::tma_store(y_map, out + i * Queries::kBox, {64 * i, group_row, head, batch});
-    kw::tma_store_commit();
-    kw::tma_store_wait_read<0>();
-  }
+  // through the group's own queries
+  attention::store_rows<T, Queries::kBox>(y, scale_of, queries + turn * kGroupRows * 128, y_map,
+                                          {0, group_row, head, batch}, 1 + turn);
 }

@@ -55,8 +55,9 @@ def fits_tiled(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
     return _wider(q, v) or fits_plain(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p)
 
 
-def fits_mma(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    return _wider(q, v) or fits_vectors(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p)
+def fits_mma(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
+    why = fits_vectors(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more)
+    return why or _wider(q, v)
 
 
 def _wider(q, v, most: int = 128) -> str | None:

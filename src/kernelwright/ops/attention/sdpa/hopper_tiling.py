@@ -14,7 +14,14 @@ from .heuristics import fits_mma
 BOX = 64  # columns of a box: 128 bytes
 GROUP_ROWS, ROWS = 64, 128  # queries of a warp group, and of a block
 
-WGMMA_CONFIGS = ({"cols": 128, "stages": 2}, {"cols": 64, "stages": 2})
+WGMMA_CONFIGS = (
+    {"cols": 128, "stages": 2},
+    {"cols": 160, "stages": 2},
+    {"cols": 192, "stages": 2},
+)
+#: Stages of the kernel of gk and gv (`queries`) and of that of gq (`keys`), whose tiles have `cols`
+#: keys.
+BACKWARD_CONFIGS = ({"queries": 3, "keys": 2, "cols": 96}, {"queries": 2, "keys": 3, "cols": 64})
 
 
 def wide(d: int, dv: int) -> int:
@@ -31,7 +38,7 @@ def rows_map(name: str, t: TensorSpec, rows: int) -> TensorMap:
     return TensorMap(name, t.dtype, tuple(reversed(t.shape)), strides, (BOX, rows, 1, 1))
 
 
-def fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
+def fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
     if gpu.capability != (9, 0):
         return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
-    return fits_mma(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p)
+    return fits_mma(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more)

@@ -153,7 +153,7 @@ def mask_gradient(ds, mask, mask_grad):
     """Of dS, in the mask's shape; empty where none is wanted."""
     if not mask_grad:
         return ds.new_empty(0)
-    return ds.sum([i for i in (0, 1) if mask.shape[i] < ds.shape[i]], keepdim=True)
+    return ds.sum_to_size(mask.shape)
 
 
 def inputs(c, device):
@@ -281,6 +281,12 @@ def rounding(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2 if dtype.itemsize == 2 else 0.0
 
 
+def quantum(dtype: torch.dtype) -> float:
+    """Half of the spacing of such a type near zero, where rounding is no relative error."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps / 2 if dtype.itemsize == 2 else 0.0
+
+
 def of_scores(q, k, scale, s):
     """Error of the scores: that of a sum over the head size, and of the exponent's argument."""
     u = U * root_levels(q.shape[3])
@@ -298,7 +304,8 @@ def noise(q, k, v, mask, seed, causal, mask_grad, scale, p):
     kept = 1.0 if seed is None else factor(weights.shape, seed, p)
     each = of_scores(q, k, scale, s) + U * root_levels(s.shape[-1]) + 2 * rounding(q.dtype)
     each = each.masked_fill(weights == 0, 0.0)  # the scores of hidden keys may be NaN
-    of_y = per_group((weights * kept * each).square(), wide[2].square()).sqrt()
+    of_weights = weights * kept * each + quantum(q.dtype) * (weights > 0)
+    of_y = per_group(of_weights.square(), wide[2].square()).sqrt()
     of_lse = (weights * each).square().sum(-1).sqrt() + 2 * U * lse.squeeze(-1).abs()
     return of_y.nan_to_num(0, 0, 0), of_lse.nan_to_num(0, 0, 0)
 
@@ -308,10 +315,10 @@ def backward_noise(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p)
     rounded to a 16-bit type as the weights are."""
     g, a, b, c, d = (t.double() for t in (gy, q, k, v, y))
     s = scores(a, b, mask, causal, scale)
-    least = lse.double().masked_fill(lse == -torch.inf, 0.0).unsqueeze(-1)
-    weights = torch.exp(s - least)
+    total = lse.double().masked_fill(lse == -torch.inf, 0.0).unsqueeze(-1)
+    weights = torch.exp(s - total)
     kept = 1.0 if seed is None else factor(weights.shape, seed, p)
-    each = of_scores(q, k, scale, s) + 2 * U * least.abs() + 2 * rounding(q.dtype)
+    each = of_scores(q, k, scale, s) + 2 * U * total.abs() + 2 * rounding(q.dtype)
     each = each.masked_fill(weights == 0, 0.0)
     of_weights = per_group(g, c.mT) * kept
     rest = of_weights - (g * d).sum(-1, keepdim=True)
@@ -320,10 +327,11 @@ def backward_noise(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p)
     # y is rounded to its type, which PyTorch's own backward may read unrounded
     of_rest = U * root_levels(v.shape[3]) * of_rest.sqrt()
     of_rest = of_rest + rounding(q.dtype) * (g * d).square().sum(-1, keepdim=True).sqrt()
-    of_ds = weights * (of_rest + rest.abs() * each)
+    least = quantum(q.dtype) * (weights > 0)
+    of_ds = weights * (of_rest + rest.abs() * each) + least
     of_gq = scale * per_group(of_ds.square(), b.square()).sqrt()
     of_gk = scale * over_group(of_ds.square().mT @ a.square(), k.shape[1]).sqrt()
-    of_gv = over_group((weights * kept * each).square().mT @ g.square(), k.shape[1]).sqrt()
+    of_gv = over_group((weights * kept * each + least).square().mT @ g.square(), k.shape[1]).sqrt()
     of_mask = mask_gradient(of_ds.square(), mask, mask_grad).sqrt()
     return tuple(t.nan_to_num(0, 0, 0) for t in (of_gq, of_gk, of_gv, of_mask))
 

@@ -183,7 +183,7 @@ def attention_bwd_mask(
     col = start + tl.arange(0, COLS)
     total = tl.zeros((ROWS, COLS), tl.float32)
     for b32 in range(b0, b1):
-        b = b32.to(tl.int64)
+        b = tl.cast(b32, tl.int64)
         for h in range(h0, h1):
             q = tile(q_ptr + b * q_b + h * q_h, q_row, top, length, Q_COL, ROWS, D, D2, True)
             gy = tile(gy_ptr + b * gy_b + h * gy_h, gy_row, top, length, GY_COL, ROWS, DV, DV2,

@@ -26,6 +26,16 @@ __device__ __forceinline__ void tma_store(const TensorMap &map, unsigned from, c
       : "memory");
 }
 
+// `bytes` of contiguous memory, a multiple of 16, to shared memory.
+__device__ __forceinline__ void bulk_load(unsigned to, const void *from, unsigned bytes,
+                                          Barrier *full) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(shared_address(full))
+      : "memory");
+}
+
 // ROWS x D elements of 16 bits in shared memory: a box for each 64 columns, whose rows are 128
 // bytes with the 128-byte swizzle. As an operand the columns are k (scores), or the rows (sums of
 // values).
@@ -34,7 +44,6 @@ template <int ROWS, int D> struct Rows {
 
   static __device__ __forceinline__ void load(unsigned to, const TensorMap &map, Barrier *full,
                                               Corner at) {
-    full->expect(kBytes);
 #pragma unroll
     for (int i = 0; i < kBoxes; i++, at.col += 64) tma_load(to + i * kBox, map, full, at);
   }
