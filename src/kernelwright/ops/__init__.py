@@ -33,6 +33,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "scan.cumsum": ("cumprod", "cumsum"),
     "index.index_add": ("index_add",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
+    "attention.sdpa": ("scaled_dot_product_attention",),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
