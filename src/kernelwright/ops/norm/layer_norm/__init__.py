@@ -13,7 +13,7 @@ from kernelwright.contract import Ladder, Operator, Rung, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import agreed, flat, normalized
 
-from . import heuristics, spec, statistics
+from . import heuristics, heuristics_superset, spec, statistics
 
 # Autocast takes rms_norm to float32 since 2.12, as it has taken layer_norm before.
 _RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
@@ -26,6 +26,17 @@ _LOOP = rungs.triton(
     heuristics.fits_loop,
     heuristics.LOOP_CONFIGS,
     heuristic=heuristics.choose_loop,
+)
+
+_SUPERSET = Rung(
+    "cuda_superset",
+    "cuda",
+    "cuda_superset:superset",
+    "rows of any length in 16-byte vectors, by as many warps as they fill",
+    supports=heuristics_superset.fits,
+    configs=heuristics_superset.CONFIGS,
+    heuristic=heuristics_superset.choose,
+    sources=("cuda_superset.cu",),
 )
 
 
@@ -49,6 +60,7 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
         )
 
     looped = () if suffix else (_LOOP,)
+    superset = () if suffix else (_SUPERSET,)
     return (
         *rungs.pytorch(f"_{name}{suffix}", compiled=None),
         Rung(
@@ -66,6 +78,7 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
             tuned("TRITON_CONFIGS"),
         ),
         *looped,
+        *superset,
         cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
         cuda("block", "a row in a block's registers, one barrier"),
         cuda("cluster", "a row on several multiprocessors"),
