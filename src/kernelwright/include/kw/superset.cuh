@@ -63,16 +63,20 @@ template <int TEAM> constexpr int kLanes = TEAM < 32 ? TEAM : 32;
 // The least power of two that is not below n.
 __device__ constexpr int power_of_two(int n) { return n < 2 ? 1 : 2 * power_of_two((n + 1) / 2); }
 
+// Sum of what N warps, any number, have left in shared memory; each warp adds it up.
+template <int N> __device__ __forceinline__ float sum_of_warps(const float *parts) {
+  const int at = threadIdx.x % power_of_two(N);
+  return warp_reduce<Sum, power_of_two(N)>(at < N ? parts[at] : 0.0f);
+}
+
 // Sum over a team of TEAM threads: a power of two up to 32, or whole warps that are the block;
 // `parts` has a place for each warp of the block.
 template <int TEAM> __device__ __forceinline__ float team_sum(float x, float *parts) {
   x = warp_reduce<Sum, kLanes<TEAM>>(x);
   if constexpr (TEAM > 32) {
-    constexpr int kWarps = TEAM / 32;
-    const int at = threadIdx.x % power_of_two(kWarps);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
     __syncthreads();
-    x = warp_reduce<Sum, power_of_two(kWarps)>(at < kWarps ? parts[at] : 0.0f);
+    x = sum_of_warps<TEAM / 32>(parts);
   }
   return x;
 }

@@ -28,17 +28,6 @@ _LOOP = rungs.triton(
     heuristic=heuristics.choose_loop,
 )
 
-_SUPERSET = Rung(
-    "cuda_superset",
-    "cuda",
-    "cuda_superset:superset",
-    "rows of any length in 16-byte vectors, by as many warps as they fill",
-    supports=heuristics_superset.fits,
-    configs=heuristics_superset.CONFIGS,
-    heuristic=heuristics_superset.choose,
-    sources=("cuda_superset.cu",),
-)
-
 
 def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
     """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
@@ -60,7 +49,6 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
         )
 
     looped = () if suffix else (_LOOP,)
-    superset = () if suffix else (_SUPERSET,)
     return (
         *rungs.pytorch(f"_{name}{suffix}", compiled=None),
         Rung(
@@ -78,7 +66,16 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
             tuned("TRITON_CONFIGS"),
         ),
         *looped,
-        *superset,
+        Rung(
+            "cuda_superset",
+            "cuda",
+            f"cuda_superset:superset{suffix}",
+            "rows of any length in 16-byte vectors, by as many warps as they fill",
+            supports=getattr(heuristics_superset, f"fits{suffix}"),
+            configs=getattr(heuristics_superset, f"CONFIGS{suffix.upper()}"),
+            heuristic=getattr(heuristics_superset, f"choose{suffix}"),
+            sources=(f"cuda_superset{suffix}.cu", *(("cuda_parts.cu",) if suffix else ())),
+        ),
         cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
         cuda("block", "a row in a block's registers, one barrier"),
         cuda("cluster", "a row on several multiprocessors"),

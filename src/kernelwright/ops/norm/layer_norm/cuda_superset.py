@@ -1,4 +1,4 @@
-"""Launch plans of `cuda_superset`. What its kernel does stands in its file."""
+"""Launch plans of `cuda_superset`. What its kernels do stands in their files."""
 
 from __future__ import annotations
 
@@ -8,16 +8,29 @@ from kernelwright.contract import CudaKernel, Launch, Plan, f32
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE, boolean
 
-from .heuristics_superset import team_of
-from .tiling import Call
+from .cuda import _backward
+from .heuristics_superset import team_of, walk
+from .tiling import BackwardCall, Call
 
 
 def superset(gpu, config, **args):
     c = Call(args)
     team = team_of(c, config)
-    norm = [CTYPE[c.dtype], CTYPE[c.parameter_dtype], boolean(c.center), boolean(c.add)]
-    shape = f"{team.vectors}, {team.threads}, {team.block}"
-    name = f"norm_fwd_superset<kw::Norm<{', '.join(norm)}>, {shape}>"
-    kernel = CudaKernel(Path(__file__).with_name("cuda_superset.cu"), name)
+    kernel = _kernel("cuda_superset.cu", "norm_fwd_superset", c, *team)
     passed = (*c.pointers, *c.numbers, f32("eps"), c.offset, c.given)
     return Plan((Launch(kernel, (cdiv(c.rows, team.rows), 1, 1), passed, (team.block, 1, 1)),))
+
+
+def superset_backward(gpu, config, **args):
+    c = BackwardCall(args)
+    w = walk(gpu, c, config)
+    constants = (w.shape.vectors, w.threads, w.rows, w.blocks)
+    kernel = _kernel("cuda_superset_backward.cu", "norm_bwd_superset", c, *constants)
+    return _backward(c, kernel, w, min(c.rows, gpu.sms * w.blocks), 1)
+
+
+def _kernel(file, name, c, *constants) -> CudaKernel:
+    norm = [CTYPE[c.dtype], CTYPE[c.parameter_dtype], boolean(c.center), boolean(c.add)]
+    values = ", ".join(map(str, constants))
+    name = f"{name}<kw::Norm<{', '.join(norm)}>, {values}>"
+    return CudaKernel(Path(__file__).with_name(file), name)
