@@ -8,7 +8,7 @@ from kernelwright.ops._superset import WORDS, Team, out_of_step, team, touched
 from .heuristics import _fits_cuda
 from .tiling import SYSTEM, BackwardCall, Call, Shape, Walk
 
-CONFIGS = ({"vectors": 4}, {"vectors": 2}, {"vectors": 8}, {"vectors": 1})  # of a thread
+CONFIGS = ({"vectors": 4}, {"vectors": 2})  # of a thread
 LARGEST = 512  # threads of a block in a backward
 ITEMS = 16  # columns of a thread in a backward, each with a weight and two sums
 # items: of a thread, fewer of short rows; rows: in shared memory, fewer where they do not fit;
@@ -16,8 +16,6 @@ ITEMS = 16  # columns of a thread in a backward, each with a weight and two sums
 CONFIGS_BACKWARD = (
     {"items": 16, "rows": 3, "resident": 640},
     {"items": 8, "rows": 4, "resident": 768},
-    {"items": 16, "rows": 4, "resident": 512},
-    {"items": 8, "rows": 3, "resident": 1024},
 )
 
 

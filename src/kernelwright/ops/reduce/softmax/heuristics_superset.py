@@ -6,7 +6,7 @@ from kernelwright.ops._superset import WORDS, Team, out_of_step, team, touched
 
 from .heuristics import fits_rows, inputs_of
 
-CONFIGS = ({"vectors": 4}, {"vectors": 2}, {"vectors": 8}, {"vectors": 1})  # of a thread
+CONFIGS = ({"vectors": 4}, {"vectors": 2}, {"vectors": 8})  # of a thread
 
 
 def team_of(config, tensors) -> Team | None:
