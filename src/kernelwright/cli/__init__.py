@@ -12,7 +12,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import learning, looking, proving, timing
+from . import extending, learning, looking, proving, timing
 
 app = typer.Typer(
     name="kernelwright",
@@ -40,6 +40,7 @@ for command in (
     learning.exercise,
     looking.report,
     learning.new,
+    extending.extension,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 
