@@ -11,7 +11,7 @@ import torch
 
 from .host import CannotExtend
 
-OURS = __package__.partition(".")[0]
+OURS = __name__.partition(".")[0]
 PLAIN = (bool, int, float, str, torch.dtype)
 
 
