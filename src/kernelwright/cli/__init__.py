@@ -13,7 +13,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import learning, looking, proving, timing, training
+from . import extending, learning, looking, proving, timing, training
 
 
 def _unwrapped(doc: str) -> str:
@@ -21,7 +21,6 @@ def _unwrapped(doc: str) -> str:
     terminal. A paragraph that begins with "\b" keeps its lines."""
     paragraphs = inspect.cleandoc(doc).split("\n\n")
     return "\n\n".join(p if p.startswith("\b") else p.replace("\n", " ") for p in paragraphs)
-
 
 app = typer.Typer(
     name="kernelwright",
@@ -51,6 +50,7 @@ for command in (
     learning.new,
     training.train,
     training.generate,
+    extending.extension,
 ):
     app.command(command.__name__.rstrip("_"), help=_unwrapped(command.__doc__ or ""))(command)
 
