@@ -29,6 +29,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "matmul.gemm": ("linear", "matmul"),
     "matmul.quantized": ("quantized_linear",),
     "matmul.grouped": ("grouped_mm", "grouped_swiglu"),
+    "matmul.spmv": ("spmv",),
     "matmul.scaled": ("quantize_fp8", "scaled_mm"),
 }
 
