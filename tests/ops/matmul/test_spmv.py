@@ -5,7 +5,7 @@ import torch
 
 import kernelwright as kw
 from kernelwright.dispatch import ladder, launcher
-from support.publics import DEVICE, fullgraph, randn
+from support.publics import DEVICE, randn
 
 
 def csr(m, n, density=0.2, dtype=torch.float64, index=torch.int64):
@@ -52,14 +52,6 @@ def test_rows_across_parts(lengths, rung):
         0, torch.arange(len(lengths)).repeat_interleave(counts), values * x[columns.long()]
     )
     assert torch.equal(y.cpu(), want)
-
-
-def test_compiles_without_a_break():
-    dense, sparse = csr(30, 20)
-    x = randn(20, dtype=torch.float64)
-    rows, columns, values = sparse.crow_indices(), sparse.col_indices(), sparse.values()
-    call = fullgraph(lambda *args: torch.ops.kernelwright.spmv(*args))
-    torch.testing.assert_close(call(rows, columns, values, x), dense @ x)
 
 
 @pytest.mark.parametrize(
