@@ -27,6 +27,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
+    "matmul.conv2d": ("conv2d",),
     "matmul.quantized": ("quantized_linear",),
     "matmul.grouped": ("grouped_mm", "grouped_swiglu"),
     "matmul.spmv": ("spmv",),
