@@ -136,10 +136,14 @@ class InFloat64(TorchFunctionMode):
 def families_table():
     """docs/patch.md's table of what serves each family, from what `patch` reports."""
     parts = ("norm", "residual", "rope", "MLP", "loss")
-    lines = ["| family | norm | sum and norm | rope | MLP | loss |", "| --- " * 6 + "|"]
-    for family in FAMILIES:
-        by = {line.what: f"`{line.by}`" for line in kw.patch(make(family)).replaced}
-        lines.append(f"| {' | '.join((family, *(by.get(part, '') for part in parts)))} |")
+    head = ("family", "norm", "sum and norm", "rope", "MLP", "loss", "left")
+    lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for family in FAMILIES | MORE:
+        report = kw.patch(make(family))
+        by = {part: [x.by for x in report.replaced if x.what == part] for part in parts}
+        cells = [", ".join(f"`{x}`" for x in dict.fromkeys(by[part])) for part in parts]
+        left = ", ".join(f"`{x.module}`" for x in report.lines if not x.by)
+        lines.append(f"| {' | '.join((family, *cells, left))} |")
     return "\n".join(lines) + "\n"
 
 

@@ -36,7 +36,9 @@ def test_the_report_names_what_is_replaced(family, capsys):
     assert ("rope" in parts) == (family != "GPT-2")
     assert repr(report).startswith(f"<{type(make(family)).__name__}: ")
     left = {line.why for line in report.lines if not line.by}
-    assert left == ({"rotates nothing by a function that is known here"} if family == "GPT-2" else set())
+    assert left == (
+        {"rotates nothing by a function that is known here"} if family == "GPT-2" else set()
+    )
 
 
 def test_every_norm_layer_and_mlp_is_replaced():
@@ -210,9 +212,7 @@ def test_every_part_that_stays_is_named_with_the_reason():
         "GptOssMLP": experts, "GptOssExperts": experts
     }  # fmt: skip
     olmo = {x.module: x.why for x in kw.patch(make("OLMo 2")).lines if not x.by}
-    assert olmo == {
-        "Olmo2DecoderLayer": "its sums and norms follow each other in another order"
-    }
+    assert olmo == {"Olmo2DecoderLayer": "its sums and norms follow each other in another order"}
 
 
 def test_a_head_that_is_no_language_models_is_named():

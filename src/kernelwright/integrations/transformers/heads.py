@@ -9,7 +9,7 @@ labels, logits are there as ever. `skip_logits=False` or `True` says otherwise f
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import make_dataclass
 from functools import cache
 from typing import Any
@@ -61,28 +61,31 @@ def language_model(own: Forward, head: str, causal: bool, loss: Any, given_loss:
     """
     signature = inspect.signature(own)
     names = tuple(signature.parameters)[1:]
+    counting = {output: _with_accuracy(output) for output in _outputs(own)}
 
     def forward(self, *args, skip_logits=None, return_token_accuracy=False, **kwargs):
         given = dict(zip(names, args, strict=False)) | kwargs
         if causal and masks.only_causal(self, given):
             kwargs["only_causal"] = True  # for the layers
         skips = self.training if skip_logits is None else skip_logits
-        if (
-            given.get("labels") is None
-            or not (skips or return_token_accuracy)
-            or getattr(self, "_loss_function", None) is not given_loss
-            or not takes(getattr(self, head), head_and_loss)
-        ):
+        labels = given.get("labels")
+        notes = getattr(self, "_loss_function", None) is given_loss and takes(
+            getattr(self, head), head_and_loss
+        )
+        if return_token_accuracy and (labels is None or not notes):
+            why = "there are no labels" if notes else "the head or the loss is not the model's own"
+            raise ValueError(f"return_token_accuracy: {why}")
+        if not notes or labels is None or not (skips or return_token_accuracy):
             return own(self, *args, **kwargs)
         call = Call(keeps=not skips, counts=return_token_accuracy)
-        return _output(own(_WithoutHead(self, head, loss, call), *args, **kwargs), call)
+        return _output(own(_WithoutHead(self, head, loss, call), *args, **kwargs), call, counting)
 
     # Trainer reads there which columns of a dataset the model takes
     forward.__signature__ = signature
     return forward
 
 
-def _output(output, call: Call):
+def _output(output, call: Call, counting: dict[type, type]):
     """A model's output with its logits, or with None in their place, and the accuracy."""
     if isinstance(output, tuple):
         found = tuple(_logits(value, call) for value in output)
@@ -90,13 +93,23 @@ def _output(output, call: Call):
     fields = {name: _logits(value, call) for name, value in output.items()}
     if call.accuracy is None:
         return type(output)(**fields)
-    return _with_accuracy(type(output))(**fields, token_accuracy=call.accuracy)
+    with_accuracy = counting.get(type(output)) or _with_accuracy(type(output))
+    return with_accuracy(**fields, token_accuracy=call.accuracy)
 
 
 def _logits(value, call: Call):
     if not isinstance(value, Logits):
         return value
     return value.tensor() if call.keeps else None
+
+
+def _outputs(own: Forward) -> Iterator[type]:
+    """The classes of outputs that a forward's code names."""
+    own = inspect.unwrap(own)
+    for name in own.__code__.co_names:
+        found = own.__globals__.get(name)
+        if inspect.isclass(found) and issubclass(found, dict):
+            yield found
 
 
 @cache

@@ -128,17 +128,11 @@ MLPS: dict[str, MLP] = {
     "granitemoeshared.GraniteMoeSharedMLP": MLP(
         ("input_linear",), down="output_linear", act="activation"
     ),
-    "moonshine.MoonshineDecoderMLP": MLP(
-        ("fc1",), down="fc2", act="activation_fn", up_first=True
-    ),
+    "moonshine.MoonshineDecoderMLP": MLP(("fc1",), down="fc2", act="activation_fn", up_first=True),
     "nemotron.NemotronMLP": MLP(("up_proj",), gated=False),
     "clip.CLIPMLP": MLP(("fc1",), gated=False, down="fc2", act="activation_fn"),
     "dinov2.Dinov2MLP": MLP(("fc1",), gated=False, down="fc2", act="activation"),
     "qwen2_vl.VisionMlp": MLP(("fc1",), gated=False, down="fc2", act="act"),
-    "qwen3_vl.Qwen3VLVisionMLP": MLP(
-        ("linear_fc1",), gated=False, down="linear_fc2", act="act_fn"
-    ),
-    "gpt_neox.GPTNeoXMLP": MLP(
-        ("dense_h_to_4h",), gated=False, down="dense_4h_to_h", act="act"
-    ),
+    "qwen3_vl.Qwen3VLVisionMLP": MLP(("linear_fc1",), gated=False, down="linear_fc2", act="act_fn"),
+    "gpt_neox.GPTNeoXMLP": MLP(("dense_h_to_4h",), gated=False, down="dense_4h_to_h", act="act"),
 }

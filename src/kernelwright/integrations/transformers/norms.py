@@ -111,9 +111,7 @@ def layer_norm(self, *args, residual=None, **named):
     x, residual = _given(args, residual, named)
     if residual is None:
         return kw.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-    return kw.add_layer_norm(
-        x, residual, self.normalized_shape, self.weight, self.bias, self.eps
-    )
+    return kw.add_layer_norm(x, residual, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 def torch_rms_norm(self, *args, residual=None, **named):
