@@ -29,6 +29,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "matmul.gemm": ("linear", "matmul"),
     "scan.cumsum": ("cumprod", "cumsum"),
     "index.index_add": ("index_add",),
+    "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
 }
 
