@@ -65,7 +65,7 @@ template <int BLOCK, int ROOM> struct Largest {
   template <int N, typename Make>
   __device__ __forceinline__ void offer(unsigned offered, unsigned wanted, const Make &make) {
     static_assert(N <= 32, "a bit for each");
-    unsigned pending = above(offered, make, N);
+    unsigned pending = above<N>(offered, make);
     for (;;) {
       if (pending) {
         const unsigned many = __popc(pending), at = atomicAdd(&count, many);
@@ -81,26 +81,21 @@ template <int BLOCK, int ROOM> struct Largest {
       }
       if (!__syncthreads_or(pending)) return;
       keep(min(valid, unsigned(ROOM)), wanted);
-      pending = above(pending, make, N);
+      pending = above<N>(pending, make);
     }
   }
 
   // Keeps the `wanted` largest of `many` keys.
   __device__ __forceinline__ void keep(unsigned many, unsigned wanted) {
     const Key least = many > wanted ? select(many, wanted) : 1;
-    constexpr int EACH = (ROOM + BLOCK - 1) / BLOCK;
-    Key mine[EACH];
-#pragma unroll
-    for (int i = 0; i < EACH; ++i) {
-      const unsigned at = threadIdx.x + i * BLOCK;
-      mine[i] = at < many ? keys[at] : 0;
-    }
     __syncthreads();
     if (threadIdx.x == 0) count = 0, valid = ROOM, limit = least - 1;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < EACH; ++i)
-      if (mine[i] >= least) keys[atomicAdd(&count, 1u)] = mine[i];
+    for (unsigned first = 0; first < many; first += BLOCK) {
+      const unsigned at = first + threadIdx.x;
+      const Key mine = at < many ? keys[at] : 0;
+      __syncthreads();  // what is written now has been read
+      if (mine >= least) keys[atomicAdd(&count, 1u)] = mine;
+    }
     __syncthreads();
   }
 
@@ -123,10 +118,11 @@ template <int BLOCK, int ROOM> struct Largest {
   }
 
  private:
-  template <typename Make>
-  __device__ __forceinline__ unsigned above(unsigned offered, const Make &make, int n) const {
+  template <int N, typename Make>
+  __device__ __forceinline__ unsigned above(unsigned offered, const Make &make) const {
     unsigned found = 0;
-    for (int i = 0; i < n; ++i)
+#pragma unroll
+    for (int i = 0; i < N; ++i)
       if (offered >> i & 1 && make(i) > limit) found |= 1u << i;
     return found;
   }

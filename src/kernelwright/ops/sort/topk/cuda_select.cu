@@ -56,8 +56,9 @@ __device__ __forceinline__ void write_row(const kw::Largest<BLOCK, kRoom> &best,
 
 // SIZE: the power of two that holds k.
 template <typename T, bool LARGEST, int VEC, int VECS, int SIZE, int BLOCK>
-__global__ void __launch_bounds__(BLOCK) topk_select(const T *x, T *values, long long *indices,
-                                                     unsigned columns, int k, long long stride) {
+__global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
+    topk_select(const T *x, T *values, long long *indices, unsigned columns, int k,
+                long long stride) {
   __shared__ kw::Largest<BLOCK, kRoom> best;
   const T *row = x + blockIdx.x * stride;
   read_row<T, LARGEST, VEC, VECS>(best, row, 0, columns, k);
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(BLOCK) topk_select(const T *x, T *values, long
 // Part blockIdx.y of a row: `length` columns, a multiple of VEC. Its k largest go to `kept`, zeros
 // where there are fewer.
 template <typename T, bool LARGEST, int VEC, int VECS, int BLOCK>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     topk_select_part(const T *x, kw::Key *kept, unsigned columns, unsigned length, int k,
                      long long stride) {
   __shared__ kw::Largest<BLOCK, kRoom> best;
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 // The k largest of the n that a row's blocks have kept.
 template <typename T, bool LARGEST, int SIZE, int BLOCK>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     topk_select_merge(const T *x, const kw::Key *kept, T *values, long long *indices, int n, int k,
                       long long stride) {
   __shared__ kw::Largest<BLOCK, kRoom> best;
