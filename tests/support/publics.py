@@ -222,6 +222,10 @@ PUBLIC = {
     ),
     "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
     "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
+    "topk": Public(
+        lambda x: kw.topk(x, min(3, x.shape[-1])).values,
+        lambda x: torch.topk(x, min(3, x.shape[-1])).values,
+    ),
     "transpose_copy": Public(kw.transpose_copy, torch.transpose_copy, rest=(-1, 0)),
     "permute_copy": Public(
         lambda x: kw.permute_copy(x, range(-1, -1 - x.ndim, -1)),

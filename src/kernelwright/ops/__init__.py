@@ -34,6 +34,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "matmul.scaled": ("quantize_fp8", "scaled_mm"),
     "scan.cumsum": ("cumprod", "cumsum"),
     "index.index_add": ("index_add",),
+    "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
     "attention.sdpa": ("scaled_dot_product_attention",),
 }

@@ -47,6 +47,6 @@ __global__ void __launch_bounds__(BLOCK)
     kw::Vec<T, W> u;
 #pragma unroll
     for (int j = 0; j < W; ++j) u[j] = tile[r + j][c / W ^ (r / W)][c % W];
-    kw::store(out + c * column_stride + r, u);
+    kw::store_streaming(out + c * column_stride + r, u);  // one store, where a plain one is split
   }
 }
