@@ -234,8 +234,10 @@ class _Run:
 
     def _start(self) -> Start:
         s, p = self.settings, self.processes
+        states = state.random_states(p.device)
         rate = roof.products(p.device, s.precision) * p.count
         predicted = None if p.kind == "fsdp" else self._predict()
+        state.set_random_states(states, p.device)  # neither has drawn from the run's generators
         if self.held_out is None:
             self.notes.append("too few tokens are held out to validate on")
         start = Start(
@@ -263,7 +265,6 @@ class _Run:
         """Predict a step's memory on tensors without storage; notes which rungs it dispatches."""
         s, device, vocabulary = self.settings, self.processes.device, self.data.vocabulary
         alone = Processes("none", 0, 1, device)
-        states = state.random_states(device)
         micro, _ = s.micro_batch(self.processes.count)
         plain = Settings(**{**s.as_json(), "compile": "none", "batch": micro, "micro": micro})
         serving = Serving()
@@ -280,7 +281,6 @@ class _Run:
 
         found = memory.predict(build)
         self.rungs = _plain(serving)
-        state.set_random_states(states, device)
         return found
 
     # steps
