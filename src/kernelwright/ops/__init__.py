@@ -28,6 +28,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
     "attention.sdpa": ("scaled_dot_product_attention",),
+    "attention.paged": ("paged_attention", "reshape_and_cache"),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
