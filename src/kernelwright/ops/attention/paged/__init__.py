@@ -145,7 +145,9 @@ def reshape_and_cache(
             )
         if t.shape[:1] != slot_mapping.shape:
             raise ValueError(f"{name}: has {t.shape[0]} tokens, slots {tuple(slot_mapping.shape)}")
-    _update(key, value, key_cache, value_cache, slot_mapping, float(k_scale), float(v_scale))
+    kind = next((n for n, dtype in spec.CACHES.items() if dtype == key_cache.dtype), "")
+    caches = (spec.bits(key_cache), spec.bits(value_cache))
+    _update(key, value, *caches, slot_mapping, kind, float(k_scale), float(v_scale))
 
 
 def _check_caches(dtype: torch.dtype, key_cache: torch.Tensor, value_cache: torch.Tensor) -> None:

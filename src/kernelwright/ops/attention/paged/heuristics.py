@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
-from kernelwright.contract.eligibility import kind, unsupported_dtype
+from kernelwright.contract.eligibility import kind as dtype_name
+from kernelwright.contract.eligibility import unsupported_dtype
 
 BYTES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
 MOST_SPLITS = 64
@@ -34,19 +35,17 @@ def fits(gpu, q, k, v, table, lengths, scale, k_scale, v_scale):
     return None
 
 
-def fits_scatter(gpu, key, value, k, v, slots, k_scale, v_scale):
+def fits_scatter(gpu, key, value, k, v, slots, kind, k_scale, v_scale):
     for name, t in (("key", key), ("value", value)):
         if why := unsupported_dtype(t.dtype, name):
             return why
+    if kind == "e4m3" and gpu.capability < (8, 9):
+        return "kind: float8_e4m3fn needs compute capability 8.9"
     for name, t in (("k", k), ("v", v)):
-        if t.dtype not in (*BYTES, key.dtype) or t.dtype != k.dtype:
-            return f"{name}: {t.dtype} is neither key's {key.dtype} nor of 8 bits, or not k's"
-        if t.dtype == torch.float8_e4m3fn and gpu.capability < (8, 9):
-            return f"{name}: float8_e4m3fn needs compute capability 8.9"
         if t.shape[3] > 1 and t.stride(3) != 1:
             return f"{name}: its heads are not contiguous"
     if key.shape[1] * max(key.shape[2], value.shape[2]) > 2**16:
-        return "a token does not fit a program's registers"
+        return "key: a token does not fit a program's registers"
     return "slots: not contiguous" if slots.shape[0] > 1 and slots.stride(0) != 1 else None
 
 
@@ -63,8 +62,8 @@ def order(gpu, **args):
 def bucket(q, k, table, **more):
     sizes = (q.shape[0], q.shape[1] // max(k.shape[2], 1), table.shape[1] * k.shape[1])
     powers = "/".join(str(next_power_of_2(n)) for n in sizes)
-    return f"{kind(q.dtype)}/{kind(k.dtype)}/{q.shape[2]}/{k.shape[1]}/{powers}"
+    return f"{dtype_name(q.dtype)}/{dtype_name(k.dtype)}/{q.shape[2]}/{k.shape[1]}/{powers}"
 
 
-def bucket_update(key, k, **more):
-    return f"{kind(key.dtype)}/{kind(k.dtype)}/{next_power_of_2(key.numel())}"
+def bucket_update(key, kind, **more):
+    return f"{dtype_name(key.dtype)}/{kind}/{next_power_of_2(key.numel())}"

@@ -211,19 +211,16 @@ UPDATE_CASES = (
 )
 
 
-def update_reference(key, value, k, v, slots, k_scale, v_scale):
-    at = slots.long()
-    kept = at >= 0
-    page, slot = at[kept] // k.shape[1], at[kept] % k.shape[1]
-    k[page, slot] = stored(key[kept], k, k_scale)
-    v[page, slot] = stored(value[kept], v, v_scale)
+def update_reference(key, value, k, v, slots, kind, k_scale, v_scale):
+    kept = slots >= 0
+    page, slot = slots[kept] // k.shape[1], slots[kept] % k.shape[1]
+    k[page, slot] = stored(key[kept], k, kind, k_scale)
+    v[page, slot] = stored(value[kept], v, kind, v_scale)
 
 
-def stored(t, cache, scale: float):
-    """New tokens as a cache holds them."""
-    if cache.dtype.itemsize == 1:
-        return quantized(t, scale, cache.dtype)
-    return t.to(cache.dtype)
+def stored(t, cache, kind: str, scale: float):
+    """New tokens as a cache holds them; of float8 types, their bits."""
+    return quantized(t, scale, CACHES[kind]).view(cache.dtype) if kind else t.to(cache.dtype)
 
 
 def update_inputs(c: Case, device: str):
@@ -236,31 +233,39 @@ def update_inputs(c: Case, device: str):
         slots.copy_(torch.randperm(pages * page, generator=draw, device=device)[:n])
         if c.use != "bench":
             slots[n // 2] = -1
+    k, v = (_cache(c, name, (pages, page, h, d), kind, device) for name in ("k", "v"))
     return {
         "key": tensor(c, "key", device),
         "value": tensor(c, "value", device),
-        "k": _cache(c, "k", (pages, page, h, d), kind, device),
-        "v": _cache(c, "v", (pages, page, h, d), kind, device),
+        "k": bits(k),
+        "v": bits(v),
         "slots": slots,
+        "kind": kind or "",
         "k_scale": SCALE_8.get(kind, 1.0),
         "v_scale": SCALE_8.get(kind, 1.0),
     }
 
 
-def update_cost(key, value, k, v, slots, k_scale, v_scale):
+def bits(cache):
+    """float8 elements as their bits: PyTorch compares and copies those everywhere."""
+    return cache.view(torch.uint8) if cache.dtype in (E4M3, E5M2) else cache
+
+
+def update_cost(key, value, k, v, slots, kind, k_scale, v_scale):
     writes = tuple(t.numel() * c.dtype.itemsize for t, c in ((key, k), (value, v)))
     return Cost((key.nbytes, value.nbytes, slots.nbytes), writes, key.numel() + value.numel())
 
 
 UPDATE = Operator(
     name="reshape_and_cache",
-    schema="(Tensor key, Tensor value, Tensor(a!) k, Tensor(b!) v, Tensor slots, float k_scale,"
-    " float v_scale) -> ()",
+    schema="(Tensor key, Tensor value, Tensor(a!) k, Tensor(b!) v, Tensor slots, str kind,"
+    " float k_scale, float v_scale) -> ()",
     reference=update_reference,
     inputs=update_inputs,
     cases=UPDATE_CASES,
     cost=update_cost,
     outputs=lambda **args: (),
     layout="any",
+    exact=True,
     source="Kwon et al., PagedAttention, arXiv:2309.06180",
 )

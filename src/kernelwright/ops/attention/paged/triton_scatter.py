@@ -8,15 +8,33 @@ GPU is not waited for.
 Limit: at a decoding step's few tokens, the launch.
 """
 
-import torch
 import triton
 import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, TritonKernel, f32, i64
 from kernelwright.contract.arithmetic import next_power_of_2
 
-# largest numbers of 8-bit types
-LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
+# the largest numbers of 8-bit types, of which int8's is known by its value
+LARGEST = {"": 0.0, "int8": 127.0, "e4m3": 448.0, "e5m2": 57344.0}
+
+
+@triton.jit
+def converted(x, scale, dtype: tl.constexpr, LARGEST: tl.constexpr):
+    """x / scale as the cache stores it; NaN stays NaN in a float8."""
+    if LARGEST == 0.0:
+        y = x.to(dtype)
+    else:
+        y = tl.div_rn(x.to(tl.float32), scale)
+        low = -128.0 if LARGEST == 127.0 else -LARGEST
+        y = tl.minimum(tl.maximum(y, low, propagate_nan=tl.PropagateNan.ALL), LARGEST,
+                       propagate_nan=tl.PropagateNan.ALL)  # fmt: skip
+        if LARGEST == 127.0:
+            y = ((y + 12582912.0) - 12582912.0).to(tl.int8)  # to nearest, ties to even
+        elif LARGEST == 448.0:
+            y = y.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+        else:
+            y = y.to(tl.float8e5).to(tl.uint8, bitcast=True)
+    return y
 
 
 @triton.jit
@@ -25,16 +43,7 @@ def copied(
 ):  # fmt: skip
     h, x = (i // d).to(tl.int64), i % d
     value = tl.load(from_ptr + h * from_h + x * from_col, mask=inside, other=0.0)
-    if LARGEST == 0.0:
-        stored = value.to(to_ptr.dtype.element_ty)
-    else:
-        y = tl.div_rn(value.to(tl.float32), scale)
-        low = -128.0 if LARGEST == 127.0 else -LARGEST
-        y = tl.minimum(tl.maximum(y, low, propagate_nan=tl.PropagateNan.ALL), LARGEST,
-                       propagate_nan=tl.PropagateNan.ALL)  # fmt: skip
-        if LARGEST == 127.0:
-            y = (y + 12582912.0) - 12582912.0  # to the nearest integer, ties to even
-        stored = y.to(to_ptr.dtype.element_ty)
+    stored = converted(value, scale, to_ptr.dtype.element_ty, LARGEST)
     tl.store(to_ptr + h * to_h + x, stored, mask=inside)
 
 
@@ -55,10 +64,10 @@ def cache_scatter(
                dv, value_h, value_col, v_h, i < heads * dv, LARGEST)  # fmt: skip
 
 
-def plan(gpu, config, key, value, k, v, slots, k_scale, v_scale):
+def plan(gpu, config, key, value, k, v, slots, kind, k_scale, v_scale):
     n, heads, d = key.shape
     dv = value.shape[2]
-    largest = LARGEST.get(k.dtype, 0.0)
+    largest = LARGEST[kind]
     block = next_power_of_2(heads * max(d, dv))
     kernel = TritonKernel(
         cache_scatter, {"LARGEST": largest, "BLOCK": block}, num_warps=min(8, max(1, block // 512))
