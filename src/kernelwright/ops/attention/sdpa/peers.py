@@ -15,9 +15,14 @@ from kernelwright.contract import Peer
 
 def _cudnn(q, k, v, mask, seed, causal, mask_grad, scale, p):
     _plain(mask, seed, causal, q, k)
-    return lambda: torch.ops.aten._scaled_dot_product_cudnn_attention(
-        q, k, v, None, True, 0.0, causal, False, scale=scale
-    )[0]
+
+    def call():
+        out = torch.ops.aten._scaled_dot_product_cudnn_attention(
+            q, k, v, None, True, 0.0, causal, False, scale=scale
+        )
+        return out[0], out[1].view(q.shape[:3])
+
+    return call
 
 
 def _cudnn_backward(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
@@ -26,9 +31,13 @@ def _cudnn_backward(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p
         q, k, v, None, True, 0.0, causal, False, scale=scale
     )
     y, lse, cum_q, cum_k, most_q, most_k, philox_seed, philox_offset, _ = own
-    return lambda: torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
-        gy, q, k, v, y, lse, philox_seed, philox_offset, None, cum_q, cum_k, most_q, most_k, 0.0,
-        causal, scale=scale,
+    of_mask = q.new_empty(0)
+    return lambda: (
+        *torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+            gy, q, k, v, y, lse, philox_seed, philox_offset, None, cum_q, cum_k, most_q, most_k,
+            0.0, causal, scale=scale,
+        ),
+        of_mask,
     )  # fmt: skip
 
 
@@ -42,8 +51,8 @@ def _flex(q, k, v, mask, seed, causal, mask_grad, scale, p):
             lambda b, h, i, j: j <= i, None, None, q.shape[2], k.shape[2], device=str(q.device)
         )
     call = torch.compile(flex_attention)
-    grouped = q.shape[1] != k.shape[1]
-    return partial(call, q, k, v, block_mask=blocks, scale=scale, enable_gqa=grouped)
+    options = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1], "return_lse": True}
+    return partial(call, q, k, v, block_mask=blocks, **options)
 
 
 def _plain(mask, seed, causal, q, k) -> None:
