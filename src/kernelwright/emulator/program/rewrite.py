@@ -208,10 +208,11 @@ def _asm(text: str, all_: list[Token], at: int, edits: Edits) -> None:
     made = [f"KW_ASM(({text_of(text, inside, *pieces[0])})"]
     for first, last in pieces[1:3]:
         for a, b in split(inside, first, last, ","):
-            paren = next((k for k in range(a, b) if inside[k].text == "("), None)
-            if paren is not None:
-                constraint = text_of(text, inside, a, paren)
-                made.append(f"KW_OPERAND({constraint}, {text_of(text, inside, paren, b)})")
+            if a == b:
+                continue
+            paren = next((k for k in range(a, b) if inside[k].text == "("), b)
+            constraint = text_of(text, inside, a, paren)
+            made.append(f"KW_OPERAND({constraint}, {text_of(text, inside, paren, b)})")
     edits.replace(all_[at].start, all_[end].end, ", ".join(made) + ")")
 
 
