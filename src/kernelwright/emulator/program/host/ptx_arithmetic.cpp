@@ -6,7 +6,7 @@
 
 #include "emulator/sixteen_bits.h"
 #include "program/device_api.h"
-#include "small_floats.h"
+#include "program/small_floats.h"
 
 namespace kw::ptx {
 
