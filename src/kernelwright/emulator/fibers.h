@@ -144,7 +144,7 @@ const char *const kNames[] = {
     "__uni_sync",        "__match_any_sync",      "__match_all_sync",    "__reduce_add_sync",
     "__reduce_min_sync", "__reduce_min_sync",     "__reduce_max_sync",   "__reduce_max_sync",
     "__reduce_and_sync", "__reduce_or_sync",      "__reduce_xor_sync",   "__activemask",
-    "a warp's instruction",
+    "a warp's instruction", "bar.sync",
 };
 
 std::string range(unsigned first, unsigned last) {

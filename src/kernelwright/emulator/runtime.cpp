@@ -82,6 +82,7 @@ void begin(Running &b) {
   b.arrived = 0;
   b.sum = b.disjunction = 0, b.conjunction = 1;
   b.mbarriers.clear();
+  std::fill(std::begin(b.named), std::end(b.named), 0u);
   for (unsigned i = 0; i < (b.count + 63) / 64; ++i) {
     const unsigned left = b.count - i * 64;
     b.ready[i] = left >= 64 ? ~std::uint64_t(0) : (std::uint64_t(1) << left) - 1;
@@ -312,6 +313,33 @@ std::uint64_t kw_warp_wait(Wait kind, unsigned mask, std::uint64_t value, unsign
   return t->out;
 }
 
+void kw_named_barrier(unsigned which, unsigned count, bool waits) {
+  Thread *t = kw_current;
+  Worker &w = worker_of(t);
+  if (which > 15 || count % 32 || !count)
+    kw_fail("bar of the barrier %u for %u threads: there are 16, for multiples of 32", which, count);
+  w.busy = true;
+  ++w.progress;
+  Running &b = running(*t);
+  if (++b.named[which] < count) {
+    if (waits) {
+      t->wait = kNamedBarrier;
+      t->in = which;
+      wait(w, t);
+    }
+    w.busy = false;
+    return;
+  }
+  b.named[which] = 0;
+  for (unsigned i = 0; i < b.count; ++i) {
+    Thread &other = b.threads[i];
+    if (other.wait != kNamedBarrier || other.in != which) continue;
+    other.wait = kNothing;
+    set(b.ready, i);
+  }
+  w.busy = false;
+}
+
 void kw_yield() {
   Thread *t = kw_current;
   Worker &w = worker_of(t);
@@ -330,6 +358,15 @@ void kw_fail(const char *text, ...) {
   const std::string message = format(text, values);
   va_end(values);
   fail(worker_of(t), name_of(*t) + ": " + message + say(" at @%p@", HERE));
+}
+
+void kw_fail_at(const void *where, const char *text, ...) {
+  Thread *t = kw_current;
+  va_list values;
+  va_start(values, text);
+  const std::string message = format(text, values);
+  va_end(values);
+  fail(worker_of(t), name_of(*t) + ": " + message + say(" at @%p@", where));
 }
 
 int kw_printf(const char *text, ...) {

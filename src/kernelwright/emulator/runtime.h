@@ -43,6 +43,7 @@ enum Wait : unsigned {
   kReduceXor,
   kActivemask,
   kTogether,
+  kNamedBarrier,
 };
 
 struct Block;
@@ -205,6 +206,8 @@ void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier
 void kw_async_copy(void *to, const void *from, unsigned bytes, unsigned read);
 void kw_async_commit();
 void kw_async_wait(unsigned groups);
+// bar.sync and bar.arrive with a number and a count of threads.
+void kw_named_barrier(unsigned which, unsigned count, bool waits);
 // A variable in the shared memory of another block of the cluster.
 void *kw_map_shared(void *, unsigned rank);
 // The lanes of `mask` meet; then act(data of each lane or null, lanes) is called once.
@@ -215,6 +218,9 @@ void kw_access(const void *, unsigned bytes, unsigned kind, const void *where);
 void kw_yield();
 // End the launch with a message.
 [[noreturn]] void kw_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+// The same, at an instruction of the kernel that the caller names.
+[[noreturn]] void kw_fail_at(const void *where, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 int kw_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void kw_fence(unsigned scope);
 // For builds whose every access is seen: what the compiler would else instrument itself.

@@ -52,6 +52,7 @@ struct Running : Block {
   unsigned alive, arrived;                              // threads; those of them at the barrier
   std::uint64_t sum, conjunction, disjunction, result;  // of the barrier's predicates
   Warp warps[kMostThreads / 32];
+  unsigned named[16];  // arrivals at each of bar.sync's barriers
   std::unordered_map<unsigned, Mbarrier> mbarriers;  // by their places in shared memory
   std::vector<unsigned char> memory;                 // shared, while another block's stands there
 };

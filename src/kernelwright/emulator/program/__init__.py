@@ -5,6 +5,7 @@
     sources.py   the program's files
     build.py     the executable
     run.py       runs it and reads what the runtime tells
+    checks.py    findings of the checks
     places.py    addresses as lines
     errors.py    messages of the compiler
     host/        the host API: memory, launches, streams, events, graphs, device properties

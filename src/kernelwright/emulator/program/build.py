@@ -21,7 +21,9 @@ PROGRAM = "program"
 #: A program is C++ as nvcc's default takes it, with exceptions.
 DROPPED = ("-std=c++17", "-fno-exceptions")
 #: no-pie: an address is the same in the file and in the process.
-DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fno-builtin-clock")
+DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fno-builtin-clock",
+           "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_FP8_SUPPORT",
+           "-DCCCL_DISABLE_FP16_SUPPORT", "-DCCCL_DISABLE_BF16_SUPPORT")  # fmt: skip
 
 
 def program(source: Path, kind: str) -> Path:

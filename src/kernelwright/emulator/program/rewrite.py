@@ -5,7 +5,8 @@ Each line keeps its number, so that messages and debug information name the line
     kernel<T><<<grid, block>>>(x, n);
         becomes (KW_LAUNCH("kernel<T>", (kernel<T>(kw_a...)), grid, block))(x, n);
     asm volatile("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-        becomes KW_ASM(("ex2.approx.f32 %0, %1;"), KW_OPERAND("=f", (y)), KW_OPERAND("f", (x)));
+        becomes kw::ptx::statement([] { return "ex2.approx.f32 %0, %1;"; }, __FILE__, __LINE__,
+        kw::ptx::operand("=f", (y)), kw::ptx::operand("f", (x)));
     extern __shared__ float tile[];
         becomes float (&tile)[] = *reinterpret_cast<float (*)[]>(kw_dynamic);
 """
@@ -62,6 +63,8 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
                 _asm(text, all_, i, edits)
             elif token.text == "extern":
                 _extern_shared(text, all_, i, edits)
+            elif token.text == "volatile":
+                _volatile(all_, i, edits)
             elif token.text in kernels:
                 _address(all_, i, edits)
         elif token.text == "<" and _three(all_, i, "<"):
@@ -205,14 +208,28 @@ def _asm(text: str, all_: list[Token], at: int, edits: Edits) -> None:
         return  # asm("name") says how a symbol is called
     inside = _with_single_colons(all_[i : end + 1])
     pieces = split(inside, 1, len(inside) - 1, ":")
-    made = [f"KW_ASM(({text_of(text, inside, *pieces[0])})"]
+    code = text_of(text, inside, *pieces[0])
+    made = [f"kw::ptx::statement([] {{ return {code}; }}, __FILE__, __LINE__"]
     for first, last in pieces[1:3]:
-        for a, b in split(inside, first, last, ","):
-            paren = next((k for k in range(a, b) if inside[k].text == "("), None)
-            if paren is not None:
-                constraint = text_of(text, inside, a, paren)
-                made.append(f"KW_OPERAND({constraint}, {text_of(text, inside, paren, b)})")
+        made += _operands(text, inside, first, last)
     edits.replace(all_[at].start, all_[end].end, ", ".join(made) + ")")
+
+
+def _operands(text: str, all_: list[Token], first: int, last: int) -> list[str]:
+    """"=r"(x), "r"(y) as calls; nvcc does not need the commas."""
+    made: list[str] = []
+    at = first
+    while at < last:
+        if all_[at].text == ",":
+            at += 1
+            continue
+        paren = next((k for k in range(at, last) if all_[k].text == "("), last)
+        end = closing(all_, paren) if paren < last else None
+        end = last if end is None else end + 1
+        constraint = text_of(text, all_, at, paren)
+        made.append(f"kw::ptx::operand({constraint}, {text_of(text, all_, paren, end)})")
+        at = end
+    return made
 
 
 def _with_single_colons(all_: list[Token]) -> list[Token]:
@@ -265,6 +282,34 @@ def _in_function(all_: list[Token], at: int) -> bool:
         elif all_[i].text == "}" and open_:
             open_.pop()
     return any(open_)
+
+
+_ARITHMETIC = frozenset(
+    "float double int unsigned long short char signed T half __half DATA_TYPE Real real uint "
+    "uint32_t int32_t size_t DTYPE scalar_t".split()
+)
+
+
+def _volatile(all_: list[Token], at: int, edits: Edits) -> None:
+    """volatile T *name, a parameter or a variable, as a pointer whose writes lanes do together."""
+    if at and (all_[at - 1].text in _ASM or all_[at - 1].text in ("__shared__", "<")):
+        return
+    first, end = at, at + 1
+    if at and all_[at - 1].text in _ARITHMETIC:  # T volatile *
+        first = at - 1
+        type_ = [all_[first].text]
+    else:
+        while end < len(all_) and all_[end].text in _ARITHMETIC:
+            end += 1
+        type_ = [t.text for t in all_[at + 1 : end]]
+    following = [t.text for t in all_[end : end + 3]]
+    if not type_ or following[:1] != ["*"] or len(following) < 3:
+        return
+    name = all_[end + 1]
+    if name.kind != "name" or following[2] not in (",", ")", "=", ";"):
+        return
+    made = f"kw::program::Lockstep<{' '.join(type_)}> "
+    edits.replace(all_[first].start, all_[end].end, made)
 
 
 def _address(all_: list[Token], at: int, edits: Edits) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..build import runtime
-from . import build
+from ..checks import Finding
+from . import build, checks
 from .places import with_lines
 
 
@@ -29,24 +30,39 @@ class Result:
 
     code: int
     notes: tuple[Note, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 def run(
-    source: Path, arguments: Sequence[str] = (), kind: str = "fast", gpu: str = "h200"
+    source: Path,
+    arguments: Sequence[str] = (),
+    gpu: str = "h200",
+    check: Sequence[str] = (),
+    seed: int = 0,
 ) -> Result:
     """Build a program and run it with this process's input and output.
+
+    Args:
+        gpu: the GPU whose properties it is told.
+        check: keys of CHECKS.
+        seed: of the order of a block's threads, with checks; 0 for increasing index.
 
     Raises:
         CompileError, ToolchainError, UsageError: as `build.program`.
     """
     runtime()
-    executable = build.program(source, kind)
+    executable = build.program(source, "watched" if check else "fast")
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
-        (Path(folder) / "gpu").write_text(gpu)
+        settings = {"gpu": gpu}
+        if check:
+            settings |= checks.settings(executable, check, seed)
+        for name, value in settings.items():
+            (Path(folder) / name).write_text(value)
         environment = {**os.environ, "KERNELWRIGHT_RUN": folder}
         command = [str(source), *arguments]
         done = subprocess.run(command, executable=executable, env=environment)
-        return Result(done.returncode, _notes(Path(folder), executable))
+        found = checks.findings(Path(folder), executable)
+        return Result(done.returncode, _notes(Path(folder), executable), tuple(found))
 
 
 def _notes(folder: Path, executable: Path) -> tuple[Note, ...]:

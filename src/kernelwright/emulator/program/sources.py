@@ -12,6 +12,8 @@ from kernelwright.support.errors import UsageError
 from .rewrite import kernels_of, rewritten
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
+#: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
+_CORE = re.compile(r"^(thrust|cub|cuda/std)/")
 LEVELS = 4  # folders above a source in which its project may keep headers
 SHARED = ("", "Common", "common", "include", "inc", "utils", "util")
 #: Headers that are part of the emulator even where a project has its own.
@@ -72,13 +74,27 @@ def made(files: dict[Path, str], source: Path) -> dict[str, str]:
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
     called = names(files)
-    done: dict[str, str] = {}
+    done: dict[str, str] = {called[source]: ""}  # the first
     for path, text in files.items():
-        includes = list(_includes(text, path, source))
-        at, parts = 0, list[str]()
-        for found, header in includes:
-            parts += [text[at : found.start()], f'{found[1]}"{called[header]}"']
-            at = found.end()
-        whole = "".join([*parts, text[at:]])
+        by_place = {m.start(): header for m, header in _includes(text, path, source)}
+
+        def included(found: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
+            if found.start() in by_place:
+                return f'{found[1]}"{called[by_place[found.start()]]}"'
+            if _CORE.match(found[3]):
+                name = f"kw_{re.sub(r'[^a-z0-9]', '_', found[3])}.h"
+                done[name] = _core(found[3])
+                return f'{found[1]}"{name}"'
+            return found[0]
+
+        whole = _INCLUDE.sub(included, text)
         done[called[path]] = f'#line 1 "{path}"\n' + rewritten(whole, kernels)
     return done
+
+
+def _core(header: str) -> str:
+    """A header that includes one of the core libraries as a host compiler would."""
+    macros = ("__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDACC_VER_MAJOR__")
+    push = "".join(f'#pragma push_macro("{m}")\n#undef {m}\n' for m in macros)
+    pop = "".join(f'#pragma pop_macro("{m}")\n' for m in macros)
+    return f"#pragma once\n{push}#include <{header}>\n{pop}"

@@ -1,2 +1,6 @@
-// Stands for NVIDIA's header of the same name; what programs take from it is there already.
+// Stands for NVIDIA's header of the same name.
 #pragma once
+extern "C" {
+cudaError_t cudaProfilerStart();
+cudaError_t cudaProfilerStop();
+}

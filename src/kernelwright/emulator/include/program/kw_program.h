@@ -25,7 +25,9 @@
 #include "program/device_api.h"
 #include "program/ptx.h"
 #include "program/textures.h"
+#include "program/lockstep.h"
 
+#define __CUDA_RUNTIME_H__
 #define __CUDACC__ 1
 #define __NVCC__ 1
 #define __CUDACC_VER_MAJOR__ 13

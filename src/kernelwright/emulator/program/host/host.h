@@ -60,7 +60,16 @@ std::vector<Allocation> allocations();
 void wrote(const void *, size_t bytes);
 void tell_writes(void (*)(const void *, size_t bytes));
 
+// ---- checks (checks.cpp)
+
+// Check all launches; `library` is the observer's.
+void check_launches(const std::string &library, unsigned wanted);
+
 // ---- launches (launches.cpp)
+
+// Called around each launch, which the observer sees.
+void observe(const emulator::Observer *, void (*before)(const Job &, const emulator::Launch &),
+             void (*after)());
 
 void run(const Job &);
 // Run now, or when the graph that is being recorded is launched.

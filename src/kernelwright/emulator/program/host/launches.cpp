@@ -50,12 +50,12 @@ struct Runtime {
   emulator::Library library = {};
   const emulator::Observer *observer = nullptr;
   void (*before)(const Job &, const emulator::Launch &) = nullptr;
+  void (*after)() = nullptr;
   unsigned long long seed = 0;
   unsigned workers = 0;
   double patience = 60;
 };
 
-const void *inside_program = nullptr, *dynamic_start = nullptr;
 Runtime &runtime() {
   static Runtime r;
   return r;
@@ -112,9 +112,17 @@ void run(const Job &job) {
   std::thread([&] {
     if (const char *message = kw_launch(&launch)) wrong = message;
   }).join();
+  if (r.after) r.after();
   if (wrong.empty()) return;
   note("failed", std::string(job.name) + ": " + wrong);
   poison(error_of(wrong));
+}
+
+void observe(const emulator::Observer *observer,
+             void (*before)(const Job &, const emulator::Launch &), void (*after)()) {
+  runtime().observer = observer;
+  runtime().before = before;
+  runtime().after = after;
 }
 
 void submit(Job job) {
@@ -177,14 +185,9 @@ extern "C" __attribute__((visibility("default"))) void kw_program_begin(const vo
   r.workers = static_cast<unsigned>(std::stoul(setting("workers", "0")));
   r.patience = std::stod(setting("patience", "60"));
   if (!r.workers) r.workers = cores();
+  const std::string observer = setting("observer", "");
+  if (!observer.empty()) check_launches(observer, std::stoul(setting("checks", "0")));
 }
-extern "C" __attribute__((visibility("default"))) void kw_program_observed(
-    const kw::emulator::Observer *observer,
-    void (*before)(const Job &, const kw::emulator::Launch &)) {
-  runtime().observer = observer;
-  runtime().before = before;
-}
-
 #define API                        \
   from_host(__func__);             \
   if (cudaError_t e = poisoned()) \

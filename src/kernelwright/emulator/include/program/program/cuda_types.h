@@ -19,6 +19,17 @@
 #define __no_return__ __attribute__((noreturn))
 #define __inline__ inline
 
+// CUDA 13 has four long numbers with each alignment, too.
+#define KW_ALIGNED(name, T)                                   \
+  struct alignas(16) name##4_16a { T x, y, z, w; };           \
+  struct alignas(32) name##4_32a { T x, y, z, w; };
+KW_ALIGNED(long, long)
+KW_ALIGNED(ulong, unsigned long)
+KW_ALIGNED(longlong, long long)
+KW_ALIGNED(ulonglong, unsigned long long)
+KW_ALIGNED(double, double)
+#undef KW_ALIGNED
+
 #define cudaDeviceProp kw_cudaDeviceProp
 #include <cuComplex.h>
 #include <cuda_runtime_api.h>

@@ -57,14 +57,14 @@ template <typename... O> KW_BUILT_IN void run(const Code *code, O... operands) {
     if (o.to) __builtin_memcpy(o.to, &o.value, o.bytes < 8 ? o.bytes : 8);
 }
 
+// A statement: each has a type of `text` of its own.
+template <typename Text, typename... O>
+KW_BUILT_IN void statement(Text text, const char *file, int line, O... operands) {
+  static const Code *const code = parsed(text(), file, line);
+  KW_OTHERS_RAN;
+  run(code, operands...);
+  KW_OTHERS_RAN;
+}
+
 }  // namespace kw::ptx
 #pragma GCC visibility pop
-
-#define KW_OPERAND(constraint, x) kw::ptx::operand(constraint, x)
-#define KW_ASM(text, ...)                                                              \
-  ({                                                                                   \
-    static const kw::ptx::Code *const kw_code = kw::ptx::parsed(text, __FILE__, __LINE__); \
-    KW_OTHERS_RAN;                                                                     \
-    kw::ptx::run(kw_code, ##__VA_ARGS__);                                              \
-    KW_OTHERS_RAN;                                                                     \
-  })
