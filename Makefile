@@ -3,6 +3,7 @@
 # make test-all [SHARE=2/7]  every test, or a part of them
 # make test-oldest  what PyTorch decides (binding, compile, export, patch, optimizer) on the oldest torch
 # make lint    what CI checks besides
+# make site    the documentation as a website, in site/
 # make tables  the README's tables and picture, from the records, and the hashes that ship
 # Each makes .venv first where there is none; it says what it downloads.
 PYTHON ?= python3
@@ -18,7 +19,7 @@ OLDEST = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kernelwright/venv-oldest-$(shell
 OF_PYTORCH := $(addprefix tests/dispatch/test_,binding.py calls.py compiled.py) tests/optim \
   $(addprefix tests/integrations/transformers/test_,patch.py patch_compiled.py)
 
-.PHONY: bench test test-all test-oldest lint tables clean
+.PHONY: bench test test-all test-oldest lint site tables clean
 
 bench: .venv/ready
 	KW_RECORDS=.cache/records $(BIN)/kernelwright bench softmax gelu $(QUICK) --peers --record \
@@ -45,6 +46,9 @@ lint: .venv/ready
 	$(BIN)/python -m tools.readme_tables --check
 	$(BIN)/kernelwright ledger --check
 
+site: .venv/ready
+	$(BIN)/python -m tools.site
+
 tables: .venv/ready
 	$(BIN)/python -m tools.readme_tables
 
@@ -52,4 +56,4 @@ tables: .venv/ready
 	$(PYTHON) tools/setup_venv.py
 
 clean:
-	rm -rf .venv report.html
+	rm -rf .venv report.html site

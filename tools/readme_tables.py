@@ -145,7 +145,7 @@ def operators(found: list[Record]) -> str:
         folder = (lad.folder).relative_to(ROOT).as_posix()
         rows.append(
             [
-                f"[{lad.name}]({folder})",
+                f"[{lad.name}](../{folder})",
                 str(len(lad.rungs)),
                 f"{proven} of {len(gpu)}",
                 str(len(best)) if best else "no record",

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from setup_venv import SETS, constraints, requirements
+from setup_venv import EXTRAS, SETS, constraints, requirements
 
 # Older ones download every wheel, some 3 GB a set, to read what it requires.
 PIP = "pip==26.3"
@@ -52,7 +52,7 @@ def _resolving(install: list[str], name: str, python: str, folder: Path) -> subp
     command = [*install, "--dry-run", "--ignore-installed", "--use-feature=fast-deps"]
     # pip asks for both with --python-version; nothing is written
     command += ["--python-version", python, "--only-binary=:all:", "--target", str(folder / "none")]
-    command += ["--constraint", str(constraints(name)), *requirements(["train", "test", "lint"])]
+    command += ["--constraint", str(constraints(name)), *requirements(EXTRAS)]
     return subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": str(folder)},

@@ -1,0 +1,132 @@
+"""Builds the documentation as a static site, in site/.
+
+    python -m tools.site
+
+The pages are docs/, the operators' README.md files, and two generated ones: the API, from the
+docstrings of the public functions, and the commands, from their help. Sphinx fails the build where
+a link leads nowhere. Nothing on the site is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import typer
+from sphinx.cmd.build import main as sphinx
+
+import kernelwright
+from kernelwright import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+OPS = Path("src/kernelwright/ops")
+SOURCE, OUT = ROOT / ".cache" / "site", ROOT / "site"
+LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+#: The sections of the site: title, and pages of docs/.
+SECTIONS = (
+    ("Start", ("../README", "install", "tour")),
+    ("Train faster", ("patch", "operators", "pytorch", "training")),
+    ("Judge a kernel", ("judge", "ci", "emulator", "mutations")),
+    ("Learn CUDA and Triton", ("exercises", "dissect", "glossary")),
+    ("Reference", ("api", "commands", "cli", "report")),
+)
+
+
+def main() -> int:
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", SOURCE / "docs")
+    shutil.copytree(ROOT / OPS, SOURCE / OPS, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, SOURCE)
+    (SOURCE / "docs" / "api.md").write_text(api(), encoding="utf-8")
+    (SOURCE / "docs" / "cli.md").write_text(commands(), encoding="utf-8")
+    index = SOURCE / "docs" / "README.md"
+    index.write_text(index.read_text(encoding="utf-8") + contents(), encoding="utf-8")
+    for page in SOURCE.rglob("*.md"):
+        page.write_text(linked(page.read_text(encoding="utf-8"), page.parent), encoding="utf-8")
+    shutil.rmtree(OUT, ignore_errors=True)
+    done = sphinx(
+        ["-q", "-W", "--keep-going", "-E", "-c", str(ROOT / "docs"), "-d", str(SOURCE / ".tree"),
+         str(SOURCE), str(OUT)]
+    )  # fmt: skip
+    if done == 0:
+        start = '<meta http-equiv="refresh" content="0; url=docs/README.html">\n'
+        (OUT / "index.html").write_text(f"<!doctype html>\n<title>Kernelwright</title>\n{start}")
+        print(OUT / "index.html")
+    return done
+
+
+def linked(text: str, folder: Path) -> str:
+    """A page whose links to a folder lead to the page in it, and whose links to a file that is no
+    page are its name: the site has pages and pictures only."""
+
+    def link(match: re.Match[str]) -> str:
+        target = folder / match[2]
+        if ":" in match[2] or match[1][0] == "!":
+            return match[0]
+        if (target / "README.md").exists():
+            return f"{match[1]}{match[2].rstrip('/')}/README.md{match[3]}"
+        if target.suffix == ".md":
+            return match[0]
+        return match[1][1:-2]
+
+    return LINK.sub(link, text)
+
+
+def contents() -> str:
+    """The table of contents, which the side bar shows."""
+    out = ""
+    for title, pages in SECTIONS:
+        out += _tree(title, pages)
+    folders = sorted((ROOT / OPS).glob("*/**/README.md"))
+    pages = [f"{p.parent.name} <../{p.relative_to(ROOT).with_suffix('')}>" for p in folders]
+    return (
+        out + _tree("Operators", pages) + _tree("Contribute", ("../CONTRIBUTING", "../CHANGELOG"))
+    )
+
+
+def _tree(title: str, pages: tuple[str, ...] | list[str]) -> str:
+    lines = "\n".join(pages)
+    return f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{lines}\n```\n"
+
+
+def api() -> str:
+    """The public functions and classes, by their docstrings."""
+    out = "# API\n\nEverything in `kernelwright`, usually imported as `kw`.\n"
+    for name in sorted(kernelwright.__all__):
+        kind = "class" if isinstance(getattr(kernelwright, name), type) else "function"
+        out += f"\n## {name}\n\n```{{eval-rst}}\n.. auto{kind}:: kernelwright.{name}\n```\n"
+    for module in kernelwright._MODULES:
+        found = getattr(kernelwright, module)
+        for name in found.__all__:
+            kind = "class" if isinstance(getattr(found, name), type) else "function"
+            full = f"{module}.{name}"
+            out += f"\n## {full}\n\n```{{eval-rst}}\n.. auto{kind}:: kernelwright.{full}\n```\n"
+    return out
+
+
+def commands() -> str:
+    """Every command: what it does, its arguments and its options."""
+    out = "# Command line\n\nEvery command has `--help`. [Commands](commands.md) is an overview.\n"
+    for name, command in typer.main.get_command(cli.app).commands.items():
+        out += f"\n## kernelwright {name}\n\n{_prose(command.help or '')}\n\n"
+        out += "| argument or option | meaning |\n| --- | --- |\n"
+        for parameter in command.params:
+            names = ", ".join(parameter.opts) if parameter.opts[0][0] == "-" else parameter.metavar
+            words = (parameter.help or "").replace("|", "\\|").replace("<", "&lt;")
+            out += f"| `{(names or parameter.name).replace('|', chr(92) + '|')}` | {words} |\n"
+    return out
+
+
+def _prose(text: str) -> str:
+    """A help text as Markdown: its blocks that keep their lines are code."""
+    out: list[str] = []
+    for part in text.split("\n\n"):
+        out.append(f"```text\n{part[1:].strip(chr(10))}\n```" if part.startswith("\b") else part)
+    return "\n\n".join(out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
