@@ -4,6 +4,8 @@ from . import nn as nn
 from . import optim as optim
 from .integrations.transformers import patch as patch
 from .integrations.transformers import unpatch as unpatch
+from .ops.attention.paged import paged_attention as paged_attention
+from .ops.attention.paged import reshape_and_cache as reshape_and_cache
 from .ops.attention.sdpa import scaled_dot_product_attention as scaled_dot_product_attention
 from .ops.elementwise.bias_gelu import bias_gelu as bias_gelu
 from .ops.elementwise.gelu import gelu as gelu
@@ -30,6 +32,7 @@ from .ops.loss.cross_entropy import cross_entropy_with_grad as cross_entropy_wit
 from .ops.loss.cross_entropy import cross_entropy_with_grad_ as cross_entropy_with_grad_
 from .ops.loss.kl_div import kl_div as kl_div
 from .ops.loss.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
+from .ops.matmul.conv2d import conv2d as conv2d
 from .ops.matmul.gemm import linear as linear
 from .ops.matmul.gemm import matmul as matmul
 from .ops.matmul.grouped import grouped_mm as grouped_mm
@@ -42,6 +45,7 @@ from .ops.matmul.quantized.weights import read_awq as read_awq
 from .ops.matmul.quantized.weights import read_gptq as read_gptq
 from .ops.matmul.scaled import quantize_fp8 as quantize_fp8
 from .ops.matmul.scaled import scaled_mm as scaled_mm
+from .ops.matmul.spmv import spmv as spmv
 from .ops.norm.layer_norm import add_layer_norm as add_layer_norm
 from .ops.norm.layer_norm import add_rms_norm as add_rms_norm
 from .ops.norm.layer_norm import layer_norm as layer_norm
@@ -61,5 +65,6 @@ from .ops.reduce.softmax import softmax as softmax
 from .ops.reduce.sum import sum as sum
 from .ops.scan.cumsum import cumprod as cumprod
 from .ops.scan.cumsum import cumsum as cumsum
+from .ops.sort.topk import topk as topk
 
 __version__: str
