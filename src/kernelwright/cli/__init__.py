@@ -22,6 +22,7 @@ def _unwrapped(doc: str) -> str:
     paragraphs = inspect.cleandoc(doc).split("\n\n")
     return "\n\n".join(p if p.startswith("\b") else p.replace("\n", " ") for p in paragraphs)
 
+
 app = typer.Typer(
     name="kernelwright",
     help="GPU operators for PyTorch, each a ladder of rungs: verify them, time them, see why they "

@@ -65,7 +65,7 @@ def bench(
     if sample is not None:
         if case or record or html:
             raise UsageError("--sample takes no --case, --record or --html: its shapes are drawn")
-        return _sampled(ops, sample, seed, quick, peers, as_json)
+        return _sampled(ops, sample, seed, quick, peers, wide, as_json)
     if html:
         writable(html)
     began = time.monotonic()
@@ -107,8 +107,10 @@ def bench(
     return result.exit_code
 
 
-def _sampled(ops: list[str], count: int, seed: int, quick: bool, peers: bool, as_json: bool) -> int:
-    with printing(as_json) as out:
+def _sampled(
+    ops: list[str], count: int, seed: int, quick: bool, peers: bool, wide: bool, as_json: bool
+) -> int:
+    with printing(as_json, wide) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.workbench import listing
             from kernelwright.workbench.bench import regret as module

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from kernelwright.workbench.bench.regret import RegretResult, Sampled, Summary
+
+from .tables import ALWAYS, Column, Table
 
 SHOWN = 20  # cases of the report, the worst first
 
@@ -17,12 +18,18 @@ def report(result: RegretResult) -> RenderableType:
 
 
 def _summary(result: RegretResult) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("operator", "cases", "over best peer", "behind", "worst", "regret", "of roof"):
-        table.add_column(column, justify="left" if column == "operator" else "right")
+    table = Table(
+        Column("operator"),
+        Column("cases", 4, right=True),
+        Column("over best peer", ALWAYS, right=True),
+        Column("behind", 3, right=True),
+        Column("worst", 5, right=True),
+        Column("regret", 6, right=True),
+        Column("of roof", 2, right=True),
+    )
     for name in result.operators:
         s = result.summary(name)
-        table.add_row(
+        table.add(
             name,
             _cases(s),
             _show(s.speedup, "{:.2f}x"),
@@ -40,12 +47,18 @@ def _cases(s: Summary) -> str:
 
 
 def _worst(rows: list[Sampled]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("case", "dispatched", "us", "best peer", "over it", "best of ours", "regret"):
-        table.add_column(column, justify="left" if column in ("case", "dispatched") else "right")
+    table = Table(
+        Column("case", line="above"),
+        Column("dispatched", wraps=True),
+        Column("us", 5, right=True),
+        Column("best peer", 4, right=True),
+        Column("over it", ALWAYS, right=True),
+        Column("best of ours", 2),
+        Column("regret", 6, right=True),
+    )
     for r in rows:
         wrong = r.trouble.get("dispatched") or r.trouble.get("not run here", "")
-        table.add_row(
+        table.add(
             f"{r.operator} {r.case}",
             f"{r.dispatched} {wrong}".strip(),
             _show(r.us.get("dispatched"), "{:.1f}"),

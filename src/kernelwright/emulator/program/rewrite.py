@@ -216,7 +216,7 @@ def _asm(text: str, all_: list[Token], at: int, edits: Edits) -> None:
 
 
 def _operands(text: str, all_: list[Token], first: int, last: int) -> list[str]:
-    """"=r"(x), "r"(y) as calls; nvcc does not need the commas."""
+    """ "=r"(x), "r"(y) as calls; nvcc does not need the commas."""
     made: list[str] = []
     at = first
     while at < last:
