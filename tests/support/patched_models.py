@@ -44,8 +44,10 @@ _VISION = {
     "image_size": 16, "out_hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
     "spatial_merge_size": 2, "temporal_patch_size": 2, "in_channels": 3,
 }  # fmt: skip
-_IMAGES = {"image_token_id": 94, "video_token_id": 93, "image_start_token_id": 92,
-           "image_end_token_id": 91, "vision_start_token_id": 92, "vision_end_token_id": 91}  # fmt: skip
+_IMAGES = {
+    "image_token_id": 94, "video_token_id": 93, "image_start_token_id": 92,
+    "image_end_token_id": 91, "vision_start_token_id": 92, "vision_end_token_id": 91,
+}  # fmt: skip
 MORE = {
     "Phi 3": (hf.Phi3ForCausalLM, hf.Phi3Config(**_SIZES)),
     "GLM": (hf.GlmForCausalLM, hf.GlmConfig(**_SIZES)),
@@ -91,7 +93,7 @@ def make(family="Llama", dtype=torch.float32, **changes):
     torch.manual_seed(0)
     model = cls(config).train()
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        for p in model.parameters():
             if p.ndim < 2:
                 p += 0.3 * torch.randn(p.shape)  # as initialised, they hide what reads them wrongly
             else:

@@ -17,7 +17,7 @@ from transformers.models.llama import modeling_llama
 from transformers.models.nanochat import modeling_nanochat
 
 import kernelwright as kw
-from kernelwright.integrations.transformers import code, known, norms, trial
+from kernelwright.integrations.transformers import code, known, trial
 from support.patched_models import VOCABULARY, batch, make
 
 pytestmark = pytest.mark.usefixtures("few_threads")

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import norms
 from .binding import takes
+from .remake import remade
 
 Forward = Callable[..., Any]
 
@@ -56,10 +57,16 @@ def forward_of(layer: Layer, names: tuple[str, ...]) -> Forward:
             given["attention_mask"] = masked(attention, residual, mask, only_causal)
         if layer.only_named:
             given = {name: given[name] for name in names if name in given}
-        found = attention(hidden_states=getattr(self, layer.before)(residual), **given)
+        norm = getattr(self, layer.before)
+        normed = norm(residual)
+        with remade(norm, normed, residual):
+            found = attention(hidden_states=normed, **given)
+        del normed
         hidden_states = _through(self, layer.after, first(found), layer.multiplier)
-        hidden_states, residual = add_norm(getattr(self, layer.norm), hidden_states, residual)
-        hidden_states = first(getattr(self, layer.mlp)(hidden_states))
+        norm = getattr(self, layer.norm)
+        hidden_states, residual = add_norm(norm, hidden_states, residual)
+        with remade(norm, hidden_states, residual):
+            hidden_states = first(getattr(self, layer.mlp)(hidden_states))
         return residual + _through(self, layer.behind, hidden_states, layer.multiplier)
 
     return forward

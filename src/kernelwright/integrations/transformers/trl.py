@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 
 import kernelwright as kw
-import kernelwright.ops.loss.linear_cross_entropy  # noqa: F401 - defines what the backward calls
+import kernelwright.ops.loss.linear_cross_entropy
 from kernelwright.dispatch import override
 
 WORKSPACE = 64 << 20  # bytes of logits at a time
