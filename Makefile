@@ -4,7 +4,8 @@
 # make test-oldest  what PyTorch decides (binding, compile, export, patch, optimizer) on the oldest torch
 # make lint    what CI checks besides
 # make site    the documentation as a website, in site/
-# make tables  the README's tables and picture, from the records, and the hashes that ship
+# make tables  the README's tables and pictures, from the records and the emulator, and the hashes
+#              that ship
 # Each makes .venv first where there is none; it says what it downloads.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -43,6 +44,7 @@ lint: .venv/ready
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CUDA_C)
 	$(BIN)/codespell src tests tools docs README.md CONTRIBUTING.md
+	$(BIN)/python -m tools.movement --check
 	$(BIN)/python -m tools.readme_tables --check
 	$(BIN)/kernelwright ledger --check
 
@@ -50,6 +52,7 @@ site: .venv/ready
 	$(BIN)/python -m tools.site
 
 tables: .venv/ready
+	$(BIN)/python -m tools.movement
 	$(BIN)/python -m tools.readme_tables
 
 .venv/ready: pyproject.toml $(wildcard constraints/*.txt) tools/setup_venv.py

@@ -14,6 +14,7 @@ default_role = "code"
 root_doc = "docs/README"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
+myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "Kernelwright"

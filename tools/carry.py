@@ -1,15 +1,15 @@
-"""Carries records from another commit where a rung's sources changed and its kernels did not.
+"""Carries records over from another commit if a rung's sources changed but its kernels did not.
 
     python -m tools.carry COMMIT
     python -m tools.carry HEAD~3 gelu.cuda_vec16
 
-A header that gains a function for one rung changes the hash of every rung that includes it, and so
-takes their proof. Here both commits' versions of a rung are planned and compiled for an H200, on
-every case with every config. Where launches and code are the same, what was said of the one holds
-for the other: records and counters come over with the present hash, and name in `carried` the one
-under which they were made. Code is PTX; where that differs, in the numbers of registers say, the
-machine code that ptxas makes of it. A rung that compiles nothing here, PyTorch's say, is the same
-where the definitions are that it is made of, in whatever files they stand.
+Adding a function to a header changes the source hash of every rung that includes it, so all of them
+lose their proof. This tool plans and compiles both commits' versions of a rung for an H200, on
+every case with every config. If the launches and the code are identical, the records and counters
+of the old version are kept under the new hash; their field `carried` has the old one. The PTX is
+compared first; if it differs, for example in register numbers, the machine code that ptxas
+generates from it is compared. A rung without kernels of its own, such as PyTorch's, is identical if
+the definitions that it uses are, whichever files they are in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nsight Compute's counters of the rungs' launches: what `dissect` predicts, counted by a GPU.
+"""Nsight Compute's counters of the rungs' launches: the GPU's counts of what `dissect` predicts.
 
 `records/<machine>/counters.json` keeps them, a list of `Counted` as data.
 """

@@ -1,4 +1,4 @@
-"""What dissect finds beside what Nsight Compute counted on a GPU, and why they differ."""
+"""Compares dissect's counts with those of Nsight Compute on a GPU, and explains differences."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from tools.counters import Counted
 from kernelwright.workbench.binary_info import dissect
 from kernelwright.workbench.binary_info.dissect import WORDS, Dissection
 
-#: Beyond this a difference has an explanation.
+#: Larger relative differences need an explanation.
 ALIKE = 0.05
 BUSY = (
-    "The GPU counts every further pass as a conflict, also where the unit was busy with others. "
-    "No lane here asks a bank for two words, so the code has no conflict; without "
-    "what it calls conflicts, the GPU's wavefronts are dissect's to the last one; and the two "
-    "dtypes, whose accesses to shared memory are alike, get different numbers."
+    "The GPU counts every additional pass as a conflict, also if the unit was busy with other "
+    "requests. No request here needs two words of a bank, so the code has no conflicts. Without "
+    "these conflicts the GPU's wavefronts are exactly those of dissect, and the GPU's conflicts "
+    "differ between the two dtypes although their accesses to shared memory are the same."
 )
 ASYNC = (
-    "The GPU's counter of LDGSTS is no count of requests. The machine code has one "
-    "LDGSTS.E.BYPASS.128 for each vector, and DRAM reads gy and y once (25.2 and 12.6 MB); yet it "
-    "says 2.0 and 1.9 times their sectors, and for the same copies in `cuda_cluster` 1.3 and 1.0."
+    "The GPU's counter of LDGSTS does not count requests. The machine code has one "
+    "LDGSTS.E.BYPASS.128 for each vector, and gy and y are read from DRAM once (25.2 and 12.6 MB), "
+    "but the counter shows 2.0 and 1.9 times their sectors, and for the same copies in "
+    "`cuda_cluster` 1.3 and 1.0 times."
 )
 SKIPPED = (
-    "The source reads every vector of gy a second time. The machine code has that read of two of a "
-    "thread's three vectors under the branch of their stores, so warps beyond the row's end skip "
-    "it: 4,096 of the 32,768 reads of float32, where rows end within a block."
+    "The source reads every vector of gy a second time. For two of a thread's three vectors the "
+    "compiler moved this read into the branch of their stores, so warps beyond the end of the row "
+    "skip it: 4,096 of the 32,768 reads in float32, where rows end within a block."
 )
-#: Differences that were looked into: (operator, rung, word of `dissect.WORDS`) to the reason. The
+#: Differences that were investigated: (operator, rung, word of `dissect.WORDS`) to the reason. The
 #: machine code is what `kernelwright inspect OP.RUNG --case ID --sass` shows.
 EXPLANATIONS: dict[tuple[str, str, str], str] = {
     **{
@@ -75,7 +76,7 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """Of what was counted: 0.1 where dissect finds a tenth more."""
+        """Relative to the GPU's count: 0.1 if dissect finds 10% more."""
         if self.counted:
             return self.found / self.counted - 1
         return float("inf") if self.found else 0.0
@@ -86,8 +87,8 @@ class Pair:
 
 
 def pairs(found: Iterable[Dissection], counted: Iterable[Counted]) -> list[Pair]:
-    """Every quantity of every call that both have looked at in the same source, unless both say
-    none."""
+    """Every quantity of every call that both have counted with the same source, unless both counts
+    are 0."""
     launches: dict[tuple[str, str, str, str], list[Counted]] = {}
     for c in counted:
         launches.setdefault((c.operator, c.rung, c.case, c.hash), []).append(c)
@@ -116,8 +117,8 @@ def unexplained(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def stale(pairs: Iterable[Pair]) -> list[tuple[str, str, str]]:
-    """Explanations of differences that there are none of, in rungs whose present source a GPU has
-    counted."""
+    """Explanations of differences that no longer exist, in rungs whose current source has been
+    counted on a GPU."""
     pairs = list(pairs)
     differing = {p.key for p in pairs if not p.alike}
     counted = {(p.operator, p.rung) for p in pairs}

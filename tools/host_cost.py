@@ -1,11 +1,11 @@
-"""Times what tests count: commands, imports, calls on the host's side, threads of the emulator.
+"""Measures the time of what tests only count: commands, imports, host calls, emulator threads.
 
     python tools/host_cost.py            prints medians
     python tools/host_cost.py --record   and keeps the samples in records/<machine>/host.json
 
-A machine that is busy with something else stretches the times: the records are of an idle one, and
-no test looks at them. Calls are those of tests/support/hosted.py, with a driver that does nothing
-in place of a GPU's: this wants a machine without one.
+Other load on the machine increases the times, so the records are made on an idle machine, and no
+test reads them. The calls are those of tests/support/hosted.py, with a driver that does nothing in
+place of a GPU's; run this on a machine without a GPU.
 """
 
 from __future__ import annotations

@@ -1,25 +1,26 @@
-"""Regenerates what READMEs take from records, tables between markers and README's picture, and the
-hashes of rungs that an installed package goes by.
+"""Regenerates the tables between markers in READMEs and docs, README's picture, and the source
+hashes of rungs that an installed package uses.
 
     python -m tools.readme_tables           # write
     python -m tools.readme_tables --check   # exit 1 where something is not current
 
 A marker names its table:
 
-    <!-- table:operators -->            every operator, in means over its cases
-    <!-- table:featured -->             the same of a few
-    <!-- table:fusion -->               what one kernel saves over several
-    <!-- table:fusion swiglu -->        the same for the examples that begin so
+    <!-- table:operators -->            every operator, as means over its cases
+    <!-- table:featured -->             the same for a few operators
+    <!-- table:fusion -->               what one kernel saves compared with several
+    <!-- table:fusion swiglu -->        the same for the examples whose name begins so
     <!-- table:patched -->              a Llama's training step with `kw.patch` and without
     <!-- table:triton -->               rungs that two versions of Triton compile alike
-    <!-- table:host -->                 what a call of a public function costs the host
-    <!-- table:training -->             what training with each operator swapped in came to
+    <!-- table:host -->                 the host time of a call of a public function
+    <!-- table:training -->             the results of training with each operator swapped in
     <!-- table:ladder softmax -->       a ladder on its headline case; also <!-- table:softmax -->
     <!-- table:ladder softmax CASE -->  a ladder on a case
     <!-- table:picture softmax -->      the same as a picture, docs/ladders/softmax.svg
     <!-- table:cases softmax -->        every timed case: our best rung beside torch and peers
-    <!-- table:dissect sum -->          what each CUDA C++ rung costs its warps
-    <!-- table:counters sum -->         the same beside what a GPU counted
+    <!-- table:steps sum -->            per CUDA C++ rung: picture, changed lines, counter, time
+    <!-- table:dissect sum -->          the cost of each CUDA C++ rung, from `dissect`
+    <!-- table:counters sum -->         the same beside a GPU's counters
     ... <!-- /table -->
 """
 
@@ -52,7 +53,7 @@ from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import charts, overview, sections
 from kernelwright.workbench.report.shown import headline, shown
 from kernelwright.workbench.scaffold.stub import stub
-from tools import dissect_tables, summaries, training_picture, triton_versions
+from tools import dissect_tables, movement, summaries, training_picture, triton_versions
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path(kernelwright.ops.__file__).parent
@@ -125,11 +126,14 @@ def render(name: str, found: list[Record]) -> str:
         return _cases(found, rest[0])
     if kind == "dissect" and len(rest) == 1:
         return _dissected(found, rest[0])
+    if kind == "steps" and len(rest) == 1:
+        return movement.section(rest[0], found)
     if kind == "counters" and len(rest) == 1:
         return _counters(rest[0])
     raise ValueError(
         f"table:{name}: there are table:operators, featured, fusion [EXAMPLE], host, triton, "
-        "patched, training, ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP"
+        "patched, training, ladder OP [CASE], picture OP, cases OP, dissect OP, counters OP, "
+        "steps OP"
     )
 
 

@@ -1,7 +1,7 @@
-"""What earlier commits call by another name: the record tools read them through this table.
+"""Names that have changed: with this table the record tools read records of earlier commits.
 
-A name is that of an operator, a rung, a source file, a kernel or a module; each present name
-stands with the one before it.
+A name is that of an operator, a rung, a source file, a kernel or a module. Each current name maps
+to its previous one.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Brings a GPU's records up to date with the sources: what is missing, and nothing else.
+"""Brings a GPU's records up to date with the sources; only what is missing is run.
 
     python -m tools.renew DIR                      everything that is missing
     python -m tools.renew DIR softmax --steps prove,time
-    python -m tools.renew DIR --list               what that would be; any machine
+    python -m tools.renew DIR --list               print the jobs; works on any machine
 
-Each job is a `kernelwright` command in a process of its own, its output and records in DIR. The
-GPUs that CUDA sees share the jobs: what is timed has one to itself, what is not runs in as many
-processes as there are cores. After each step the records are merged into the sources' own, so that
-what is proven serves when it is timed. What a limit of time leaves out is missing still, and the
-next run's.
+Each job is a `kernelwright` command in a separate process that writes its output and records to
+DIR. The jobs are distributed over the GPUs that CUDA sees: a timing job has a GPU to itself, other
+jobs run in as many processes as there are cores. After each step the records are merged into those
+of the checkout, so that rungs proven in one step can be dispatched in the next. Jobs that a time
+limit leaves out are still missing and are done by the next run.
 """
 
 from __future__ import annotations

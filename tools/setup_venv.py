@@ -1,12 +1,12 @@
-"""Makes a virtual environment for `make`: says what it downloads, then installs a tested set.
+"""Makes a virtual environment for `make`: prints what it downloads, then installs a tested set.
 
     python tools/setup_venv.py
     python tools/setup_venv.py --set oldest --into .venv-oldest test
 
-Run by any Python 3.11 or newer, with nothing installed. Where that Python already has a PyTorch
-with CUDA, .venv sees it (and whatever else is installed there), and only what is missing is
-downloaded; offline, nothing is. Otherwise it is the newest tested set of which pip finds a CPU
-build of PyTorch, and where it finds none, the newest, whose PyTorch is a CUDA build.
+Any Python 3.11 or newer can run it, without installed packages. If that Python already has a
+PyTorch with CUDA, .venv uses its packages, and only missing ones are downloaded (offline: none).
+Otherwise the newest tested set is installed for which pip finds a CPU build of PyTorch, or, if
+there is none, the newest set, whose PyTorch is a CUDA build.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The summaries of records that ship: the same files, samples as five numbers.
+"""The summaries of records that are shipped: the same files, with five numbers instead of samples.
 
-An installed package shows H200 results beside its user's own. Of the samples of a time it needs the
-median, the spread and the interval; the raw samples stay in `records/`.
+An installed package shows H200 results beside its user's own. It needs the median, the spread and
+the interval of each time; the raw samples stay in `records/`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""README's picture: what `kw.patch` brings to a training step, beside transformers and Liger."""
+"""README's picture: a training step with `kw.patch`, beside transformers and Liger."""
 
 from __future__ import annotations
 

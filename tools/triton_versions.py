@@ -3,10 +3,10 @@
     PYTHONPATH=... python -m tools.triton_versions --write FILE     # under each version
     python -m tools.triton_versions FILE OTHER                      # records/triton.json
 
-GPU records are made with one version of Triton, and users have others. A rung whose kernels are the
-same machine code under both is what was timed; of another the records say less. Each rung is
-compiled for an H200 with each config on a case of each dtype; Triton's own ptxas is part of the
-version.
+GPU records are made with one version of Triton, and users may have others. If a rung's kernels
+compile to the same machine code under both versions, the records are valid for both; otherwise the
+times may differ. Each rung is compiled for an H200 with each config, on a case of each dtype. The
+ptxas that comes with Triton is part of the version.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What `kw.patch` brings a Llama: tokens a second and peak memory of a training step.
+"""Measures `kw.patch` on a Llama: tokens per second and peak memory of a training step.
 
-Layers of Llama 3 8B (Grattafiori et al. 2024), bfloat16, random weights and tokens; a step is
-forward, backward and PyTorch's fused AdamW. Unpatched, patched by Liger where it is installed, and
-patched here: three models of the same weights take turns, step by step, in random order.
+The model has layers of Llama 3 8B (Grattafiori et al. 2024), bfloat16, random weights and tokens. A
+step is forward, backward and PyTorch's fused AdamW. Three models with the same weights are timed
+alternately, in random order: unpatched, patched by Liger if it is installed, and patched here.
 
     python -m tools.experiments.patched --record
 """

@@ -1,24 +1,26 @@
-"""Does a model train the same on our operators? A GPT-2 of four layers, bytes of a text (by default
-the standard library's own sources), float32 parameters under autocast to bfloat16.
+"""Does a model train in the same way with our operators as with PyTorch's? The model is a GPT-2 of
+four layers on the bytes of a text (by default the sources of the standard library), with float32
+parameters under autocast to bfloat16.
 
-A seed is an order of the data: the weights start the same, and a seed's batches are the same
-whichever operators compute. A curve is the mean loss of each EVERY steps, as training saw it. Three
-things are asked of each operator, swapped in alone for the same seeds:
+A seed determines the order of the data. The initial weights are always the same, and so are the
+batches of a seed, whichever operators are used. A curve is the mean training loss of each EVERY
+steps. Each operator is swapped in alone, for the same seeds, and must pass three checks:
 
-- The curve of each seed, not their mean, stays inside the band: at each point from the lowest to
-  the highest of the curves that PyTorch's operators made, that width WIDER times wider, half of it
+- The curve of each seed (not their mean) stays inside a band. At each point the band extends from
+  the lowest to the highest curve of PyTorch's operators, and is widened by the factor WIDER, half
   at either end.
-- Gradients and new parameters of one more step are right. A loss hides much: Adam makes up for a
-  gradient's size, and a bias that never moves costs little. So once a curve is done a last step is
-  taken three times from the same weights and states: so, with PyTorch's operators, and with those
-  in float64. Each tensor's error, over the whole of it, may be twice what PyTorch's own is.
-- It was swapped: the first step is watched, and says which rungs served. On a GPU a swap that
-  PyTorch served from end to end was none.
+- The gradients and new parameters of one more step are correct. The loss does not show every error:
+  Adam compensates for the magnitude of a gradient, and a bias that is never updated costs little.
+  After each curve, one step is therefore computed three times from the same weights and optimizer
+  states: with the swapped operator, with PyTorch's operators, and with those in float64. The error
+  of each tensor as a whole may be twice that of PyTorch.
+- The operator was used: the first step records which rungs were dispatched. On a GPU, a swap in
+  which only PyTorch's rungs were dispatched does not count.
 
     python -m tools.experiments.training --record
 
-The learning rate rises in the first half and falls to a tenth in the second, as nanoGPT's does. At
-a constant rate, runs that differ by a rounding alone were seen to leave a band.
+The learning rate rises in the first half and falls to a tenth in the second, as in nanoGPT. At a
+constant rate, runs that differ only by rounding were observed to leave the band.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
-"""Matrix products for Hopper's tensor cores (wgmma, TMA), beside cuBLAS: README.md says what came
-of them. Run from tools/experiments: `python -m matmul_hopper.sweep`."""
+"""Matrix products for Hopper's tensor cores (wgmma, TMA), beside cuBLAS; README.md has the
+results. Run from tools/experiments: `python -m matmul_hopper.sweep`."""

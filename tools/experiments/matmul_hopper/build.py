@@ -1,5 +1,5 @@
-"""Compile kernels ahead of their launches; `python -m matmul_hopper.build` those that verification
-compiles one by one otherwise."""
+"""Compiles kernels in parallel before they are launched; `python -m matmul_hopper.build` compiles
+those that `verify` would otherwise compile one by one."""
 
 from __future__ import annotations
 

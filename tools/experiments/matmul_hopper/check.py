@@ -1,5 +1,5 @@
-"""Whether the ladder's rungs for Hopper are right, against float64 on a GPU, with red zones around
-what they write: `python -m matmul_hopper.check`."""
+"""Checks the ladder's rungs for Hopper against float64 on a GPU, with red zones around their
+results: `python -m matmul_hopper.check`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How a sweep's first choices stand beside cuBLAS: `python -m matmul_hopper.figures [FILE]`, of
-ladder_records.jsonl, run by run, where none is given."""
+"""Compares the first choices of a sweep with cuBLAS: `python -m matmul_hopper.figures [FILE]`; by
+default the runs in ladder_records.jsonl."""
 
 from __future__ import annotations
 

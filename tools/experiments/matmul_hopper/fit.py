@@ -1,9 +1,9 @@
-"""Fit the constants of the ladder's cost model (ops/matmul/hopper_cost.py) by random search:
-`python -m matmul_hopper.fit --steps 1500`; without steps it shows how the model chooses.
+"""Fits the constants of the ladder's cost model (ops/matmul/gemm/hopper_cost.py) by random search:
+`python -m matmul_hopper.fit --steps 1500`; without --steps it shows what the model chooses.
 
-The loss of the rungs' constants is the time that choosing by them loses, and the model's error near
-the best config; that of cuBLAS's constants is their error. `--held-out N` leaves every N-th product
-out of the fit and reports on those alone.
+The loss for the rungs' constants is the time lost by choosing with them, plus the model's error
+near the best config; for cuBLAS's constants it is their error. `--held-out N` excludes every N-th
+product from the fit and reports on those products only.
 """
 
 from __future__ import annotations

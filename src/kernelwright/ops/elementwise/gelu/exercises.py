@@ -1,4 +1,4 @@
-"""Rungs of gelu as exercises: an element a thread, then a block of them a program."""
+"""Rungs of gelu as exercises: one element per thread, then one block of elements per program."""
 
 from kernelwright.contract.exercise import Exercise, Task
 
@@ -6,24 +6,25 @@ EXERCISES = (
     Exercise(
         "gelu.numba_thread",
         10,
-        "a grid of threads: which element is mine, and is there one",
-        "one thread an element, in blocks of 128 or more: the last block has threads to spare",
+        "a grid of threads: the index of a thread's element, and the bounds check",
+        "one thread per element, in blocks of 128 or more; the last block may have spare threads",
         (
             Task(
                 "gelu_fwd_thread",
                 (
-                    "cuda.grid(1) is this thread's number in the whole grid: its element.",
+                    "cuda.grid(1) is the index of this thread in the whole grid, and of its "
+                    "element.",
                     "The grid is rounded up to whole blocks, so the last threads have no element: "
-                    "they must touch neither x nor y. n is the number of elements.",
+                    "they must access neither x nor y. n is the number of elements.",
                     "gelu(x) = x/2 (1 + erf(x / sqrt 2)). math.erf works here, and the constants "
-                    "above are float32: a plain 0.5 would pull everything up to float64.",
+                    "above are float32: a plain 0.5 would make the expression float64.",
                 ),
             ),
             Task(
                 "gelu_tanh_fwd_thread",
                 (
-                    "The same with the approximation: x/2 (1 + tanh u), "
-                    "u = sqrt(2/pi) (x + 0.044715 x^3). Read x[i] once, into a variable.",
+                    "The same with the approximation: x/2 (1 + tanh u), u = sqrt(2/pi) (x + "
+                    "0.044715 x^3). Read x[i] once, into a variable.",
                 ),
             ),
         ),
@@ -32,15 +33,15 @@ EXERCISES = (
         "gelu.cuda_thread",
         20,
         "the same in CUDA C++: index, bounds, and 16-bit types computed in float",
-        "grid (n / block, rounded up), block threads; one element a thread",
+        "grid (n / block, rounded up), block threads; one element per thread",
         (
             Task(
                 "gelu",
                 (
-                    "TANH is known when the template is compiled: `if constexpr (TANH)` leaves "
-                    "one formula in the binary.",
+                    "TANH is a compile-time constant: `if constexpr (TANH)` leaves one formula in "
+                    "the binary.",
                     "Write float constants with an f (0.5f): a double would cost 64-bit "
-                    "arithmetic, which an H200 does at half the rate and a gaming GPU at a 64th.",
+                    "arithmetic, at half the rate on an H200 and at 1/64 on a consumer GPU.",
                 ),
             ),
             Task(
@@ -48,7 +49,7 @@ EXERCISES = (
                 (
                     "The thread's element is blockIdx.x * blockDim.x + threadIdx.x. Widen to long "
                     "long before you multiply: 32 bits overflow beyond 2^31 elements.",
-                    "The last block reaches past n: no load and no store there.",
+                    "The last block extends beyond n: threads there must neither load nor store.",
                     "kw::to_float(x[i]) widens any storage type, kw::from_float<T>(y) rounds back.",
                 ),
             ),
@@ -64,12 +65,12 @@ EXERCISES = (
                 "gelu_fwd_block",
                 (
                     "There are no threads here. A program handles BLOCK elements at once: their "
-                    "numbers are tl.program_id(0) * BLOCK + tl.arange(0, BLOCK). Make the "
-                    "program's number an int64 first (.to(tl.int64)).",
-                    "A mask (numbers < n) goes to tl.load and tl.store alike: where it is false "
-                    "no memory is touched.",
+                    "indices are tl.program_id(0) * BLOCK + tl.arange(0, BLOCK). Convert the "
+                    "program's index to int64 first (.to(tl.int64)).",
+                    "Pass a mask (indices < n) to both tl.load and tl.store: where it is false, "
+                    "no memory is accessed.",
                     "Compute in float32: .to(tl.float32) after the load. gelu_tanh(x) and "
-                    "gelu_erf(x, dtype of the result) are imported; the pointer knows its dtype: "
+                    "gelu_erf(x, dtype of the result) are imported; the dtype of x is "
                     "x_ptr.dtype.element_ty. `if TANH:` is decided when the kernel is compiled.",
                     "Store in the result's type: y.to(y_ptr.dtype.element_ty).",
                 ),

@@ -261,8 +261,9 @@ def mul(
 
 
 def _in_ladder(input, other) -> bool:
-    """Two tensors of floating-point numbers, of which none is 0-d beside the other: like a number,
-    it would leave the other's dtype as it is, and may be on another device."""
+    """Whether both are floating-point tensors, and both or neither are 0-d. PyTorch treats a 0-d
+    tensor beside another one like a number: it does not promote the other's dtype, and it may be on
+    another device."""
     return (
         isinstance(other, torch.Tensor)
         and input.is_floating_point()

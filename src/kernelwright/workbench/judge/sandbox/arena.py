@@ -64,8 +64,8 @@ class Arena:
             del self._blocks[at]
 
     def describe(self, view: torch.Tensor) -> dict[str, Any]:
-        """A tensor of the arena, as the other process is told of it: a buffer that begins with
-        the fence before it and ends behind it."""
+        """The message that lets the other process rebuild a tensor of the arena: the buffer that
+        contains the tensor and the red zones around it, and the tensor's position in it."""
         lead = view.storage_offset() * view.itemsize  # an empty tensor has no address
         at = max(start for start in self._blocks if start <= lead)
         return {

@@ -1,0 +1,81 @@
+"""The pictures of data movement: of every CUDA C++ rung of the pages, of its current source, and as
+the emulator draws them now."""
+
+import re
+
+import pytest
+
+from kernelwright.contract import case
+from kernelwright.dispatch import ladder
+from kernelwright.emulator.dissect import Place
+from kernelwright.emulator.trace import Request, Traced
+from tools import movement
+
+emulated = pytest.mark.skipif(
+    bool(movement.dissect.emulator.missing("dissected")), reason="no C++ compiler here"
+)
+
+
+def test_every_rung_has_a_picture_of_its_current_source():
+    assert [f"{lad.name}.{rung.name}" for lad, rung in movement.stale()] == []
+
+
+@pytest.mark.parametrize("operator", movement.MODELS)
+def test_a_page_shows_each_of_its_rungs(operator):
+    (name,) = {lad.folder / "README.md" for lad, _ in movement.rungs(operator)}
+    text = name.read_text(encoding="utf-8")
+    for _, rung in movement.rungs(operator):
+        part = text.split(f"### `{rung.name}`: ")[1].split("\n### ")[0]
+        assert f"docs/movement/{operator}.{rung.name}.svg" in part
+        assert {"- Counter: ", "- Time: ", "- Next bottleneck: "} <= set(
+            re.findall(r"^- \w[\w ]*: ", part, re.M)
+        )
+        diff = re.search(r"```diff\n(.*?)\n```", part, re.S)
+        assert (rung == movement.rungs(operator)[0][1]) == (diff is None)
+        assert diff is None or len(diff[1].splitlines()) <= movement.LINES
+
+
+@emulated
+def test_a_picture_is_what_the_emulator_draws():
+    lad = ladder("sum")
+    rung = lad.rung("cuda_strided")
+    at = movement.case_of(lad, rung)
+    found = movement.traced(lad, rung, at)
+    drawn = movement.picture("sum.cuda_strided", at.id, found)
+    kept = movement.FOLDER / "sum.cuda_strided.svg"
+    assert kept.read_text(encoding="utf-8") == drawn
+    first = found.requests[0]
+    assert (first.kind, first.memory, first.width) == ("load", "x", 4)
+    assert first.offsets == {lane: 4 * lane for lane in range(32)}
+    shared = next(r for r in found.requests if (r.kind, r.memory) == ("load", "shared"))
+    assert shared.offsets == {lane: 8 * lane for lane in range(32)}, "two words apart"
+
+
+def request(memory, width, offsets):
+    return Request(Place("a.cu", 1), "load", memory, width, dict(enumerate(offsets)))
+
+
+def test_cells_are_filled_as_far_as_lanes_access_them():
+    cells, words = movement._sectors(request("x", 4, range(0, 128, 4)), 1024)
+    assert len(cells) == 32 and cells[:5] == [1, 1, 1, 1, 0] and words == "4 sectors, 100% used"
+    cells, words = movement._sectors(request("x", 4, range(0, 1024, 32)), 1024)
+    assert cells == [0.125] * 32 and words == "32 sectors, 12% used"
+    cells, words = movement._banks(request("shared", 4, range(0, 256, 8)))
+    assert sum(c > 0 for c in cells) == 16 and words == "2 words of a bank, 32 lanes"
+    cells, words = movement._banks(request("shared", 4, [64]))
+    assert cells.index(max(cells)) == 16 and words == "1 word of a bank, 1 lane"
+
+
+def test_requests_alike_are_not_all_drawn():
+    found = Traced("k", (1, 1, 1), (32, 1, 1), (request("x", 4, [0]),) * 9, {"x": 64})
+    text = movement.picture("a.b", case((16,), movement.F32).id, found)
+    assert text.count('class="load"') == movement.ALIKE and "and 6 more" in text
+
+
+def test_the_limit_is_read_from_a_header():
+    assert movement.limit("// A.\n//\n// It beats B. Limit: the x\n// and y.\n#include <z>\n") == (
+        "the x and y."
+    )
+    assert movement.limit("// Limit: x.\n// Over `b`: y.\nint a;\n") == "x."
+    with pytest.raises(ValueError, match="no Limit"):
+        movement.limit("int a;\n")

@@ -1,0 +1,352 @@
+"""Pictures of the data movement of CUDA C++ rungs, drawn from a trace in the emulator, and the
+steps of a ladder around them: what the pages of MODELS show.
+
+    python -m tools.movement            # write the pictures and counters whose source has changed
+    python -m tools.movement --check    # exit 1 where one is missing or of another source
+
+Needs a C++ compiler and no GPU. docs/movement/facts.json keeps the source hash and the counters of
+each rung; `tools.readme_tables` writes the pages from it (table:steps).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import kernelwright.ops.every  # noqa: F401
+from kernelwright.contract import Case, Ladder, Rung, case
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import ladder, launcher, source_hash, specs_of, unsupported
+from kernelwright.emulator.trace import Request, Trace, Traced
+from kernelwright.workbench.binary_info import dissect
+from kernelwright.workbench.binary_info.dissect import SECTOR, Dissection
+from kernelwright.workbench.records import metrics
+from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
+from kernelwright.workbench.report import svg
+from kernelwright.workbench.report.shown import headline
+from kernelwright.workbench.sanitize.tool_runner import apart
+from kernelwright.workbench.verify.candidate import map_tensors
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "movement"
+FACTS = FOLDER / "facts.json"
+F32 = torch.float32
+#: The pages with pictures, and the cases of each: a rung is drawn on the first that it supports.
+MODELS = {
+    "softmax": tuple(case(shape, F32, dim=-1) for shape in ((32, 64), (8, 1024), (2, 4096))),
+    "sum": (
+        case((2048,), F32, dim=None),
+        case((8, 1024), F32, dim=(-1,)),
+        case((256, 64), F32, dim=(0,)),
+    ),
+    "layer_norm": tuple(case(shape, F32, eps=1e-5) for shape in ((8, 1024), (2, 4096))),
+    "gelu": (case((8192,), F32, approximate="none"),),
+}
+USED, TRAFFIC = "percent of the touched sectors' bytes used", "traffic over the least"
+ALIKE = 3  # requests of one line that are drawn
+LINES = 10  # lines of a diff that a page shows
+FRAME = re.compile(r"\s*(template|__global__|#pragma|\w+_(fwd|bwd)_)|\s{15}")  # signatures
+LEFT, STRIP, BANKS, CELLS = 190, 512, 32, 256
+ROW, WIDTH = 22, 880
+STYLE = """
+:root { --ink: #1b1c1e; --soft: #565a61; --track: #eceef0; --load: #1f5fd0; --store: #9a5b00 }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #eceef1; --soft: #a9aeb6; --track: #262a30; --load: #77a7ff; --store: #e9a531 }
+}
+text { fill: var(--ink); font: 12px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif }
+.title { font-weight: 650; font-size: 15px } .soft { fill: var(--soft) }
+.name { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
+.track { fill: var(--track) } .load { fill: var(--load) } .store, .atomic { fill: var(--store) }
+"""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A rung on the case of its picture. `counters`: of the call, by name."""
+
+    hash: str
+    case: str
+    counters: dict[str, float]
+
+
+def rungs(operator: str) -> list[tuple[Ladder, Rung]]:
+    """The rungs of a model that have a picture."""
+    lad = ladder(operator)
+    return [(lad, r) for r in lad.rungs if r.backend == "cuda"]
+
+
+def load() -> dict[str, Facts]:
+    """Recorded facts by "softmax.cuda_warp"."""
+    if not FACTS.exists():
+        return {}
+    return {k: Facts(**v) for k, v in json.loads(FACTS.read_text(encoding="utf-8")).items()}
+
+
+def stale() -> Iterator[tuple[Ladder, Rung]]:
+    """Rungs without a picture of their current source."""
+    found = load()
+    for operator in MODELS:
+        for lad, rung in rungs(operator):
+            facts = found.get(f"{operator}.{rung.name}")
+            path = FOLDER / f"{operator}.{rung.name}.svg"
+            if facts is None or facts.hash != source_hash(lad, rung) or not path.exists():
+                yield lad, rung
+
+
+def case_of(lad: Ladder, rung: Rung) -> Case:
+    """The case of a rung's picture.
+
+    Raises:
+        ValueError: the rung supports none of the model's cases.
+    """
+    for at in MODELS[lad.name]:
+        args = lad.operator.with_defaults(lad.operator.inputs(at, "cpu"))
+        specs, _ = normalise(lad.operator.layout, specs_of(args))
+        if unsupported(rung, specs, torch.device("cpu")) is None:
+            return at
+    raise ValueError(f"{lad.name}.{rung.name} supports no case of MODELS")
+
+
+def traced(lad: Ladder, rung: Rung, at: Case) -> Traced:
+    """The trace of a call's first launch."""
+    args = lad.operator.with_defaults(lad.operator.inputs(at, "cpu"))
+    args = map_tensors(args, lambda t: apart(t, "cpu"))
+    look = Trace()
+    with look.mode():
+        run = launcher(lad, args, rung.name, rung.configs[0])
+    return look.call(run, args)[0]
+
+
+def counters(found: Dissection) -> dict[str, float]:
+    """What a call cost, by the names that the pages use."""
+    accesses = [a for launch in found.launches for a in launch.accesses]
+    requests = sum(a.requests for a in accesses if a.sectors)
+    branches = [b for launch in found.launches for b in launch.branches]
+    out = {
+        "launches": len(found.launches),
+        "active lanes": round(found.active, 1),
+        "divergent branches": sum(b.parted for b in branches),
+        "passes through shared memory": found.passes,
+        "bank conflicts": found.conflicts,
+        "global memory requests": requests,
+        TRAFFIC: round(found.sectors * SECTOR / found.cost, 2),
+    }
+    out[USED] = round(100 * found.asked / (found.sectors * SECTOR), 1)
+    return out
+
+
+# ---- the picture
+
+
+def picture(name: str, at: str, found: Traced) -> str:
+    """The requests of a warp from top to bottom, as an SVG that stands alone."""
+    parts = [
+        svg.text(0, 16, f"{name} on {at}", "title", unit=""),
+        svg.text(0, 36, "The memory requests of the first warp, in order. A cell is a part of a "
+                 "tensor, or one of 32 banks of shared memory;", "soft", unit=""),
+        svg.text(0, 52, "it is filled as far as the lanes access it. Blue: loads. Brown: stores.",
+                 "soft", unit=""),
+    ]  # fmt: skip
+    y = 66
+    for requests in _groups(found.requests):
+        for request in requests[:ALIKE]:
+            parts += _row(request, found, y)
+            y += ROW
+        if len(requests) > ALIKE:
+            parts.append(
+                svg.text(0, y + 13, f"and {len(requests) - ALIKE:,} more", "soft", unit="")
+            )
+            y += ROW
+    drawing = svg.svg(parts, y + 4, f"data movement of {name}", WIDTH)
+    head, _, rest = drawing.partition(">")
+    return f"{head}><style>{STYLE}</style>{rest}\n"
+
+
+def _groups(requests: tuple[Request, ...]) -> list[list[Request]]:
+    """Requests of one line and tensor, in the order of their first."""
+    found: dict[tuple[Any, ...], list[Request]] = {}
+    for r in requests:
+        found.setdefault((r.place.line, r.kind, r.memory), []).append(r)
+    return list(found.values())
+
+
+def _row(r: Request, found: Traced, y: int) -> list[str]:
+    shared = r.memory == "shared"
+    cells, words = _banks(r) if shared else _sectors(r, found.sizes[r.memory])
+    wide = STRIP / len(cells)
+    label = f"{r.place.line or ''} {r.kind} {r.memory}".strip()
+    out = [
+        svg.text(0, y + 13, label, "name", unit=""),
+        f'<rect class="track" x="{LEFT}" y="{y}" width="{STRIP}" height="{ROW - 6}"/>',
+    ]
+    for i, filled in enumerate(cells):
+        if filled:
+            tall = max((ROW - 6) * filled, 3)
+            gap = 0.5 if wide < 8 else 1
+            out.append(
+                f'<rect class="{r.kind}" x="{LEFT + i * wide:.1f}" y="{y + ROW - 6 - tall:.1f}" '
+                f'width="{wide - gap:.1f}" height="{tall:.1f}"/>'
+            )
+    out.append(svg.text(LEFT + STRIP + 8, y + 13, words, "soft", unit=""))
+    return out
+
+
+def _sectors(r: Request, size: int) -> tuple[list[float], str]:
+    """How much of each cell of a tensor is accessed, and the sectors that this takes."""
+    touched = {b // SECTOR for o in r.offsets.values() for b in (o, o + r.width - 1)}
+    cell = max(SECTOR, -(-size // CELLS))
+    cells = [0.0] * -(-size // cell)
+    for offset in set(r.offsets.values()):
+        for byte in range(offset, offset + r.width, min(r.width, 4)):
+            cells[byte // cell] += min(r.width, 4) / cell
+    used = len(set(r.offsets.values())) * r.width / (len(touched) * SECTOR)
+    count = f"{len(touched)} sector{'s' * (len(touched) > 1)}"
+    return [min(c, 1.0) for c in cells], f"{count}, {min(used, 1):.0%} used"
+
+
+def _banks(r: Request) -> tuple[list[float], str]:
+    """The words that lanes need of each bank, and the largest number of one bank."""
+    words = {byte // 4 for o in r.offsets.values() for byte in range(o, o + max(r.width, 1), 4)}
+    needed = [sum(w % BANKS == bank for w in words) for bank in range(BANKS)]
+    most = max(needed)
+    lanes = f"{len(r.offsets)} lane{'s' * (len(r.offsets) > 1)}"
+    text = f"{most} word{'s' * (most > 1)} of a bank, {lanes}"
+    return [n / max(most, 4) for n in needed], text
+
+
+# ---- the steps of a page
+
+
+def section(operator: str, found: list[Record]) -> str:
+    """What a page says of each CUDA C++ rung: its picture, the lines that changed, the counter that
+    moved, the time, and the next bottleneck."""
+    facts = load()
+    table = headline(ladder(operator), found)
+    out: list[str] = []
+    before: Rung | None = None
+    for lad, rung in rungs(operator):
+        name = f"{operator}.{rung.name}"
+        mine = facts.get(name)
+        if mine is None:
+            raise ValueError(f"{name}: python -m tools.movement draws its picture")
+        text = (lad.folder / rung.sources[0]).read_text(encoding="utf-8")
+        out += [f"### `{rung.name}`: {rung.idea}", ""]
+        says = f"Memory requests of the first warp of {name} on {mine.case}"
+        out += [f"![{says}](../../../../../docs/movement/{name}.svg)", ""]
+        if before is not None:
+            old = (lad.folder / before.sources[0]).read_text(encoding="utf-8")
+            out += [*_changes(before.name, old, text), ""]
+        rows = [f"- Counter: {_moved(before, mine, facts, operator)}"]
+        rows.append(f"- Time: {_time(table, rung.name, before.name if before else '')}")
+        rows.append(f"- Next bottleneck: {limit(text)}")
+        out += [*rows, ""]
+        before = rung
+    return "\n".join(out)
+
+
+def _moved(before: Rung | None, mine: Facts, facts: dict[str, Facts], operator: str) -> str:
+    """The counter that changed most since the rung before, on the picture's case."""
+    was = facts.get(f"{operator}.{before.name}") if before else None
+    if was is None or was.case != mine.case:
+        c = mine.counters
+        said = (
+            f"{_number(c['active lanes'])} of 32 lanes active; {_number(c[USED])}% of the bytes of"
+        )
+        said += f" the touched sectors used; {_number(c[TRAFFIC])} times the least traffic"
+        return f"on `{mine.case}`, {said}."
+    name = max(mine.counters, key=lambda n: _change(was.counters.get(n, 0.0), mine.counters[n]))
+    old, new = was.counters.get(name, 0.0), mine.counters[name]
+    if old == new:
+        return f"none of the emulator's counters changes on `{mine.case}`."
+    return f"{name}, {_number(old)} before, {_number(new)} now, on `{mine.case}`."
+
+
+def _change(old: float, new: float) -> float:
+    """How far apart two counts are, as a factor; a small count more or less does not matter."""
+    low, high = sorted((old + 1, new + 1))
+    return high / low
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}".rstrip("0")
+
+
+def _time(table: metrics.Table | None, name: str, before: str) -> str:
+    rows = {r.name: r for r in table.rows} if table else {}
+    row = rows.get(name)
+    if table is None or row is None or not row.timed:
+        return f"{row.status if row else 'no record'}."
+    said = f"{metrics.microseconds(row.cold)} on `{table.case}` on {REFERENCE_MACHINE}"
+    if row.of_roof:
+        said += f", {metrics.percent(row.of_roof)} of the roof"
+    was = rows.get(before)
+    if was and was.timed and was.cold and row.cold:
+        said += f"; {metrics.microseconds(was.cold)} before"
+    return f"{said}."
+
+
+def limit(source: str) -> str:
+    """The limit that a rung's header states."""
+    header = re.match(r"(?:\s*//.*\n)+", source)
+    lines = [line.strip().lstrip("/").strip() for line in header[0].splitlines()] if header else []
+    text = " ".join(line or "\n" for line in lines)
+    found = re.search(r"Limit: ([^\n]*?)(?= [A-Z]\w+(?: `[^`]*`)?: | *\n|$)", text)
+    if not found:
+        raise ValueError("a rung's header has no Limit")
+    return found[1]
+
+
+def _changes(before: str, old: str, new: str) -> list[str]:
+    """The changed lines of code as a diff; of many, the first that were added."""
+    rows = list(difflib.unified_diff(_code(old), _code(new), lineterm="", n=0))[2:]
+    rows = [r for r in rows if r[:2] != "@@" and r[1:].strip() not in ("", "{", "}")]
+    shown = rows
+    if len(rows) > LINES:
+        shown = [r for r in rows if r[0] == "+" and not FRAME.match(r[1:])][:LINES]
+    note = f"Changed lines since `{before}`"
+    note += f" ({len(shown)} of {len(rows)}):" if len(rows) > len(shown) else ":"
+    return [note, "", "```diff", *shown, "```"]
+
+
+def _code(source: str) -> list[str]:
+    """A kernel without comments, includes and empty lines."""
+    return [
+        line
+        for line in source.splitlines()
+        if line.strip() and not re.match(r"\s*//|#include", line)
+    ]
+
+
+def main() -> None:
+    missing = list(stale())
+    if "--check" in sys.argv[1:]:
+        for lad, rung in missing:
+            print(f"{lad.name}.{rung.name}: no picture of its current source")
+        if missing:
+            sys.exit("python -m tools.movement draws them")
+        return
+    facts = load()
+    FOLDER.mkdir(exist_ok=True)
+    for lad, rung in missing:
+        name = f"{lad.name}.{rung.name}"
+        at = case_of(lad, rung)
+        path = FOLDER / f"{name}.svg"
+        path.write_text(picture(name, at.id, traced(lad, rung, at)), encoding="utf-8")
+        found = counters(dissect.dissect(lad, rung, at))
+        facts[name] = Facts(source_hash(lad, rung), at.id, found)
+        print(path.relative_to(ROOT), flush=True)
+    kept = {f"{op}.{r.name}" for op in MODELS for _, r in rungs(op)}
+    text = {k: vars(facts[k]) for k in sorted(facts) if k in kept}
+    FACTS.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
