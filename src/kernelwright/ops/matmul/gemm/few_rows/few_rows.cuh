@@ -110,12 +110,28 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
         }
     __syncthreads();
   }
-  // visit(the sum over both halves, row within the tile, row of x) of every result inside.
-  template <class VISIT> __device__ __forceinline__ void each(int top, const VISIT &visit) const {
-    for (int i = threadIdx.x; i < kRows * m; i += kThreads) {
-      const int row = i % kRows, r = i / kRows;
-      if (top + row < n) visit(of_parts[0][r][row] + of_parts[1][r][row], row, r);
+  // This thread's share of a tile: visit(i, row of x, four rows within the tile), by i
+  // compile-time.
+  static constexpr int kMine = kColumns * kRows / 4 / kThreads;
+  template <class VISIT> __device__ __forceinline__ void each(const VISIT &visit) const {
+#pragma unroll
+    for (int i = 0; i < kMine; i++) {
+      const int at = threadIdx.x + i * kThreads, r = at / (kRows / 4);
+      if (r < m) visit(i, r, at % (kRows / 4) * 4);
     }
+  }
+  // The sums over both halves of a slice.
+  __device__ __forceinline__ float4 sum(int r, int row) const {
+    const float4 a = *reinterpret_cast<const float4 *>(&of_parts[0][r][row]);
+    const float4 b = *reinterpret_cast<const float4 *>(&of_parts[1][r][row]);
+    return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+  }
+  template <class STORE>
+  __device__ __forceinline__ void put(const STORE &store, const float4 &v, int row, int r) const {
+    if (row < n) store(v.x, row, r, n);
+    if (row + 1 < n) store(v.y, row + 1, r, n);
+    if (row + 2 < n) store(v.z, row + 2, r, n);
+    if (row + 3 < n) store(v.w, row + 3, r, n);
   }
 };
 
@@ -136,11 +152,16 @@ __device__ __forceinline__ void few_rows(const WEIGHTS &weights, const T *x, lon
   const int slices = (k + kSlice - 1) / kSlice, tiles = (n + kRows - 1) / kRows;
   const Share share{slices, static_cast<long long>(tiles) * slices};
   const int first = share.begin(blockIdx.x), last = share.begin(blockIdx.x + 1);
-  const auto copy = [&](int unit, int slot) {
-    if (unit < last) {
+  // the unit that is copied next, and the present one: their tiles and slices
+  int to_tile = first / slices, to_slice = first - to_tile * slices;
+  int tile = to_tile, slice = to_slice, left = last - first;
+  const auto copy = [&](int slot) {
+    if (left > 0) {
       char *to = ring + slot * Work::kStage;
-      weights.copy(to, unit / slices * kRows, unit % slices * kSlice);
-      work.copy_x(to + WEIGHTS::kBytes, unit % slices * kSlice);
+      weights.copy(to, to_tile * kRows, to_slice * kSlice);
+      work.copy_x(to + WEIGHTS::kBytes, to_slice * kSlice);
+      left--, to_slice++;
+      if (to_slice == slices) to_slice = 0, to_tile++;
     }
     kw::copy_async_commit();
   };
@@ -149,35 +170,44 @@ __device__ __forceinline__ void few_rows(const WEIGHTS &weights, const T *x, lon
   };
 
 #pragma unroll
-  for (int i = 0; i < STAGES - 1; i++) copy(first + i, i);
+  for (int i = 0; i < STAGES - 1; i++) copy(i);
   int slot = 0, free = STAGES - 1;
   for (int unit = first; unit < last; unit++) {
     kw::copy_async_wait_all_but<STAGES - 2>();
     __syncthreads();  // this unit is there, and all threads are done with the one before it
-    copy(unit + STAGES - 1, free);
+    copy(free);
     free = free + 1 == STAGES ? 0 : free + 1;
     work.multiply(ring + slot * Work::kStage);
     slot = slot + 1 == STAGES ? 0 : slot + 1;
 
-    const int tile = unit / slices, begin = tile * slices, end = begin + slices;
-    if (unit + 1 < end && unit + 1 < last) continue;
-    const int top = tile * kRows;
+    const bool ends = ++slice == slices;
+    if (!ends && unit + 1 < last) continue;
+    const int begin = unit + 1 - slice, end = begin + slices, top = tile * kRows;
     work.hand_over();
-    if (first <= begin && end <= last) {
-      work.each(top, [&](float sum, int row, int r) { store(sum, top + row, r, n); });
-      continue;
+    if (begin >= first && ends) {
+      work.each([&](int, int r, int row) { work.put(store, work.sum(r, row), top + row, r); });
+    } else {
+      float *mine = sums_of(blockIdx.x, begin >= first);
+      work.each([&](int, int r, int row) {
+        *reinterpret_cast<float4 *>(mine + r * kRows + row) = work.sum(r, row);
+      });
+      const int from = share.block_of(begin), to = share.block_of(end - 1);
+      __syncthreads();
+      if (kw::is_last_block(arrived + tile, to - from + 1)) {
+        float4 totals[Work::kMine] = {};
+#pragma unroll 2
+        for (int block = from; block <= to; block++) {
+          const float *theirs = sums_of(block, block == from);
+          work.each([&](int i, int r, int row) {
+            const float4 v = __ldcg(reinterpret_cast<const float4 *>(theirs + r * kRows + row));
+            totals[i] = {totals[i].x + v.x, totals[i].y + v.y, totals[i].z + v.z,
+                         totals[i].w + v.w};
+          });
+        }
+        work.each([&](int i, int r, int row) { work.put(store, totals[i], top + row, r); });
+      }
     }
-    float *mine = sums_of(blockIdx.x, begin >= first);
-    work.each(top, [&](float sum, int row, int r) { mine[r * kRows + row] = sum; });
-    const int from = share.block_of(begin), to = share.block_of(end - 1);
-    __syncthreads();
-    if (!kw::is_last_block(arrived + tile, to - from + 1)) continue;
-    work.each(top, [&](float, int row, int r) {
-      float sum = 0.0f;
-      for (int block = from; block <= to; block++)
-        sum += __ldcg(sums_of(block, block == from) + r * kRows + row);
-      store(sum, top + row, r, n);
-    });
+    if (ends) slice = 0, tile++;
   }
 }
 
