@@ -32,41 +32,47 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
   static constexpr int kBytesOfX = kColumns * kSlice * 2;
   static constexpr int kStage = WEIGHTS::kBytes + kBytesOfX;
 
-  const WEIGHTS &weights;
-  const T *x;
-  long long x_line;
-  int m, n, k;
-  char *ring;
+  int m, n;
   float (*of_parts)[kColumns][kPitch];  // of the two halves of a slice
-  float sums[2][BLOCKS][4], totals[2][BLOCKS][4];
+  float sums[2][BLOCKS][4] = {}, totals[2][BLOCKS][4] = {};
 
   static __device__ __forceinline__ int place_of_x(int row, int unit) {
     return row * (kSlice * 2) + 16 * (unit ^ (row & 1) << 2);
   }
-  __device__ __forceinline__ void copy_x(char *shared, int from) const {
-    const int unit = threadIdx.x % 16;
-    const bool inside = from + 8 * unit < k;
+  // Where this thread copies x to, and where its lane reads it in each step.
+  int x_to, x_at[2];
+  typename WEIGHTS::Lane lane;
+
+  __device__ __forceinline__ FewRows(int m, int n, char *ring)
+      : m(m),
+        n(n),
+        of_parts(reinterpret_cast<float (*)[kColumns][kPitch]>(ring + STAGES * kStage)),
+        x_to(kept(place_of_x(threadIdx.x / 16, WEIGHTS::unit_of_x(threadIdx.x % 16)))),
+        lane(threadIdx.x / 32 % 4 * 32, threadIdx.x / 128) {
+    const int l = threadIdx.x % 32, half = threadIdx.x / 128;
+    for (int j = 0; j < 2; j++) x_at[j] = kept(place_of_x(l / 4, 4 * (2 * half + j) + l % 4));
+  }
+  // Start copying a slice of x: `from` is this thread's first unit, of which `deep` elements along
+  // k are inside.
+  __device__ __forceinline__ void copy_x(char *shared, const T *from, long long step,
+                                         int deep) const {
+    const int row = threadIdx.x / 16;
 #pragma unroll
-    for (int i = 0; i < kColumns; i += kThreads / 16) {
-      const int row = threadIdx.x / 16 + i;
-      if (row < kColumns)
-        matmul::copy_async_16(shared + place_of_x(row, WEIGHTS::unit_of_x(unit)),
-                              x + row * x_line + from + 8 * unit, inside && row < m ? 16 : 0);
-    }
+    for (int i = 0; i < (kColumns + 15) / 16; i++)
+      if (kColumns > 8 || row < 8)
+        matmul::copy_async_16(shared + x_to + i * 16 * kSlice * 2, from + i * step,
+                              deep > 0 && row + 16 * i < m ? 16 : 0);
   }
   __device__ __forceinline__ void multiply(const char *shared) {
     const char *of_x = shared + WEIGHTS::kBytes;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp % 4 * 32, half = warp / 4;
     Fragments of[2];
-    WEIGHTS::load(of[0], shared, row, half);
-    WEIGHTS::load(of[1], shared, row + 16, half);
+    lane.load(of[0], shared, 0);
+    lane.load(of[1], shared, 1);
 #pragma unroll
     for (int j = 0; j < 2; j++)
 #pragma unroll
       for (int c = 0; c < BLOCKS; c++) {
-        const uint4 b = *reinterpret_cast<const uint4 *>(
-            of_x + place_of_x(8 * c + lane / 4, 4 * (2 * half + j) + lane % 4));
+        const uint4 b = *reinterpret_cast<const uint4 *>(of_x + x_at[j] + 8 * c * kSlice * 2);
 #pragma unroll
         for (int t = 0; t < 2; t++) {
           const uint4 &low = of[t].low[j], &high = of[t].high[j];
@@ -76,15 +82,15 @@ template <typename T, class WEIGHTS, int BLOCKS, int STAGES> struct FewRows {
           matmul::multiply_add<T>(sums[t][c], second, b.z, b.w);
         }
       }
-    if constexpr (WEIGHTS::kScaled) scale(shared, row);
+    if constexpr (WEIGHTS::kScaled) scale(shared);
   }
   // Sums over a group of the weight's elements, by the scale of their row.
-  __device__ __forceinline__ void scale(const char *shared, int row) {
+  __device__ __forceinline__ void scale(const char *shared) {
 #pragma unroll
     for (int t = 0; t < 2; t++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const float by = WEIGHTS::scale(shared, row + 16 * t + 8 * h + threadIdx.x % 32 / 4);
+        const float by = lane.scale(shared, 16 * t + 8 * h);
 #pragma unroll
         for (int c = 0; c < BLOCKS; c++)
 #pragma unroll
@@ -143,11 +149,7 @@ __device__ __forceinline__ void few_rows(const WEIGHTS &weights, const T *x, lon
                                          char *ring, float *partial, unsigned *arrived, int m,
                                          int n, int k, const STORE &store) {
   using Work = FewRows<T, WEIGHTS, BLOCKS, STAGES>;
-  Work work{
-      weights, x,
-      x_line,  m,
-      n,       k,
-      ring,    reinterpret_cast<float (*)[Work::kColumns][kPitch]>(ring + STAGES * Work::kStage)};
+  Work work(m, n, ring);
 
   const int slices = (k + kSlice - 1) / kSlice, tiles = (n + kRows - 1) / kRows;
   const Share share{slices, static_cast<long long>(tiles) * slices};
@@ -155,13 +157,22 @@ __device__ __forceinline__ void few_rows(const WEIGHTS &weights, const T *x, lon
   // the unit that is copied next, and the present one: their tiles and slices
   int to_tile = first / slices, to_slice = first - to_tile * slices;
   int tile = to_tile, slice = to_slice, left = last - first;
+  auto cursor = weights.cursor(to_tile * kRows, to_slice * kSlice);
+  const int deep = k - threadIdx.x % 16 * 8;
+  const T *from_x = x + threadIdx.x / 16 * x_line + threadIdx.x % 16 * 8;
   const auto copy = [&](int slot) {
     if (left > 0) {
       char *to = ring + slot * Work::kStage;
-      weights.copy(to, to_tile * kRows, to_slice * kSlice);
-      work.copy_x(to + WEIGHTS::kBytes, to_slice * kSlice);
+      cursor.copy(to);
+      work.copy_x(to + WEIGHTS::kBytes, from_x + to_slice * kSlice, 16 * x_line,
+                  deep - to_slice * kSlice);
       left--, to_slice++;
-      if (to_slice == slices) to_slice = 0, to_tile++;
+      if (to_slice == slices) {
+        to_slice = 0, to_tile++;
+        cursor = weights.cursor(to_tile * kRows, 0);
+      } else {
+        cursor.next();
+      }
     }
     kw::copy_async_commit();
   };
