@@ -117,13 +117,15 @@ def test_sums_stay_in_registers_and_products_do_not_wait(compiler, name, config,
     assert "QGMMA" in binary.sass(made)
 
 
-def test_maps_describe_pairs_of_elements():
+def test_maps_describe_the_operands():
     args = operands(1000, 2048, 1040, "row", True)
-    (step,) = cuda.wgmma(H200, heuristics.FAST_CONFIGS[1], **args).launches
+    (step,) = cuda.wgmma(H200, heuristics.FAST_CONFIGS[0], **args).launches
     a, b, c = (x for x in step.args if isinstance(x, TensorMap))
-    assert (a.shape, a.strides[0], a.box) == ((520, 1000, 1), 1040, (64, 128, 1))
-    assert (b.shape, b.strides[0], b.box) == ((520, 2048, 1), 1040, (64, 256, 1))
-    assert (c.tensor, c.shape) == ("c", (2048, 1000, 1))
+    assert (a.dtype, a.shape, a.strides[0], a.box) == (FP8, (1040, 1000, 1), 1040, (128, 128, 1))
+    assert (b.dtype, b.shape, b.strides[0], b.box) == (FP8, (1040, 2048, 1), 1040, (128, 128, 1))
+    assert (c.tensor, c.dtype, c.shape) == ("c", torch.bfloat16, (2048, 1000, 1))
+    for t in (a, b, c):  # as toolchain.tensor_maps checks when it encodes one
+        assert t.tensor == "c" or args[t.tensor].dtype == t.dtype
 
 
 def test_what_hopper_does_not_take_is_refused():
@@ -133,7 +135,5 @@ def test_what_hopper_does_not_take_is_refused():
     assert why() is None and why("cuda_wgmma") is None
     assert "float32" in why("cuda_wgmma", fast=False)
     assert "block" in why(kind="block", n=2040)
-    assert "k = 1041" in why(k=1041, a=TensorSpec((1000, 1041), (1056, 1), FP8),
-                             b=TensorSpec((2048, 1041), (1056, 1), FP8))  # fmt: skip
     assert "a: its rows" in why(a=TensorSpec((1000, 1040), (1, 1000), FP8))
     assert "no multiple of 16 bytes" in why(n=2044)

@@ -92,7 +92,7 @@ def cost(x, weight, bias, stride, padding, dilation):
 def noise(x, weight, bias, stride, padding, dilation):
     """That of a product of as many terms as the filter has elements, and of adding the bias."""
     k = math.prod(weight.shape[1:])
-    u = U * (max((k + 1) / 6, 1.0) ** 0.5 if x.dtype == F32 else root_levels(k))
+    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if x.dtype == F32 else root_levels(k))
     given = stride, padding, dilation
     terms = reference(x.double().square(), weight.double().square(), None, *given).sqrt()
     y = reference(x.double(), weight.double(), None if bias is None else bias.double(), *given)

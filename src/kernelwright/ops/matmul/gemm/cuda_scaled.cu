@@ -47,6 +47,25 @@ template <Scales KIND> struct Scaling {
   }
 };
 
+constexpr int kDeep = 128;  // of k in a slice
+
+// One thread: all slices of a tile.
+template <typename Pipeline, typename Cluster>
+__device__ __forceinline__ void load(Pipeline &pipeline, const kw::TensorMap &a,
+                                     const kw::TensorMap &b, const kw::Place &tile, int slices,
+                                     int bytes, const Cluster &cluster) {
+  for (int slice = 0; slice < slices; slice++, pipeline.at.advance()) {
+    const int stage = pipeline.at.stage, k = slice * kDeep;
+    const unsigned to = pipeline.ring + stage * Pipeline::kStage;
+    kw::Barrier *full = &pipeline.barriers.full[stage];
+    pipeline.barriers.empty[stage].wait(pipeline.at.parity ^ 1);
+    full->expect(bytes);
+    Pipeline::A::load(to, a, full, tile.row, k, 0, cluster.col, cluster.row_mask());
+    Pipeline::B::load(to + Pipeline::A::kBytes, b, full, tile.col, k, 0, cluster.row,
+                      cluster.col_mask());
+  }
+}
+
 // Row of the first of a thread's two rows of 64.
 __device__ __forceinline__ int own_row() {
   return threadIdx.x % kw::kWarpGroup / 32 * 16 + threadIdx.x % 32 / 4;
@@ -100,7 +119,6 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
   const int group = threadIdx.x / kw::kWarpGroup, share = group - 1;
   const Cluster cluster;
   const kw::Plain plain;
-  const kw::Operands operands{a, b, bytes, 0, 0};
   const kw::TileOrder order{unsigned(rows), unsigned(cols), unsigned(strip), m, n};
   const Scaling<KIND> scaling{scale_a, scale_b, m, n, slices};
   Pipeline pipeline{shared, barriers};
@@ -114,7 +132,7 @@ __global__ void __launch_bounds__((1 + GROUPS) * kw::kWarpGroup, 1)
     if (GROUPS > 1) kw::decrease_registers<40>();
     if (threadIdx.x < 32 && kw::elect_one())
       for (int tile = first; tile < tiles; tile += step)
-        pipeline.load(operands, order.place<BM, BN, true>(tile, cluster), 0, slices, cluster);
+        load(pipeline, a, b, order.place<BM, BN, true>(tile, cluster), slices, bytes, cluster);
   } else {
     if (GROUPS > 1) kw::increase_registers<232>();
     for (int tile = first; tile < tiles; tile += step) {

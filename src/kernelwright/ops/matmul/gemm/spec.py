@@ -179,14 +179,15 @@ def _noise(a, b, tf32):
 
     float32 operands: a chain of k multiply-adds in a register, as in every kernel that keeps a tile
     of sums there, cuBLAS's for results that fill the machine included. Step i rounds the partial
-    sum S_i, whose expected square is that of the first i terms; independent roundings of variance
-    u^2 / 3 give u sqrt((k + 1) / 6) of the root of the terms' squares. Where results are few,
-    cuBLAS splits k over blocks and errs less: shorter chains are no property of the operator.
+    sum S_i, whose expected square is that of the first i terms; independent roundings of at most u
+    of each give u sqrt((k + 1) / 2) of the root of the terms' squares. Where results are few,
+    cuBLAS splits k over threads and blocks and errs less: shorter chains are no property of the
+    operator.
     16-bit operands: tensor cores add several products at a time; a tree's u sqrt(log2 k).
     Operands rounded to tf32 first err by their own roundoff each, independently.
     """
     k = a.shape[-1]
-    u = U * (max((k + 1) / 6, 1.0) ** 0.5 if a.dtype == torch.float32 else root_levels(k))
+    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if a.dtype == torch.float32 else root_levels(k))
     if tf32 and a.dtype == torch.float32:
         u += 2**0.5 * U_TF32
     squares = a.double().square() @ b.double().square()

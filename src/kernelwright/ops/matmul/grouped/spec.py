@@ -96,7 +96,7 @@ def noise(a, b, offsets):
 def _noise(a, b, offsets):
     """That of matmul: a chain of k multiply-adds for float32, a tree for 16-bit operands."""
     k = a.shape[1]
-    u = U * (max((k + 1) / 6, 1.0) ** 0.5 if a.dtype == F32 else root_levels(k))
+    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if a.dtype == F32 else root_levels(k))
     return u * reference(a.double().square(), b.double().square(), offsets).sqrt()
 
 

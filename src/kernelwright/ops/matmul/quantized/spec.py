@@ -87,7 +87,7 @@ def noise(x, packed, scales, bias, bits):
     """That of the sums, as for `matmul`, and the rounding of each weight to the operands' dtype,
     which PyTorch makes."""
     k = x.shape[1]
-    u = U * (max((k + 1) / 6, 1.0) ** 0.5 if x.dtype == F32 else root_levels(k))
+    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if x.dtype == F32 else root_levels(k))
     u += torch.finfo(x.dtype).eps / 2 / 3**0.5
     w = dequantized(packed, scales.double(), bits, torch.float64)
     return (u * (x.double().square() @ w.square().t()).sqrt(),)

@@ -48,8 +48,6 @@ def _fits(gpu, a, b, scale_a, scale_b) -> str | None:
             return f"{name}: its rows are not multiples of {UNIT} bytes along k"
         if max(t.shape) > MOST:
             return f"{name}: a dimension of {max(t.shape)} leaves no room in an int32"
-    if a.shape[1] % 2:
-        return f"k = {a.shape[1]}: the copy engine takes pairs of elements along k"
     for name, t in (("scale_a", scale_a), ("scale_b", scale_b)):
         if not t.is_contiguous():
             return f"{name}: is not contiguous"

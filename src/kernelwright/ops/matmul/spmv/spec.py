@@ -50,19 +50,19 @@ def inputs(c, device):
 
 
 def _lengths(c: Case) -> torch.Tensor:
-    """Nonzeros of each row."""
+    """Nonzeros of each row, at most as many as columns; the same for every seed."""
     (m, n), mean, kind = c.shape, c.param("mean"), c.param("kind")
-    g = generator(c.seed, "cpu")
+    g = generator(0, "cpu")
     lengths = torch.zeros(m, dtype=torch.int64)
     if n == 0 or kind == "none" or m == 0:
         return lengths
     if kind == "even":
-        return torch.randint(2 * mean + 1, (m,), generator=g)
+        return torch.randint(2 * mean + 1, (m,), generator=g).clamp(max=n)
     if kind == "one":
-        lengths[m // 2] = m * mean
+        lengths[m // 2] = min(m * mean, n)
         return lengths
     ranks = torch.randperm(m, generator=g) + 1
-    return (mean * m / (1 + torch.tensor(float(m)).log()) / ranks).long()
+    return (mean * m / (1 + torch.tensor(float(m)).log()) / ranks).long().clamp(max=n)
 
 
 def reference(rows, columns, values, x):
@@ -88,10 +88,10 @@ def cost(rows, columns, values, x):
 
 
 def noise(rows, columns, values, x):
-    """A chain of additions for each row: u sqrt((length + 1) / 6) of the root of the terms'
+    """A chain of additions for each row: u sqrt((length + 1) / 2) of the root of the terms'
     squares."""
     squares = reference(rows, columns, values.double().square(), x.double().square())
-    chain = ((rows.diff().double() + 1) / 6).clamp(min=1).sqrt()
+    chain = ((rows.diff().double() + 1) / 2).clamp(min=1).sqrt()
     return ((U * chain * squares.sqrt()).nan_to_num(0, 0, 0),)
 
 
