@@ -12,7 +12,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import learning, looking, proving, timing, training
+from . import learning, looking, profiling, proving, timing, training
 
 app = typer.Typer(
     name="kernelwright",
@@ -42,6 +42,7 @@ for command in (
     learning.new,
     training.train,
     training.generate,
+    profiling.profile,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 

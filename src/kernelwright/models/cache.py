@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -36,7 +38,7 @@ class Cache:
         self.length_B = torch.zeros(batch, dtype=torch.int64, device=device)
         self.visible = positions
         self._at_S = torch.arange(positions, device=device)
-        self._seen_B11S = torch.empty(0)
+        self._hidden_B11S = torch.empty(0)
 
     @property
     def positions(self) -> int:
@@ -51,7 +53,9 @@ class Cache:
     def look(self) -> None:
         """Decide what the next token of each row sees; before the layers of a step."""
         at_S = self._at_S[: self.visible]
-        self._seen_B11S = at_S[None, None, None, :] <= self.length_B[:, None, None, None]
+        later_B11S = at_S[None, None, None, :] > self.length_B[:, None, None, None]
+        # added to scores; attention would make it of a boolean mask in every layer
+        self._hidden_B11S = torch.where(later_B11S, -math.inf, 0.0).to(self.kv_L2BGSD.dtype)
 
     def extend(
         self, layer: int, k_BG1D: torch.Tensor, v_BG1D: torch.Tensor
@@ -59,12 +63,12 @@ class Cache:
         """Keep one token at the end of each row.
 
         Returns:
-            Keys and values of the visible positions, (B, G, S, D), and whether the new token sees
-            each, (B, 1, 1, S).
+            Keys and values of the visible positions, (B, G, S, D), and what is added to the new
+            token's score of each: 0 or -inf, (B, 1, 1, S).
         """
         kv_2BGSD = self.kv_L2BGSD[layer]
         new_2BG1D = torch.stack((k_BG1D, v_BG1D))
         at_2BG1D = self.length_B[None, :, None, None, None].expand_as(new_2BG1D)
         kv_2BGSD.scatter_(3, at_2BG1D, new_2BG1D)
         k_BGSD, v_BGSD = kv_2BGSD[:, :, :, : self.visible]
-        return k_BGSD, v_BGSD, self._seen_B11S
+        return k_BGSD, v_BGSD, self._hidden_B11S
