@@ -24,7 +24,8 @@ p { color: var(--soft); margin: 4px 0 12px }
   font-size: 11px; line-height: 17px; padding-left: 2px; box-sizing: border-box; cursor: pointer;
   border: 1px solid var(--paper); border-radius: 2px }
 #graph div:focus, #graph div:hover { outline: 2px solid var(--ink); z-index: 1 }
-.python { background: var(--python) } .op { background: var(--op) } .ours { background: var(--ours) }
+.python { background: var(--python) } .op { background: var(--op) }
+.ours { background: var(--ours) }
 .launch { background: var(--launch) }
 """
 _SCRIPT = """

@@ -17,6 +17,7 @@ _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _OURS = "kernelwright::"
 _MODELS = "kernelwright/models/operators.py("
+_STEP = "kernelwright: the step"
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Node:
 
     name: str
     kind: str
+    thread: tuple[Any, Any]
     begin: float
     end: float
     facts: dict[str, Any]
@@ -45,7 +47,7 @@ class Node:
     @property
     def own_us(self) -> float:
         """Time outside its children."""
-        return self.us - sum(c.us for c in self.children)
+        return max(0.0, self.us - sum(c.us for c in self.children))
 
     def up(self) -> Iterator[Node]:
         """Itself and what it was called from, inside out."""
@@ -124,7 +126,7 @@ def record(step: Callable[[], Any], device: torch.device, warm_up: int = 3) -> T
     Args:
         step: called `warm_up` times before.
     """
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile, record_function
 
     for _ in range(warm_up):
         step()
@@ -133,9 +135,10 @@ def record(step: Callable[[], Any], device: torch.device, warm_up: int = 3) -> T
         activities.append(ProfilerActivity.CUDA)
         torch.cuda.synchronize()
     with profile(activities=activities, with_stack=True, profile_memory=True) as found:
-        step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        with record_function(_STEP):
+            step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         found.export_chrome_trace(str(path))
@@ -146,7 +149,7 @@ def read(document: dict[str, Any]) -> Trace:
     """The trace of a document as PyTorch's profiler exports it."""
     events = [e for e in document["traceEvents"] if e.get("ph") == "X" and "cat" in e]
     kinds = {"python_function", "cpu_op", "user_annotation", *_LAUNCHES}
-    roots = _trees([e for e in events if e["cat"] in kinds])
+    roots = _of_the_step(_trees([e for e in events if e["cat"] in kinds]))
     labels = _Labels(roots)
     gpu = [e for e in events if e["cat"] in _ON_GPU]
     kernels = _of_gpu(gpu, roots, labels) if gpu else _of_cpu(roots, labels)
@@ -157,15 +160,15 @@ def _trees(events: list[dict[str, Any]]) -> list[Node]:
     """Calls nested by time, in each thread."""
     threads: dict[Any, list[Node]] = defaultdict(list)
     for e in events:
-        begin = float(e["ts"])
-        node = Node(str(e["name"]), e["cat"], begin, begin + float(e.get("dur", 0)),
-                    e.get("args", {}))  # fmt: skip
-        threads[e["pid"], e["tid"]].append(node)
+        begin, thread = float(e["ts"]), (e["pid"], e["tid"])
+        end = begin + float(e.get("dur", 0))
+        node = Node(str(e["name"]), e["cat"], thread, begin, end, e.get("args", {}))
+        threads[thread].append(node)
     roots: list[Node] = []
     for nodes in threads.values():
         open_: list[Node] = []
-        for node in sorted(nodes, key=lambda n: (n.begin, -n.end)):
-            while open_ and open_[-1].end < node.end:
+        for node in sorted(nodes, key=_in_order):
+            while open_ and open_[-1].end <= node.begin:
                 open_.pop()
             if open_:
                 node.parent = open_[-1]
@@ -174,6 +177,25 @@ def _trees(events: list[dict[str, Any]]) -> list[Node]:
                 roots.append(node)
             open_.append(node)
     return roots
+
+
+def _in_order(node: Node) -> tuple[float, float, float]:
+    """Callers before what they call. Functions that were running when the profile began have one
+    beginning; their numbers tell them apart."""
+    return node.begin, node.facts.get("Python id", float("inf")), -node.end
+
+
+def _of_the_step(roots: list[Node]) -> list[Node]:
+    """The step, and what other threads computed meanwhile, as autograd's of a GPU does."""
+    step = next(n for root in roots for n in root.down() if n.name == _STEP)
+    step.parent = None
+    others = [
+        r
+        for r in roots
+        if r.thread != step.thread
+        and any(n.kind != "python_function" and n.begin >= step.begin for n in r.down())
+    ]
+    return [step, *others]
 
 
 class _Labels:
