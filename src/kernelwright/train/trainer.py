@@ -141,7 +141,12 @@ def build(settings: Settings, vocabulary: int, device: torch.device) -> Any:
         raise UsageError(str(e)) from None
     with device:
         model = models.build(config)
-    return model.bfloat16() if settings.precision == "bfloat16" else model
+    if settings.precision == "bfloat16":
+        for module in model.modules():  # Module.bfloat16() fails on tensors without storage
+            for name, p in module._parameters.items():
+                if p is not None:
+                    setattr(module, name, nn.Parameter(p.detach().bfloat16()))
+    return model
 
 
 def padded(vocabulary: int) -> int:

@@ -134,11 +134,11 @@ def record(step: Callable[[], Any], device: torch.device, warm_up: int = 3) -> T
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
         torch.cuda.synchronize()
-    with profile(activities=activities, with_stack=True, profile_memory=True) as found:
-        with record_function(_STEP):
-            step()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
+    profiler = profile(activities=activities, with_stack=True, profile_memory=True)
+    with profiler as found, record_function(_STEP):
+        step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         found.export_chrome_trace(str(path))
