@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # a process that is forked has it then
 
 from kernelwright.train import log, run
 from kernelwright.train.settings import Settings
@@ -106,9 +107,9 @@ def limited(settings: Settings, folder: Path, most: int) -> str:
     answer = CONTEXT.SimpleQueue()
     process = CONTEXT.Process(target=_limited, args=(settings, folder, most, answer))
     process.start()
-    found = answer.get()
     process.join()
-    return found
+    assert not answer.empty(), "the process ended without an answer"
+    return answer.get()
 
 
 def _rank(rank: int, count: int, port: int, work, args) -> None:

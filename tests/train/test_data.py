@@ -106,7 +106,7 @@ def test_a_url_is_downloaded_once(tmp_path):
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):  # noqa: N802 - http.server's name
+        def do_GET(self):
             asked.append(self.path)
             self.send_response(404 if "missing" in self.path else 200)
             self.end_headers()

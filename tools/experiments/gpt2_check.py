@@ -5,8 +5,14 @@ python -m tools.experiments.gpt2_check
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
 import statistics
 import sys
+import tempfile
+import traceback
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +21,15 @@ from tools.experiments.plain_gpt2 import PlainGPT2
 from kernelwright import models
 from kernelwright.infer.generate import tokens
 from kernelwright.infer.sampling import Sampling
-from kernelwright.train import dataset, memory, schedule
+from kernelwright.train import checkpoint, dataset, memory, run, schedule
 from kernelwright.train.parallel import Processes
 from kernelwright.train.settings import Settings
 from kernelwright.train.trainer import Trainer
+from kernelwright.workbench.profile import flame, trace, workload
 
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what determinism asks
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+MODEL = "gpt2-124m"  # that is profiled
 wrong: list[str] = []
 
 
@@ -126,6 +135,39 @@ def predicted() -> None:
         del made, step
 
 
+def continued() -> None:
+    """A run that is stopped half way and continues, beside one that is not."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = folder / "text"
+        text.write_text("".join(random.choices("abcdef \n", k=20000)))
+        for compiled in ("none", "graph"):
+            settings = Settings(data=str(text), steps=24, batch=4, save_every=12, dropout=0.1,
+                                eval_every=10, compile=compiled, deterministic=True,
+                                precision="bfloat16")  # fmt: skip
+            run.begin(settings, folder / compiled, GPU)
+            last = checkpoint.committed(folder / compiled)[-1]
+            files = [checkpoint.MODEL, checkpoint.OPTIMIZER]
+            before = [(last / f).read_bytes() for f in files]
+            shutil.rmtree(last)
+            run.resume(folder / compiled, {}, GPU)
+            same = [(last / f).read_bytes() for f in files] == before
+            check(f"continues bit for bit, {compiled}", same, "")
+    torch.use_deterministic_algorithms(False)
+
+
+def profiled() -> None:
+    work = workload.make("train", MODEL, 4, 0, GPU)
+    found = trace.record(work.step, GPU)
+    total = sum(k.us for k in found.kernels)
+    unknown = sum(k.us for k in found.kernels if k.operator == "unknown")
+    for row in found.operators()[:24]:
+        print(f"      {row.us / total:6.1%} {row.count:5} {row.operator}")
+    check("kernels have operators", found.on_gpu and unknown < 0.02 * total, unknown / total)
+    drawn = flame.frames(found).us
+    check("the flame graph is of all kernels", abs(drawn / total - 1) < 0.05, drawn / total)
+
+
 def final_losses(steps: int = 500) -> None:
     """Mean loss of the last 50 steps, three seeds."""
     data = dataset.open_(None)
@@ -171,12 +213,11 @@ def final_losses(steps: int = 500) -> None:
 
 
 def main() -> int:
-    for part in (training, bad_steps, decoding, predicted, compiled, final_losses):
+    parts = (training, bad_steps, decoding, continued, profiled, predicted, compiled, final_losses)
+    for part in parts:
         try:
             part()
         except Exception as e:  # noqa: BLE001 - the other parts are looked at all the same
-            import traceback
-
             traceback.print_exc()
             check(part.__name__, False, f"{type(e).__name__}: {e}")
     print("wrong:", wrong or "nothing")

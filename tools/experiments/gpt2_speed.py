@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 from tools.experiments.plain_gpt2 import PlainGPT2
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernelwright import models
 from kernelwright.infer.decoder import Decoder
 from kernelwright.infer.sampling import Sampling
+from kernelwright.ops.introspect import use
 from kernelwright.train.parallel import Processes
 from kernelwright.train.settings import Settings
 from kernelwright.train.trainer import Trainer
@@ -79,8 +79,11 @@ def ours(batch: int, **changes: Any) -> Callable[[Batch], Any]:
     return lambda both: trainer.step(*both, 6e-4)[0]
 
 
-def cudnn() -> AbstractContextManager[Any]:
-    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)
+CUBLAS = {"linear": "native", "matmul": "native"}
+
+
+def cublas() -> AbstractContextManager[Any]:
+    return use(CUBLAS)
 
 
 def measure(variant: Variant, batches: list[Batch], steps: int, rows: int) -> None:
@@ -109,28 +112,37 @@ def measure(variant: Variant, batches: list[Batch], steps: int, rows: int) -> No
             variant.kernels = kernels(lambda: step(batches[0]), rows)
 
 
-def decode(batch: int, prompt: int, count: int) -> tuple[float, float]:
-    """(microseconds of a token on the GPU, and with every token read)."""
+def decode(batch: int, prompt: int, count: int, rungs: dict[str, str], rows: int) -> str:
+    """Microseconds of a token on the GPU, and with every token read; the longest kernels."""
     torch.manual_seed(0)
     with DEVICE:
         model = models.build("gpt2-124m").bfloat16().eval()
-    how = Sampling(temperature=0.0)
-    decoder = Decoder(model, batch, how, 0, VOCABULARY)
-    decoder.begin([[1] * prompt] * batch)
-    for _ in range(8):
-        decoder.step()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(count):
-        decoder.step()
-    end.record()
-    end.synchronize()
-    on_gpu = start.elapsed_time(end) / count * 1e3
-    begun = time.perf_counter()
-    for _ in range(count):
-        decoder.step()
-        decoder.token_B.tolist()
-    return on_gpu, (time.perf_counter() - begun) / count * 1e6
+    with use(rungs):
+        decoder = Decoder(model, batch, Sampling(temperature=0.0), 0, VOCABULARY)
+
+        def begin() -> None:
+            decoder.begin([[1] * prompt] * batch)
+
+        begin()
+        for _ in range(count):  # captures every graph
+            decoder.step()
+        begin()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(count):
+            decoder.step()
+        end.record()
+        end.synchronize()
+        on_gpu = start.elapsed_time(end) / count * 1e3
+        begin()
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(count):
+            decoder.step()
+            decoder.token_B.tolist()
+        read = (time.perf_counter() - begun) / count * 1e6
+        table = kernels(decoder.step, rows) if rows else ""
+    return f"{on_gpu:.0f} us a token, {read:.0f} us with each read\n{table}"
 
 
 def kernels(step: Callable[[], Any], rows: int) -> str:
@@ -156,37 +168,51 @@ def main() -> int:
     parser.add_argument("--profile", help="write kernels of a step of each variant to this file")
     asked = parser.parse_args()
     begun, B = time.perf_counter(), asked.batch
-    make = partial(ours, B)
-    every = [
+    make = partial(ours, B, precision="bfloat16")
+    graph = partial(make, compile="graph")
+    first = [
+        Variant("ours, graph", graph),
         Variant("plain, compiled", partial(plain, True)),
-        Variant("ours, bfloat16", partial(make, precision="bfloat16")),
-        Variant("ours, bfloat16, cuDNN", partial(make, precision="bfloat16"), cudnn),
-        Variant("ours, autocast, cuDNN", partial(make, precision="autocast"), cudnn),
-        Variant("ours, graph, cuDNN", partial(make, precision="bfloat16", compile="graph"), cudnn),
+        Variant("ours, graph, selective", partial(graph, recompute="selective")),
+    ]
+    rest = [
+        Variant("ours, eager", make),
+        Variant("ours, block", partial(make, compile="block")),
+        Variant("ours, graph, cuBLAS", graph, cublas),
         Variant("plain, eager", partial(plain, False)),
-        Variant("ours, block, cuDNN", partial(make, precision="bfloat16", compile="block"), cudnn),
-        Variant("ours, model, cuDNN", partial(make, precision="bfloat16", compile="model"), cudnn),
+        Variant("ours, autocast", partial(ours, B, precision="autocast")),
+        Variant("ours, model", partial(make, compile="model")),
     ]
     torch.manual_seed(1)
     tokens = torch.randint(VOCABULARY, (4, B, 1025), device=DEVICE)
     batches = [(t[:, :-1].contiguous(), t[:, 1:].contiguous()) for t in tokens]
     print(f"{'variant':24} {'ms':>8} {'tokens/s':>9} {'GiB':>6} {'first s':>8} {'loss':>8}")
-    for v in every:
-        if asked.only and v.name not in asked.only:
-            continue
-        if time.perf_counter() - begun > asked.seconds:
-            print(f"{v.name:24} not timed: {asked.seconds} s are over")
-            continue
-        measure(v, batches, asked.steps, 40 if asked.profile else 0)
-        ms = statistics.median(v.ms)
-        print(f"{v.name:24} {ms:8.2f} {B * 1024 / ms * 1e3:9,.0f} {v.peak / 2**30:6.2f} "
-              f"{v.first_s:8.1f} {v.loss:8.4f}", flush=True)  # fmt: skip
-        if asked.profile:
-            with open(asked.profile, "a") as file:
-                file.write(f"\n{v.name}\n{v.kernels}\n")
+
+    def over() -> bool:
+        return time.perf_counter() - begun > asked.seconds
+
+    def show(variants: list[Variant]) -> None:
+        for v in variants:
+            if asked.only and v.name not in asked.only:
+                continue
+            if over():
+                print(f"{v.name:24} not timed: {asked.seconds} s are over")
+                continue
+            measure(v, batches, asked.steps, 40 if asked.profile else 0)
+            ms = statistics.median(v.ms)
+            print(f"{v.name:24} {ms:8.2f} {B * 1024 / ms * 1e3:9,.0f} {v.peak / 2**30:6.2f} "
+                  f"{v.first_s:8.1f} {v.loss:8.4f}", flush=True)  # fmt: skip
+            if asked.profile:
+                with open(asked.profile, "a") as file:
+                    file.write(f"\n{v.name}\n{v.kernels}\n")
+
+    show(first)
     for batch in (1, 8):
-        on_gpu, read = decode(batch, 64, 100)
-        print(f"decode, batch {batch}: {on_gpu:.0f} us a token, {read:.0f} us with each read")
+        for name, rungs in (("dispatched", {}), ("cuBLAS", CUBLAS)):
+            if not asked.only and not over():
+                found = decode(batch, 64, 180, rungs, 14 if asked.profile and batch == 1 else 0)
+                print(f"decode, batch {batch}, {name}: {found}", flush=True)
+    show(rest)
     return 0
 
 

@@ -13,7 +13,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import extending, learning, looking, proving, timing, training
+from . import extending, learning, looking, profiling, proving, timing, training
 
 
 def _unwrapped(doc: str) -> str:
@@ -52,6 +52,7 @@ for command in (
     training.train,
     training.generate,
     extending.extension,
+    profiling.profile,
 ):
     app.command(command.__name__.rstrip("_"), help=_unwrapped(command.__doc__ or ""))(command)
 

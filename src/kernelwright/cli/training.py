@@ -108,7 +108,7 @@ def train(
     with printing(as_json) as console:
         if out is not None and resume is not None:
             raise UsageError("out: a run that continues stays in its folder")
-        where = _prepare(device, threads, deterministic)
+        where = prepare(device, threads, deterministic)
         from kernelwright.train import run
         from kernelwright.train.settings import Settings
 
@@ -165,7 +165,7 @@ def generate(
       kernelwright generate path/to/gpt2 "Once upon a time" --temperature 0
     """
     with printing(as_json) as console:
-        where = _prepare(device, threads, False)
+        where = prepare(device, threads, False)
         from kernelwright.infer import folder as folders
         from kernelwright.infer import generate as module
         from kernelwright.infer.sampling import Sampling
@@ -191,7 +191,7 @@ def generate(
     return GOOD
 
 
-def _prepare(device: str | None, threads: int | None, deterministic: bool) -> Any:
+def prepare(device: str | None, threads: int | None, deterministic: bool) -> Any:
     """The device that is asked for; sets what must be set before PyTorch computes."""
     if deterministic:  # cuBLAS reads it when it is first called
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -26,13 +26,22 @@ class Decoder:
         how: tokens are drawn.
         seed: of the draws.
         vocabulary: tokens are below it; the output layer may be padded.
+        graphed: capture steps on a GPU.
 
     Attributes:
         token_B: the newest token of each row, on the device.
         longest: tokens of the longest row.
     """
 
-    def __init__(self, model: Any, batch: int, how: Sampling, seed: int, vocabulary: int):
+    def __init__(
+        self,
+        model: Any,
+        batch: int,
+        how: Sampling,
+        seed: int,
+        vocabulary: int,
+        graphed: bool = True,
+    ):
         config, weight = model.config, model.head_VC
         self.model, self.how, self.vocabulary = model, how, vocabulary
         self.cache = Cache(
@@ -43,7 +52,7 @@ class Decoder:
         self.longest = 0
         self._generator = torch.Generator(weight.device).manual_seed(seed)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._graphed = weight.is_cuda
+        self._graphed = graphed and weight.is_cuda
 
     @torch.inference_mode()
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:

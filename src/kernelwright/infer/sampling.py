@@ -45,8 +45,10 @@ def choose(
     """A token of each row: int64, (B,)."""
     if how.temperature == 0.0:
         return logits_BV.argmax(-1)
-    kept_BV = filtered(logits_BV.float() / how.temperature, how)
-    return torch.multinomial(kept_BV.softmax(-1), 1, generator=generator).squeeze(-1)
+    p_BV = filtered(logits_BV.float() / how.temperature, how).softmax(-1)
+    # the first of exponential clocks with these rates; torch.multinomial would wait for the GPU
+    clocks_BV = torch.empty_like(p_BV).exponential_(generator=generator)
+    return (p_BV / clocks_BV).argmax(-1)
 
 
 def filtered(logits_BV: torch.Tensor, how: Sampling) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -16,8 +18,9 @@ class Cache:
         device, dtype: of the keys and values.
 
     Attributes:
-        k_LBGSD, v_LBGSD: L layers, B rows, G heads of keys and values, S positions, D of a head.
+        kv_L2BGSD: keys, then values, of L layers, B rows, G heads, S positions, D of a head.
         length_B: int64, tokens of each row so far.
+        visible: of the S positions, how many attention looks at; no row may grow beyond it.
     """
 
     def __init__(
@@ -30,38 +33,42 @@ class Cache:
         device: torch.device,
         dtype: torch.dtype,
     ):
-        shape = layers, batch, heads, positions, width
-        self.k_LBGSD = torch.zeros(shape, device=device, dtype=dtype)
-        self.v_LBGSD = torch.zeros(shape, device=device, dtype=dtype)
+        shape = layers, 2, batch, heads, positions, width
+        self.kv_L2BGSD = torch.zeros(shape, device=device, dtype=dtype)
         self.length_B = torch.zeros(batch, dtype=torch.int64, device=device)
-        #: of the S positions, how many attention looks at; a row may not grow beyond it
         self.visible = positions
+        self._at_S = torch.arange(positions, device=device)
+        self._hidden_B11S = torch.empty(0)
 
     @property
     def positions(self) -> int:
-        return self.k_LBGSD.shape[3]
+        return self.kv_L2BGSD.shape[4]
 
     def begin(self, layer: int, k_BGTD: torch.Tensor, v_BGTD: torch.Tensor) -> None:
         """Keep the first T positions of every row."""
         tokens = k_BGTD.shape[2]
-        self.k_LBGSD[layer, :, :, :tokens] = k_BGTD
-        self.v_LBGSD[layer, :, :, :tokens] = v_BGTD
+        self.kv_L2BGSD[layer, 0, :, :, :tokens] = k_BGTD
+        self.kv_L2BGSD[layer, 1, :, :, :tokens] = v_BGTD
+
+    def look(self) -> None:
+        """Decide what the next token of each row sees; before the layers of a step."""
+        at_S = self._at_S[: self.visible]
+        later_B11S = at_S[None, None, None, :] > self.length_B[:, None, None, None]
+        # added to scores; attention would make it of a boolean mask in every layer
+        self._hidden_B11S = torch.where(later_B11S, -math.inf, 0.0).to(self.kv_L2BGSD.dtype)
 
     def extend(
         self, layer: int, k_BG1D: torch.Tensor, v_BG1D: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Keep one token at the end of each row.
 
         Returns:
-            Keys and values of the visible positions, (B, G, S, D).
+            Keys and values of the visible positions, (B, G, S, D), and what is added to the new
+            token's score of each: 0 or -inf, (B, 1, 1, S).
         """
-        k_BGSD, v_BGSD = self.k_LBGSD[layer], self.v_LBGSD[layer]
-        at_BG1D = self.length_B[:, None, None, None].expand_as(k_BG1D)
-        k_BGSD.scatter_(2, at_BG1D, k_BG1D)
-        v_BGSD.scatter_(2, at_BG1D, v_BG1D)
-        return k_BGSD[:, :, : self.visible], v_BGSD[:, :, : self.visible]
-
-    def seen_B11S(self) -> torch.Tensor:
-        """Whether a row's newest token, at position `length_B`, sees each visible position."""
-        at_S = torch.arange(self.visible, device=self.length_B.device)
-        return at_S[None, None, None, :] <= self.length_B[:, None, None, None]
+        kv_2BGSD = self.kv_L2BGSD[layer]
+        new_2BG1D = torch.stack((k_BG1D, v_BG1D))
+        at_2BG1D = self.length_B[None, :, None, None, None].expand_as(new_2BG1D)
+        kv_2BGSD.scatter_(3, at_2BG1D, new_2BG1D)
+        k_BGSD, v_BGSD = kv_2BGSD[:, :, :, : self.visible]
+        return k_BGSD, v_BGSD, self._hidden_B11S

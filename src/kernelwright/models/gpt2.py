@@ -20,9 +20,10 @@ from .operators import (
     add_layer_norm,
     dropout,
     embedding,
+    gelu_after_linear,
     linear,
+    linear_before_gelu,
     linear_cross_entropy,
-    linear_gelu,
 )
 from .pretrained import Pretrained
 
@@ -127,9 +128,14 @@ class Block(nn.Module):
         B, T, C = x_BTC.shape
         config = self.config
         qkv_BTC3 = linear(x_BTC, self.qkv.weight, self.qkv.bias)
-        heads_3BHTD = qkv_BTC3.view(B, T, 3, config.heads, config.head_width).permute(2, 0, 3, 1, 4)
+        q_BHTD, k_BHTD, v_BHTD = (
+            part_BTC.view(B, T, config.heads, config.head_width).transpose(1, 2)
+            for part_BTC in qkv_BTC3.split(C, dim=-1)
+        )
         y_BHTD = causal_attention(
-            *heads_3BHTD.unbind(0),
+            q_BHTD,
+            k_BHTD,
+            v_BHTD,
             scale=config.attention_scale(self.layer),
             dropout=config.dropout if self.training else 0.0,
             cache=cache,
@@ -140,9 +146,13 @@ class Block(nn.Module):
         return dropout(delta_BTC, config.dropout, self.training)
 
     def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
-        hidden_BTF = linear_gelu(x_BTC, self.mlp_in.weight, self.mlp_in.bias, self.config.gelu)
-        delta_BTC = linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
-        return dropout(delta_BTC, self.config.dropout, self.training)
+        z_BTF = linear_before_gelu(x_BTC, self.mlp_in.weight, self.mlp_in.bias)
+        return dropout(self.mlp_end(z_BTF), self.config.dropout, self.training)
+
+    def mlp_end(self, z_BTF: torch.Tensor) -> torch.Tensor:
+        """The MLP behind its first product; train/recompute.py may run it twice."""
+        hidden_BTF = gelu_after_linear(z_BTF, self.mlp_in.bias, self.config.gelu)
+        return linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
 
 
 class Model(Pretrained):
@@ -211,6 +221,7 @@ class Model(Pretrained):
             raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
         stream_BTC = embedding(tokens_BT, self.tokens)
         if cache is not None and T == 1:
+            cache.look()
             delta_BTC = embedding(cache.length_B[:, None], self.positions)
         else:
             delta_BTC = self.positions[:T].expand_as(stream_BTC)

@@ -174,10 +174,13 @@ class Block(nn.Module):
         return dropout(delta_BTC, config.dropout, self.training)
 
     def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
-        gate_BTF, up_BTF = linear(x_BTC, self.gate_up.weight, self.gate_up.bias).chunk(2, dim=-1)
-        hidden_BTF = swiglu(gate_BTF, up_BTF)
-        delta_BTC = linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
-        return dropout(delta_BTC, self.config.dropout, self.training)
+        both_BTF2 = linear(x_BTC, self.gate_up.weight, self.gate_up.bias)
+        return dropout(self.mlp_end(both_BTF2), self.config.dropout, self.training)
+
+    def mlp_end(self, both_BTF2: torch.Tensor) -> torch.Tensor:
+        """The MLP behind its first product; train/recompute.py may run it twice."""
+        gate_BTF, up_BTF = both_BTF2.chunk(2, dim=-1)
+        return linear(swiglu(gate_BTF, up_BTF), self.mlp_out.weight, self.mlp_out.bias)
 
 
 class Model(Pretrained):
@@ -260,6 +263,7 @@ class Model(Pretrained):
             raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
         stream_BTC = embedding(tokens_BT, self.tokens)
         if cache is not None and T == 1:
+            cache.look()
             cos_TD, sin_TD = (t[cache.length_B, None] for t in (self.cos_SD, self.sin_SD))
         else:
             cos_TD, sin_TD = self.cos_SD[:T], self.sin_SD[:T]

@@ -35,14 +35,21 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     return _gemm.linear(x, weight, bias)
 
 
-def linear_gelu(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
-) -> torch.Tensor:
-    """gelu(x weight^T + bias). The bias is added with the gelu: its gradient, a sum over rows, is
-    then summed as the gelu's gradient is computed."""
+def linear_before_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """x weight^T, the argument of `gelu_after_linear`, which is given the same bias.
+
+    On a GPU the bias is added by the gelu, whose backward then sums the bias's gradient in the same
+    pass; on a CPU by the product.
+    """
     if _direct(x, "linear", "matmul", "bias_gelu"):
-        return F.gelu(F.linear(x, weight, bias), approximate=approximate)
-    z = _gemm.linear(x, weight)
+        return F.linear(x, weight, bias)
+    return linear(x, weight)
+
+
+def gelu_after_linear(z: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
+    """gelu(x weight^T + bias)."""
+    if _direct(z, "linear", "matmul", "bias_gelu"):
+        return F.gelu(z, approximate=approximate)
     # under autocast the product is of 16 bits and the bias of 32
     return _bias_gelu.bias_gelu(z, bias.to(z.dtype), approximate)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,17 +84,21 @@ def predict(build: Callable[[], tuple[Any, Callable[[], Any]]]) -> Memory:
     return Memory(before, storages.peak)
 
 
-def measure(step: Callable[[], Any], held: int, device: torch.device) -> tuple[Any, Memory]:
+def measure(
+    step: Callable[[], Any], held: Sequence[torch.Tensor], device: torch.device
+) -> tuple[Any, Memory]:
     """(what a step returns, what it took).
 
     Args:
-        held: bytes that stay between steps.
+        held: tensors that stay between steps.
     """
+    size = sum(t.numel() * t.element_size() for t in held)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         result = step()
-        return result, Memory(held, torch.cuda.max_memory_allocated(device))
+        return result, Memory(size, torch.cuda.max_memory_allocated(device))
     storages = Storages()
+    storages.add(held)
     with storages:
         result = step()
-    return result, Memory(held, held + storages.peak)
+    return result, Memory(size, storages.peak)

@@ -22,7 +22,9 @@ text { fill: var(--ink); font: 13px ui-sans-serif, system-ui, "Segoe UI", Roboto
 .paper { fill: var(--paper) } .grid { stroke: var(--line); stroke-width: 1 }
 path { fill: none; stroke-width: 2; stroke-linejoin: round }
 .faint { opacity: 0.3; stroke-width: 1 }
-""" + "".join(f".s-{c} {{ stroke: var(--{c}) }} .t-{c} {{ fill: var(--{c}) }} " for c in _COLOURS)
+""" + "".join(
+    f".s-{c} {{ stroke: var(--{c}) }} .t-{c}, .f-{c} {{ fill: var(--{c}) }} " for c in _COLOURS
+)
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,9 @@ def _path(curve: Curve, line: list[tuple[float, float]], xs: _Axis, ys: _Axis) -
     colour = _COLOURS[curve.colour % len(_COLOURS)]
     placed = " ".join(f"{xs.place(x):.1f},{ys.place(y):.1f}" for x, y in line)
     faint = " faint" if curve.faint else ""
+    if len(line) == 1:
+        x, y = placed.split(",")
+        return f'<circle class="f-{colour}" cx="{x}" cy="{y}" r="4"/>'
     return f'<path class="s-{colour}{faint}" d="M{placed}"/>' if line else ""
 
 

@@ -72,10 +72,10 @@ class Trainer:
         with self._autocast():
             return self.called(inputs, targets)
 
-    def held(self) -> int:
-        """Bytes of parameters and the optimizer's states."""
+    def held(self) -> list[torch.Tensor]:
+        """Parameters and the optimizer's states, which stay between steps."""
         states = [t for s in self.optimizer.state.values() for t in s.values()]
-        return sum(t.numel() * t.element_size() for t in (*self.model.parameters(), *states))
+        return [*self.model.parameters(), *states]
 
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
         total = torch.zeros((), device=self.device)
@@ -141,7 +141,12 @@ def build(settings: Settings, vocabulary: int, device: torch.device) -> Any:
         raise UsageError(str(e)) from None
     with device:
         model = models.build(config)
-    return model.bfloat16() if settings.precision == "bfloat16" else model
+    if settings.precision == "bfloat16":
+        for module in model.modules():  # Module.bfloat16() fails on tensors without storage
+            for name, p in module._parameters.items():
+                if p is not None:
+                    setattr(module, name, nn.Parameter(p.detach().bfloat16()))
+    return model
 
 
 def padded(vocabulary: int) -> int:
