@@ -12,7 +12,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import learning, looking, proving, timing
+from . import learning, looking, proving, running, timing
 
 app = typer.Typer(
     name="kernelwright",
@@ -34,6 +34,7 @@ for command in (
     looking.inspect,
     learning.dissect,
     learning.debug,
+    running.run,
     proving.ledger,
     timing.compare,
     timing.judge,
