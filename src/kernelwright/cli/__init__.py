@@ -13,7 +13,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import extending, learning, looking, profiling, proving, timing, training
+from . import extending, learning, looking, profiling, proving, running, timing, training
 
 
 def _unwrapped(doc: str) -> str:
@@ -43,6 +43,7 @@ for command in (
     looking.inspect,
     learning.dissect,
     learning.debug,
+    running.run,
     proving.ledger,
     timing.compare,
     timing.judge,

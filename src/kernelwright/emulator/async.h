@@ -46,20 +46,21 @@ void forget_copies(Thread &t) {
 
 using namespace kw::emulator;
 
-void kw_async_copy(void *to, const void *from, unsigned bytes, unsigned read) {
+void kw_async_copy(void *to, const void *from, unsigned bytes, unsigned read, const void *where) {
   Thread *t = kw_current;
+  if (!where) where = HERE;
   Worker &w = worker_of(t);
   if (!t->async) {
     w.busy = true;
     t->async = new Async;
     w.busy = false;
   }
-  if (read) kw_access(from, read, kRead, HERE);
-  Copy c = {to, bytes, t->async->group, HERE, {}};
+  if (read) kw_access(from, read, kRead, where);
+  Copy c = {to, bytes, t->async->group, where, {}};
   std::memcpy(c.data, from, read);  // may fault: not busy
   w.busy = true;
   const Observer *o = t->block->launch->observer;
-  if (o && o->copy) o->copy(*t, to, bytes, false, HERE);
+  if (o && o->copy) o->copy(*t, to, bytes, false, where);
   t->async->copies.push_back(c);
   w.busy = false;
 }

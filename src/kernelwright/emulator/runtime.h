@@ -203,7 +203,9 @@ void kw_mbarrier_wait(unsigned address, unsigned parity);
 void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier);
 // Asynchronous copies of up to 16 bytes: `bytes` are written, of which those past `read` are zero.
 // They are done when the thread waits, or ends: the latest moment that a GPU may choose.
-void kw_async_copy(void *to, const void *from, unsigned bytes, unsigned read);
+// `where`: the instruction, if it is not the caller.
+void kw_async_copy(void *to, const void *from, unsigned bytes, unsigned read,
+                   const void *where = nullptr);
 void kw_async_commit();
 void kw_async_wait(unsigned groups);
 // bar.sync and bar.arrive with a number and a count of threads.

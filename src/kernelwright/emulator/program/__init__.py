@@ -6,6 +6,7 @@
     build.py     the executable
     run.py       runs it and reads what the runtime tells
     checks.py    findings of the checks
+    dissect.py   costs of accesses by line
     places.py    addresses as lines
     errors.py    messages of the compiler
     host/        the host API: memory, launches, streams, events, graphs, device properties
@@ -16,6 +17,7 @@ Device memory is memory of the process; work in streams is done when it is issue
 
 from __future__ import annotations
 
-from .run import Note, Result, run
+from .run import Note, Result, debugged, libraries, run
+from .sources import folders
 
-__all__ = ["Note", "Result", "run"]
+__all__ = ["Note", "Result", "debugged", "folders", "libraries", "run"]

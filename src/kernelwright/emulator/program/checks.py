@@ -49,8 +49,9 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     frames = frames_of(addresses, executable)
     messages._known.update(frames)
     widths = {f.region: f.bytes for f in raw}
+    names = names_of((at for _, at in allocated), frames)
     memory = {
-        i: words.Memory(_name(at, frames), n, widths.get(i, 1) or 1)
+        i: words.Memory(names[at], n, widths.get(i, 1) or 1)
         for i, (n, at) in enumerate(allocated)
     }
     variables = {k: name for k, (_, name) in checks._thread_locals(executable).items()}
@@ -64,13 +65,21 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     return words.said(raw, calls)
 
 
-def _name(where: int, frames: dict[int, messages.Frames]) -> str:
-    """What the program calls memory, by the line that allocates it."""
-    for _, path, line in frames.get(where, ()):
+def names_of(places: Iterable[int], frames: dict[int, messages.Frames]) -> dict[int, str]:
+    """What the program calls memory, by the address of the call that allocated it. Of several calls
+    in a line, each has the name that stands at its place."""
+    lines: dict[tuple[str, int], list[int]] = {}
+    for place in sorted(set(places)):
+        own = [f for f in frames.get(place, ()) if not words._of_the_emulator(f[1])]
+        lines.setdefault(own[0][1:] if own else ("", 0), []).append(place)
+    found: dict[int, str] = {}
+    for (path, line), those in lines.items():
         file = Path(path)
-        if words._of_the_emulator(path) or not file.is_file():
-            continue
-        text = "\n".join(file.read_text(errors="replace").splitlines()[line - 1 : line + 1])
-        found = _ALLOCATES.search(text)
-        return found[1] if found else f"the memory of {file.name}:{line}"
-    return "device memory"
+        text = file.read_text(errors="replace").splitlines() if file.is_file() else []
+        named = _ALLOCATES.findall("\n".join(text[line - 1 : line + 1]))
+        for i, place in enumerate(those):
+            if len(those) <= len(named):
+                found[place] = named[i]
+            else:
+                found[place] = f"the memory of {file.name}:{line}" if text else "device memory"
+    return found

@@ -42,7 +42,7 @@ std::size_t told = 0, finding_bytes = 0;
 
 void remember(const void *p, size_t bytes) { written.emplace_back(p, bytes); }
 
-void before(const Job &job, const emulator::Launch &launch) {
+bool before(const Job &job, const emulator::Launch &launch) {
   std::vector<Region> regions;
   for (const Allocation &a : allocations()) {
     auto [at, fresh] = numbers.try_emplace(a.at, static_cast<std::uint32_t>(known.size()));
@@ -59,6 +59,7 @@ void before(const Job &job, const emulator::Launch &launch) {
   checks.launch(regions.data(), regions.size(), variables.data(), variables.size());
   for (const auto &[p, bytes] : written) checks.wrote(p, bytes);
   written.clear();
+  return true;
 }
 
 // The findings so far: after each launch that has more of them, because the program may end in any

@@ -65,10 +65,14 @@ void tell_writes(void (*)(const void *, size_t bytes));
 // Check all launches; `library` is the observer's.
 void check_launches(const std::string &library, unsigned wanted);
 
+// ---- costs (dissect.cpp)
+
+void dissect_launches(const std::string &library);
+
 // ---- launches (launches.cpp)
 
-// Called around each launch, which the observer sees.
-void observe(const emulator::Observer *, void (*before)(const Job &, const emulator::Launch &),
+// Called around each launch; the observer sees those for which `before` returns true.
+void observe(const emulator::Observer *, bool (*before)(const Job &, const emulator::Launch &),
              void (*after)());
 
 void run(const Job &);

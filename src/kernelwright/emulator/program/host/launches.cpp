@@ -49,7 +49,7 @@ unsigned cores() {
 struct Runtime {
   emulator::Library library = {};
   const emulator::Observer *observer = nullptr;
-  void (*before)(const Job &, const emulator::Launch &) = nullptr;
+  bool (*before)(const Job &, const emulator::Launch &) = nullptr;
   void (*after)() = nullptr;
   unsigned long long seed = 0;
   unsigned workers = 0;
@@ -106,7 +106,7 @@ void run(const Job &job) {
   launch.cluster = c.cooperative ? c.grid.x * c.grid.y * c.grid.z : c.cluster;
   launch.observer = r.observer;
   fflush(nullptr);  // what the host printed before comes before what the kernel prints
-  if (r.before) r.before(job, launch);
+  if (r.before && !r.before(job, launch)) launch.observer = nullptr;
   std::string wrong;
   // the host's thread keeps its own thread-local variables
   std::thread([&] {
@@ -119,7 +119,7 @@ void run(const Job &job) {
 }
 
 void observe(const emulator::Observer *observer,
-             void (*before)(const Job &, const emulator::Launch &), void (*after)()) {
+             bool (*before)(const Job &, const emulator::Launch &), void (*after)()) {
   runtime().observer = observer;
   runtime().before = before;
   runtime().after = after;
@@ -187,6 +187,8 @@ extern "C" __attribute__((visibility("default"))) void kw_program_begin(const vo
   if (!r.workers) r.workers = cores();
   const std::string observer = setting("observer", "");
   if (!observer.empty()) check_launches(observer, std::stoul(setting("checks", "0")));
+  const std::string dissector = setting("dissector", "");
+  if (!dissector.empty()) dissect_launches(dissector);
 }
 #define API                        \
   from_host(__func__);             \

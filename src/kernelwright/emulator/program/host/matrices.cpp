@@ -1,7 +1,7 @@
-// How an H200's tensor cores round (measured by tools/mma_probe.cu; records/mma.txt holds the bits):
-// products are exact; a group of them and the accumulator are aligned to the largest exponent, each
-// truncated kExtra bits below a float's last, and added exactly; the sum is truncated to a float.
-// A result of 16 bits is rounded from that to nearest even.
+// How an H200's tensor cores round, as tools/mma_probe.cu has measured it: products are exact; a
+// group of them and the accumulator are aligned to the largest exponent (of a product, the sum of
+// its factors'), each truncated kExtra bits below a float's last, and added exactly; the sum is
+// truncated to a float. A result of 16 bits is rounded from that to nearest even.
 #include "matrices.h"
 
 #include <algorithm>
@@ -10,14 +10,30 @@ namespace kw::ptx {
 namespace {
 
 constexpr int kExtra = 2;
+constexpr Type kFloat = {'f', 32, false};
 
 // Products that are added to the accumulator at once.
 int group(Type a) { return a.kind == 't' ? 8 : 16; }
 
+// Numbers of 8 bits become halves, multiplied in two products of 16: of each four, the first two and
+// then the last two. The accumulator is added at the end, as floats are.
+int place(int k) { return k % 4 / 2 * 16 + k / 4 * 2 + k % 2; }
+
 float truncated(double x) {
   float nearest = static_cast<float>(x);
+  if (std::isinf(nearest)) return nearest;
+  if (std::fabs(x) >= 0x1p128) return std::copysign(INFINITY, nearest);
   if (std::fabs(double(nearest)) > std::fabs(x)) nearest = std::nextafterf(nearest, 0);
   return nearest;
+}
+
+constexpr int kNothing = -10000;
+
+// Of a number as it is stored: denormals have that of the smallest normal number.
+int exponent_of(double x, Type t) {
+  const bool half = t.kind == '4' || t.kind == '5' || (t.kind == 'f' && t.bits == 16);
+  const int least = half ? -14 : -126;  // numbers of 8 bits are multiplied as halves
+  return std::max(std::ilogb(x), least);
 }
 
 // x without what is smaller than 2^exponent.
@@ -33,28 +49,25 @@ double value_of(Type t, u64 bits) {
 
 }  // namespace
 
-u64 dot(const double *products, int n, double c, Type, Type d) {
-  bool special = std::isnan(c) || std::isinf(c);
+u64 dot(const double *x, const double *y, int n, double c, Type a, Type d) {
+  bool special = !std::isfinite(c);
   double plain = c;
-  int largest = -1000;
-  const auto see = [&](double x) {
-    if (x != 0 && std::isfinite(x)) largest = std::max(largest, std::ilogb(x));
-  };
-  see(c);
+  int largest = c != 0 && std::isfinite(c) ? exponent_of(c, kFloat) : kNothing;
   for (int i = 0; i < n; ++i) {
-    special |= !std::isfinite(products[i]);
-    plain += products[i];
-    see(products[i]);
+    const double product = x[i] * y[i];
+    special |= !std::isfinite(product);
+    plain += product;
+    if (product != 0 && std::isfinite(product))
+      largest = std::max(largest, exponent_of(x[i], a) + exponent_of(y[i], a));
   }
   if (special) {
     if (std::isnan(plain)) return d.bits == 16 ? 0x7fff : 0x7fffffffu;
     return bits_of_number(d, plain);
   }
-  if (largest == -1000) return bits_of_number(d, plain == 0 && !std::signbit(plain) ? 0.0 : plain);
-  // the grid that all terms are aligned to; denormal floats have no smaller one
+  if (largest == kNothing) return bits_of_number(d, std::signbit(plain) ? -0.0 : 0.0);
   const int grid = std::max(largest, -126) - 23 - kExtra;
   double sum = cut(c, grid);
-  for (int i = 0; i < n; ++i) sum += cut(products[i], grid);
+  for (int i = 0; i < n; ++i) sum += cut(x[i] * y[i], grid);
   if (sum == 0) sum = 0.0;
   return bits_of_number(d, truncated(sum));
 }
@@ -74,25 +87,23 @@ void multiply(Tile &t, Type a, Type b, Type c, Type d, bool saturate) {
       }
     return;
   }
+  const bool small = a.bits == 8;
   for (int k = 0; k < t.k; ++k) {
-    for (int r = 0; r < 16; ++r) x[r][k] = value_of(a, t.a[r][k]);
-    for (int q = 0; q < 8; ++q) y[q][k] = value_of(b, t.b[k][q]);
+    const int at = small ? place(k) : k;
+    for (int r = 0; r < 16; ++r) x[r][at] = value_of(a, t.a[r][k]);
+    for (int q = 0; q < 8; ++q) y[q][at] = value_of(b, t.b[k][q]);
   }
   const int step = std::min(group(a), t.k);
   for (int r = 0; r < 16; ++r)
     for (int q = 0; q < 8; ++q) {
-      double sum = number(c, t.c[r][q]);
+      const double before = number(c, t.c[r][q]);
+      double sum = small ? 0 : before;
       for (int k = 0; k < t.k; k += step) {
-        double products[64];
-        for (int i = 0; i < step; ++i) products[i] = x[r][k + i] * y[q][k + i];
-        const bool last = k + step == t.k;
-        const Type own = last ? d : Type{'f', 32, false};
-        const u64 bits = dot(products, step, sum, a, own);
-        if (last)
-          t.c[r][q] = bits;
-        else
-          sum = number(own, bits);
+        const Type own = small || k + step < t.k ? kFloat : d;
+        t.c[r][q] = dot(x[r] + k, y[q] + k, step, sum, a, own);
+        sum = number(own, t.c[r][q]);
       }
+      if (small) t.c[r][q] = bits_of_number(d, static_cast<float>(sum + before));
     }
 }
 

@@ -161,7 +161,7 @@ void cp_async(const Instruction &i, Frame &f) {
   const char *from = place(f, f.get(i.args[1]), false);
   aligned(f, to, bytes);
   if (read) aligned(f, from, bytes);
-  kw_async_copy(to, from, bytes, read);
+  kw_async_copy(to, from, bytes, read, f.where);
 }
 void commit(const Instruction &, Frame &) { kw_async_commit(); }
 void wait_group(const Instruction &i, Frame &f) {
