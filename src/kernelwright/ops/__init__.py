@@ -28,6 +28,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
     "attention.sdpa": ("scaled_dot_product_attention",),
+    "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
 }
 

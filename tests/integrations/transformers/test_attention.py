@@ -63,5 +63,5 @@ def test_it_generates_with_caches(name, cache):
 def test_what_it_does_not_compute_is_refused(name):
     call = transformers.AttentionInterface()[name]
     q = torch.zeros(1, 2, 3, 4)
-    with pytest.raises(NotImplementedError, match="^softcap:"):
+    with pytest.raises(NotImplementedError, match=r"^softcap:"):
         call(torch.nn.Module(), q, q, q, None, softcap=30.0)

@@ -17,7 +17,6 @@ GROUP_ROWS, ROWS = 64, 128  # queries of a warp group, and of a block
 WGMMA_CONFIGS = (
     {"cols": 128, "stages": 2},
     {"cols": 160, "stages": 2},
-    {"cols": 192, "stages": 2},
 )
 #: `groups`: warp groups that multiply.
 PERSISTENT_CONFIGS = (
