@@ -32,6 +32,9 @@ def launches():
         for i, config in enumerate(hopper_tiling.WGMMA_CONFIGS):
             args = specs(2, 4, 1000, d, causal=i % 2 == 0, dtype=(BF16, torch.float16)[i % 2])
             yield from cuda_hopper.wgmma(H200, config, **args).launches
+        for i, config in enumerate(hopper_tiling.PERSISTENT_CONFIGS):
+            args = specs(2, 4, 1000, d, causal=i % 2 == 1, dtype=(BF16, torch.float16)[i % 2])
+            yield from cuda_hopper.persistent(H200, config, **args).launches
         for i, config in enumerate(hopper_tiling.BACKWARD_CONFIGS):
             args = backward(specs(2, 4, 1000, d, causal=i % 2 == 1))
             yield from cuda_hopper.wgmma_backward(H200, config, **args).launches[1:]

@@ -33,7 +33,7 @@ def tile(
     inside = token < length
     if PAGE % COLS == 0:
         page = tl.load(table_ptr + first // PAGE).to(tl.int64)
-        at = cache_ptr + page * page_stride + (first % PAGE).to(tl.int64) * row_stride
+        at = cache_ptr + page * page_stride + tl.cast(first % PAGE, tl.int64) * row_stride
         at = at + (tl.arange(0, COLS)[:, None] * row_stride + d)
     else:
         page = tl.load(table_ptr + token // PAGE, mask=inside, other=0).to(tl.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -14,8 +15,17 @@ from . import heuristics, hopper_tiling, spec
 
 __all__ = ["LADDER", "LADDER_BACKWARD", "scaled_dot_product_attention"]
 
+_NATIVE = "cuDNN or FlashAttention-2 as PyTorch has them, else the formula"
+
+
+def _pytorch_backward() -> tuple[Rung, ...]:
+    """FlashAttention-2 adds gradients of queries up by atomics."""
+    manual, native = rungs.pytorch("_backward", native=_NATIVE, compiled=None)
+    return manual, replace(native, deterministic=False)
+
+
 RUNGS = (
-    *rungs.pytorch(native="FlashAttention-2 as PyTorch has it, else the formula", compiled=None),
+    *rungs.pytorch(native=_NATIVE, compiled=None),
     rungs.cuda(
         "staged",
         "",
@@ -56,11 +66,19 @@ RUNGS = (
         configs=hopper_tiling.WGMMA_CONFIGS,
         sources=("cuda_wgmma.cu",),
     ),
+    Rung(
+        "cuda_wgmma_persistent",
+        "cuda",
+        "cuda_hopper:persistent",
+        "a block works through many tiles: the next one is loaded beside the last values",
+        supports=hopper_tiling.fits,
+        configs=hopper_tiling.PERSISTENT_CONFIGS,
+        heuristic=hopper_tiling.choose_persistent,
+        sources=("cuda_wgmma_persistent.cu",),
+    ),
 )
 RUNGS_BACKWARD = (
-    *rungs.pytorch(
-        "_backward", native="FlashAttention-2 as PyTorch has it, else the formula", compiled=None
-    ),
+    *_pytorch_backward(),
     Rung(
         "triton_flash",
         "triton",

@@ -11,7 +11,7 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE, boolean
 
 from .call import Call
-from .hopper_tiling import GROUP_ROWS, ROWS, rows_map, wide
+from .hopper_tiling import GROUP_ROWS, ROWS, persistent_tile, rows_map, wide
 
 FOLDER = Path(__file__).parent
 THREADS = 384
@@ -34,6 +34,26 @@ def wgmma(gpu, config, **args):
     grid = (cdiv(c.length, ROWS) * c.b * c.h, 1, 1)
     given = (*maps, "lse", *map(i32, numbers), f32("scale"))
     return Plan((Launch(kernel, grid, given, (THREADS, 1, 1), shared),))
+
+
+def persistent(gpu, config, **args):
+    c = Call(args)
+    d = wide(c.d, c.dv)
+    groups, cols = persistent_tile(config, d, c.causal)
+    rows = groups * GROUP_ROWS
+    template = f"{CTYPE[c.dtype]}, {d}, {cols}, 2, {groups}, {boolean(c.causal)}"
+    kernel = _kernel("persistent", f"attention_persistent<{template}>")
+    maps = (
+        rows_map("q", c.specs["q"], rows),
+        rows_map("k", c.specs["k"], cols),
+        rows_map("v", c.specs["v"], cols),
+        rows_map("y", c.specs["y"], GROUP_ROWS),
+    )
+    numbers = (c.b * c.h, c.h, c.group, c.length, c.s)
+    shared = (2 * rows + 4 * cols) * d * 2 + 1024
+    grid = (min(gpu.sms, cdiv(c.length, rows) * c.b * c.h), 1, 1)
+    given = (*maps, "lse", *map(i32, numbers), f32("scale"))
+    return Plan((Launch(kernel, grid, given, (128 * (1 + groups), 1, 1), shared),))
 
 
 def wgmma_backward(gpu, config, **args):

@@ -14,6 +14,7 @@ MOST = 2**31 - 512  # of rows or keys: tiles reach beyond the last
 FORWARD_CONFIGS = (
     {"rows": 128, "cols": 64, "warps": 8, "stages": 3},
     {"rows": 128, "cols": 128, "warps": 8, "stages": 2},
+    {"rows": 128, "cols": 64, "warps": 4, "stages": 3},
 )
 MMA_CONFIGS = ({"cols": 64}, {"cols": 32})
 BACKWARD_CONFIGS = ({"many": 128, "few": 64, "warps": 8, "stages": 2},)
@@ -90,8 +91,8 @@ def _off_vectors(t: TensorSpec) -> str | None:
 
 
 def choose_forward(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """More keys at a time where heads are narrow."""
-    return FORWARD_CONFIGS[1 if max(q.shape[3], v.shape[3]) <= 64 else 0]
+    """Fewer keys at a time where heads are narrow, and registers for them."""
+    return FORWARD_CONFIGS[0 if max(q.shape[3], v.shape[3]) <= 64 else 1]
 
 
 def order(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+FLOAT_ROWS = 16
 RESERVE = 4096  # bytes of shared memory that Triton takes besides tiles
 
 
@@ -9,8 +10,7 @@ def shape_of(gpu, config, c) -> dict[str, int]:
     """Rows, columns, warps and stages of the forward. float32 products are chains of fused
     multiply-adds, of which only small tiles compile to code of reasonable size."""
     if c.dtype.itemsize == 4:
-        rows = _float_rows(c)
-        return {"rows": rows, "cols": rows, "warps": 4, "stages": 1}
+        return {"rows": FLOAT_ROWS, "cols": FLOAT_ROWS, "warps": 4, "stages": 1}
     shape, wide = dict(config), c.options["D2"] + c.options["DV2"]
     if c.length <= 64:
         shape |= {"rows": 64, "warps": 4}
@@ -23,8 +23,7 @@ def shape_of(gpu, config, c) -> dict[str, int]:
 def backward_shape_of(gpu, config, c) -> dict[str, int]:
     """A block of `many` is kept, blocks of `few` pass by."""
     if c.dtype.itemsize == 4:
-        rows = _float_rows(c)
-        return {"many": rows, "few": rows, "warps": 4, "stages": 1}
+        return {"many": FLOAT_ROWS, "few": FLOAT_ROWS, "warps": 4, "stages": 1}
     shape, wide = dict(config), c.options["D2"] + c.options["DV2"]
     if wide > 256 or max(c.length, c.s) <= 64:
         shape |= {"many": 64, "few": 32, "warps": 4}
@@ -32,10 +31,6 @@ def backward_shape_of(gpu, config, c) -> dict[str, int]:
         smaller = "stages" if shape["stages"] > 1 else "few"
         shape[smaller] = shape[smaller] - 1 if smaller == "stages" else shape[smaller] // 2
     return shape
-
-
-def _float_rows(c) -> int:
-    return 16 if c.options["D2"] + c.options["DV2"] > 128 else 32
 
 
 def _bytes(rows: int, cols: int, stages: int, wide: int) -> int:

@@ -26,7 +26,13 @@ def manual_backward(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p
 
 
 def native(q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """FlashAttention-2 as PyTorch has it, or the formula for what that does not compute."""
+    """cuDNN's kernels or FlashAttention-2 as PyTorch has them, or the formula for what those do not
+    compute."""
+    if _cudnn(q, k, v, mask, seed, causal):
+        out = torch.ops.aten._scaled_dot_product_cudnn_attention(
+            q, k, v, None, True, 0.0, causal, False, scale=scale
+        )
+        return out[0], out[1].squeeze(-1)
     if _flash(q, k, v, mask, seed, causal):
         out = torch.ops.aten._scaled_dot_product_flash_attention(
             q, k, v, 0.0, causal, False, scale=scale
@@ -36,6 +42,13 @@ def native(q, k, v, mask, seed, causal, mask_grad, scale, p):
 
 
 def native_backward(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
+    if _cudnn(q, k, v, mask, seed, causal):
+        none = torch.zeros((), dtype=torch.int64, device=q.device)
+        grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+            gy if gy.stride(3) == 1 else gy.contiguous(), q, k, v, y, lse.unsqueeze(-1), none,
+            none, None, None, None, q.shape[2], k.shape[2], 0.0, causal, scale=scale,
+        )  # fmt: skip
+        return *grads, q.new_empty(0)
     if _flash(q, k, v, mask, seed, causal):
         none = torch.zeros(2, dtype=torch.uint64, device=q.device)
         grads = torch.ops.aten._scaled_dot_product_flash_attention_backward(
@@ -46,8 +59,21 @@ def native_backward(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p
     return manual_backward(gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p)
 
 
+def _cudnn(q, k, v, mask, seed, causal) -> bool:
+    """Whether cuDNN takes a call, on GPUs where it is the faster of the two."""
+    if not _fused(q, k, v, mask, seed) or torch.cuda.get_device_capability(q.device) < (9, 0):
+        return False
+    params = torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, causal, q.shape[1] != k.shape[1])
+    return torch.backends.cuda.can_use_cudnn_attention(params)
+
+
 def _flash(q, k, v, mask, seed, causal) -> bool:
-    """Whether PyTorch's FlashAttention-2 takes a call and gives what `manual` does."""
+    """Whether FlashAttention-2 takes a call; of rectangles it masks another corner."""
+    return _fused(q, k, v, mask, seed) and not (causal and q.shape[2] != k.shape[2])
+
+
+def _fused(q, k, v, mask, seed) -> bool:
+    """Whether PyTorch's fused kernels may take a call."""
     tensors = (q, k, v)
     return (
         q.is_cuda
@@ -55,7 +81,6 @@ def _flash(q, k, v, mask, seed, causal) -> bool:
         and q.dtype in (torch.float16, torch.bfloat16)
         and mask is None
         and seed is None
-        and not (causal and q.shape[2] != k.shape[2])
         and q.shape[3] == v.shape[3] <= 256
         and q.shape[3] % 8 == 0
         and all(t.numel() and t.stride(3) == 1 and t.data_ptr() % 16 == 0 for t in tensors)

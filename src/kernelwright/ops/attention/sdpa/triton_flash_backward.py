@@ -16,10 +16,11 @@ import triton.language as tl
 from kernelwright.contract import Launch, Plan, Scratch, TensorSpec, TritonKernel, f32, f64, i32
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.ops._triton.dropout import tile_factors
+from kernelwright.ops.attention._tiles import LOG2E, product, store, tile
 
 from .call import Call
 from .tiling import backward_shape_of
-from .triton_flash import LOG2E, masked, product, store, tile
+from .triton_flash import masked
 
 
 @triton.jit
