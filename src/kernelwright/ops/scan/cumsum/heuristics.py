@@ -19,7 +19,7 @@ WARPS = ({"block": 128}, {"block": 256})
 # vecs: 16-byte vectors of a thread
 TILES = (
     {"block": 256, "vecs": 4},
-    {"block": 512, "vecs": 4},
+    {"block": 256, "vecs": 8},
     {"block": 128, "vecs": 4},
 )
 # a state of two doubles, and factors beside it
