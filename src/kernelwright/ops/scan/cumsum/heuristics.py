@@ -69,9 +69,12 @@ def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 
 def choose_tile(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    """Large tiles where they fill the GPU several times over, small ones below."""
+    """Large tiles where they fill the GPU several times over: a block that waits for others has as
+    many bytes on their way as registers hold. Small ones below."""
     x = _main(tensors)
-    return TILES[0] if x.nbytes >= 64 * 2**20 else TILES[2]
+    if x.nbytes < 64 * 2**20:
+        return TILES[2]
+    return TILES[1] if starts is None else TILES[0]
 
 
 def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
@@ -79,8 +82,6 @@ def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 
 def order(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    if dim != -1:
-        return ()
     return ()
 
 
