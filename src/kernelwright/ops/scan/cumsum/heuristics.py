@@ -22,6 +22,7 @@ TILES = (
     {"block": 256, "vecs": 8},
     {"block": 128, "vecs": 4},
 )
+STREAM = ({"block": 256, "vecs": 4}, {"block": 256, "vecs": 8}, {"block": 512, "vecs": 4})
 # a state of two doubles, and factors beside it
 FACTOR_TILES = ({"block": 256, "vecs": 1}, {"block": 256, "vecs": 2})
 TRITON = ({"tile": 2048, "num_warps": 4}, {"tile": 4096, "num_warps": 8})
@@ -52,6 +53,25 @@ def fits_plain(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors)
     if starts is not None:
         return "starts: sums of whole rows only"
     return fits_rows(gpu, dim, **tensors)
+
+
+def _fits_stream(gpu, dim, starts, x, reverse):
+    if why := fits_plain(gpu, dim, starts, x=x):
+        return why
+    r = rows_of(x, reverse=reverse)
+    if r.width * x.itemsize < 16:
+        return "its vectors of 16 bytes are not aligned"
+    if r.rows * cdiv(r.n, 1024) >= 2**31:
+        return "more tiles than 32-bit tickets"
+    return None
+
+
+def fits_stream(gpu, x, starts, dim, exclusive=False, reverse=False):
+    return _fits_stream(gpu, dim, starts, x, reverse)
+
+
+def fits_stream_backward(gpu, gy, starts, dim, exclusive=False, reverse=False):
+    return _fits_stream(gpu, dim, starts, gy, not reverse)
 
 
 def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
