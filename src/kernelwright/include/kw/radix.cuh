@@ -11,6 +11,10 @@ __device__ __forceinline__ unsigned ordered(float x) {
   if (bits == 0x80000000u) return 0x80000000u;
   return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
 }
+// The float of an ordered integer.
+__device__ __forceinline__ float from_ordered(unsigned x) {
+  return __uint_as_float(x ^ (x >> 31 ? 0x80000000u : 0xffffffffu));
+}
 __device__ __forceinline__ unsigned ordered(__half x) { return ordered(to_float(x)); }
 __device__ __forceinline__ unsigned ordered(__nv_bfloat16 x) { return ordered(to_float(x)); }
 
@@ -58,6 +62,16 @@ template <int BLOCK, int ROOM> struct Largest {
 
   __device__ __forceinline__ void open() {
     if (threadIdx.x == 0) count = 0, valid = ROOM, limit = 0;
+    __syncthreads();
+  }
+
+  // A first limit, from a key of each thread: the `wanted`-th largest of those is no larger than
+  // that of all. It needs at least as many threads.
+  __device__ __forceinline__ void set_limit(Key largest, unsigned wanted) {
+    keys[threadIdx.x] = largest;
+    __syncthreads();
+    const Key least = select(BLOCK, wanted);
+    if (threadIdx.x == 0) limit = least ? least - 1 : 0;
     __syncthreads();
   }
 
@@ -121,6 +135,7 @@ template <int BLOCK, int ROOM> struct Largest {
   template <int N, typename Make>
   __device__ __forceinline__ unsigned above(unsigned offered, const Make &make) const {
     unsigned found = 0;
+    if (offered == 0) return 0;
 #pragma unroll
     for (int i = 0; i < N; ++i)
       if (offered >> i & 1 && make(i) > limit) found |= 1u << i;

@@ -36,6 +36,7 @@ template <typename S> struct Composing {
   using State = Line<S>;
   static __device__ __forceinline__ State identity() { return {S(1), S(0)}; }
   static __device__ __forceinline__ State apply(State a, State b) {
+    if (a.scale == S(1) && a.shift == S(0)) return b;  // 0 * infinity would be NaN
     return {a.scale * b.scale, a.shift * b.scale + b.shift};
   }
 };

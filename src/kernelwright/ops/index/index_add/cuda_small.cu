@@ -13,8 +13,10 @@ __global__ void index_add_copy(const T *x, T *y, long long rows, long long vecto
                                long long stride) {
   kw::let_next_launch_start();
   const long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
-  if (i < rows * vectors)
-    kw::store(y + i * VEC, kw::load<T, VEC>(x + i / vectors * stride + i % vectors * VEC));
+  if (i >= rows * vectors) return;
+  const bool whole = stride == vectors * VEC;  // rows without gaps: no division
+  kw::store(y + i * VEC,
+            kw::load<T, VEC>(x + (whole ? i * VEC : i / vectors * stride + i % vectors * VEC)));
 }
 
 template <typename T, typename Index, int VEC, int BLOCK>

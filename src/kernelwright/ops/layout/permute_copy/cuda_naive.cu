@@ -14,7 +14,9 @@ __global__ void permute_naive(const void *x, void *y, long long n, long long row
   using T = typename kw::Element<BYTES>::type;
   const long long i = kw::block_number() * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  long long from = i % rows * row_stride + i / rows % columns * column_stride, to = 0;
-  kw::outer_place(outer, i / rows / columns, from, to);
+  long long left = i, to = 0;
+  long long from = kw::divide(left, rows) * row_stride;
+  from += kw::divide(left, columns) * column_stride;
+  kw::outer_place(outer, left, from, to);
   static_cast<T *>(y)[i] = static_cast<const T *>(x)[from];
 }

@@ -16,8 +16,9 @@ __global__ void __launch_bounds__(BLOCK)
   using T = typename kw::Element<BYTES>::type;
   const long long i = kw::block_number() * BLOCK + threadIdx.x;
   if (i * WIDTH >= n) return;
-  const long long vectors = rows / WIDTH;
-  long long from = i % vectors * WIDTH + i / vectors % columns * column_stride, to = 0;
-  kw::outer_place(outer, i / vectors / columns, from, to);
+  long long left = i, to = 0;
+  long long from = kw::divide(left, rows / WIDTH) * WIDTH;
+  from += kw::divide(left, columns) * column_stride;
+  kw::outer_place(outer, left, from, to);
   kw::store(static_cast<T *>(y) + i * WIDTH, kw::load<T, WIDTH>(static_cast<const T *>(x) + from));
 }

@@ -18,11 +18,11 @@ __global__ void __launch_bounds__(BLOCK)
   using T = typename kw::Element<BYTES>::type;
   constexpr int W = 16 / BYTES, SIDE = 8 * W, VECTORS = 8 * SIDE;
   __shared__ kw::Vec<T, W> tile[SIDE][8];
-  const long long block = kw::block_number(), of_matrix = block % tiles;
-  if (block / tiles >= outer.size[0] * outer.size[1] * outer.size[2]) return;
-  long long from = 0, to = 0;
-  kw::outer_place(outer, block / tiles, from, to);
-  const long long row = of_matrix / across * SIDE, column = of_matrix % across * SIDE;
+  long long matrix = kw::block_number(), from = 0, to = 0;
+  long long row = kw::divide(matrix, tiles);
+  const long long column = kw::divide(row, across) * SIDE;
+  row *= SIDE;
+  if (!kw::outer_place(outer, matrix, from, to)) return;
   const T *in = static_cast<const T *>(x) + from + row * row_stride + column;
   T *out = static_cast<T *>(y) + to + column * column_stride + row;
   constexpr int EACH = (VECTORS + BLOCK - 1) / BLOCK;

@@ -17,7 +17,7 @@ ROW = 128  # bytes of a row of a tile
 THREADS = ({"block": 256},)
 ROWS = ({"block": 256}, {"block": 128})
 SQUARE = ({"down": 8},)  # rows of threads on a tile of 32 x 32
-SWIZZLED = ({"block": 256}, {"block": 128})
+SWIZZLED = ({"block": 128}, {"block": 64})
 
 
 def _fits(x):

@@ -3,21 +3,36 @@
 
 namespace kw {
 
+// Divides by a positive number; a becomes the quotient. 64-bit divisions take five times as long.
+__device__ __forceinline__ long long divide(long long &a, long long by) {
+  long long rest;
+  if (((a | by) >> 32) == 0) {
+    const unsigned quotient = unsigned(a) / unsigned(by);
+    rest = unsigned(a) - quotient * unsigned(by);
+    a = quotient;
+  } else {
+    rest = a % by;
+    a /= by;
+  }
+  return rest;
+}
+
 // Up to three dimensions around what a thread handles, the innermost first, in elements.
 struct Outer {
   long long size[3], x[3], y[3];
 };
 
-// The beginnings of the k-th of the outer positions.
-__device__ __forceinline__ void outer_place(const Outer &outer, long long k, long long &x,
+// The beginnings of the k-th of the outer positions; false if there are not as many.
+__device__ __forceinline__ bool outer_place(const Outer &outer, long long k, long long &x,
                                             long long &y) {
 #pragma unroll
   for (int d = 0; d < 3; ++d) {
-    const long long i = k % outer.size[d];
-    k /= outer.size[d];
+    if (outer.size[d] == 1) continue;
+    const long long i = divide(k, outer.size[d]);
     x += i * outer.x[d];
     y += i * outer.y[d];
   }
+  return k == 0;
 }
 
 // The number of a block of a grid whose columns are full.

@@ -13,11 +13,11 @@ __device__ __forceinline__ void transpose_tile(const void *x, void *y, long long
                                                long long tiles, const Outer &outer) {
   using T = typename Element<BYTES>::type;
   __shared__ T tile[32][32 + PADDING];
-  const long long block = block_number(), of_matrix = block % tiles;
-  long long from = 0, to = 0;
-  outer_place(outer, block / tiles, from, to);
-  if (block / tiles >= outer.size[0] * outer.size[1] * outer.size[2]) return;
-  const long long row = of_matrix / across * 32, column = of_matrix % across * 32;
+  long long matrix = block_number(), from = 0, to = 0;
+  long long row = divide(matrix, tiles);
+  const long long column = divide(row, across) * 32;
+  row *= 32;
+  if (!outer_place(outer, matrix, from, to)) return;
   const T *in = static_cast<const T *>(x) + from;
   T *out = static_cast<T *>(y) + to;
 #pragma unroll

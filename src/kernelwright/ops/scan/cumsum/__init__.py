@@ -45,6 +45,13 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         _block(side),
         *(() if side else STEPS),
         _tree(side),
+        rungs.cuda(
+            "stream",
+            side,
+            "blocks that stay: the next tile is on its way during the wait",
+            heuristics.fits_stream_backward if side else heuristics.fits_stream,
+            heuristics.STREAM,
+        ),
         _columns(side),
     )
 

@@ -47,7 +47,7 @@ template <typename State> __device__ __forceinline__ long long words_of_row(long
 }
 
 template <typename T, bool EXCLUSIVE, bool REVERSE, int WIDTH, int VECS, int BLOCK>
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     scan_tree_sums(const T *x, kw::StateWord *words, T *y, long long n, unsigned tiles,
                    long long stride) {
   const long long row = blockIdx.x / tiles;

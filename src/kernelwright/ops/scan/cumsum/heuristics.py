@@ -19,9 +19,10 @@ WARPS = ({"block": 128}, {"block": 256})
 # vecs: 16-byte vectors of a thread
 TILES = (
     {"block": 256, "vecs": 4},
-    {"block": 512, "vecs": 4},
+    {"block": 256, "vecs": 8},
     {"block": 128, "vecs": 4},
 )
+STREAM = ({"block": 256, "vecs": 4}, {"block": 256, "vecs": 8}, {"block": 512, "vecs": 4})
 # a state of two doubles, and factors beside it
 FACTOR_TILES = ({"block": 256, "vecs": 1}, {"block": 256, "vecs": 2})
 TRITON = ({"tile": 2048, "num_warps": 4}, {"tile": 4096, "num_warps": 8})
@@ -54,6 +55,25 @@ def fits_plain(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors)
     return fits_rows(gpu, dim, **tensors)
 
 
+def _fits_stream(gpu, dim, starts, x, reverse):
+    if why := fits_plain(gpu, dim, starts, x=x):
+        return why
+    r = rows_of(x, reverse=reverse)
+    if r.width * x.itemsize < 16:
+        return "its vectors of 16 bytes are not aligned"
+    if r.rows * cdiv(r.n, 1024) >= 2**31:
+        return "more tiles than 32-bit tickets"
+    return None
+
+
+def fits_stream(gpu, x, starts, dim, exclusive=False, reverse=False):
+    return _fits_stream(gpu, dim, starts, x, reverse)
+
+
+def fits_stream_backward(gpu, gy, starts, dim, exclusive=False, reverse=False):
+    return _fits_stream(gpu, dim, starts, gy, not reverse)
+
+
 def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
     x = _main(tensors)
     if x.dtype not in DTYPES:
@@ -69,9 +89,12 @@ def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 
 def choose_tile(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    """Large tiles where they fill the GPU several times over, small ones below."""
+    """Large tiles where they fill the GPU several times over: a block that waits for others has as
+    many bytes on their way as registers hold. Small ones below."""
     x = _main(tensors)
-    return TILES[0] if x.nbytes >= 64 * 2**20 else TILES[2]
+    if x.nbytes < 64 * 2**20:
+        return TILES[2]
+    return TILES[1] if starts is None else TILES[0]
 
 
 def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
@@ -79,8 +102,6 @@ def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 
 def order(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    if dim != -1:
-        return ()
     return ()
 
 

@@ -82,7 +82,11 @@ CASES_PRODUCT = (
     ),
     case((2**17 + 1, 16384), torch.float32, use="big", dim=-1),
 )
-FLOATING_PRODUCT = tuple(c for c in CASES_PRODUCT if c.dtype.is_floating_point)
+# With infinities a sum of products depends on how it is grouped: which gradients are infinite
+# and which NaN is left open (PyTorch's are NaN).
+FLOATING_PRODUCT = tuple(
+    c for c in CASES_PRODUCT if c.dtype.is_floating_point and c.values not in ("inf", "neginf_row")
+)
 FLOATING = tuple(c for c in CASES if c.dtype.is_floating_point)
 
 

@@ -1,8 +1,11 @@
 // What is scanned: how the operators of this folder make states of their arguments, and results of
 // states. Each has an operation in two precisions, Local and Carried, with the scalars L and C;
-// `load(k, p, n)` of the thread's k-th vector, at position p; `state(k, i)` of its element i; and
-// `result(s, k, i)`.
+// `load(k, p, n)` of the thread's k-th vector, at position p; `state(k, i)` of its element i;
+// `result(s, k, i)`; and `forget(k)` between two passes over the states, so that the compiler does
+// not keep them, unpacked, from one to the other.
 #pragma once
+#include <kw/row.cuh>
+
 #include "row.cuh"
 
 namespace kw {
@@ -19,6 +22,9 @@ struct Plain {
 
   __device__ __forceinline__ void load(int k, long long p, long long n) {
     v[k] = load_positions<REVERSE, WIDTH>(x, p, n);
+  }
+  __device__ __forceinline__ void forget(int k) {
+    if constexpr (sizeof(T) == 2) v[k] = opaque(v[k]);
   }
   __device__ __forceinline__ L state(int k, int i) const { return as<L>(v[k][i]); }
   __device__ __forceinline__ T result(L s, int, int) const { return stored<T>(s); }
@@ -48,6 +54,7 @@ template <typename T, int WIDTH, int VECS, bool REVERSE> struct SegmentSums {
       begins[k][i] = at >= 0 && at < n && starts[at];
     }
   }
+  __device__ __forceinline__ void forget(int) {}
   __device__ __forceinline__ Segment<L> state(int k, int i) const {
     return {as<L>(v[k][i]), L(begins[k][i])};
   }
@@ -75,6 +82,7 @@ template <typename T, int WIDTH, int VECS, bool REVERSE> struct Factors {
       before[k][i] = at > 0 ? as<L>(y[at - 1]) : L(1);
     }
   }
+  __device__ __forceinline__ void forget(int) {}
   __device__ __forceinline__ Line<L> state(int k, int i) const {
     return {next[k][i], as<L>(g[k][i])};
   }

@@ -41,6 +41,7 @@ __device__ __forceinline__ void scan_tile(Stream &in, T *y, long long first, lon
   const auto start = Carried::apply(before(total), state_as<C>(warps));
 #pragma unroll
   for (int k = 0; k < VECS; ++k) {
+    in.forget(k);
     State s = state_as<L>(Carried::apply(start, state_as<C>(own[k])));
     Vec<T, WIDTH> out;
 #pragma unroll

@@ -17,6 +17,11 @@ template <typename T, bool LARGEST> __device__ __forceinline__ kw::Key element(T
   return kw::key_of(LARGEST ? bits : ~bits, at);
 }
 
+// Whether an element may be above the limit: cheaper than its key, and true of a NaN.
+template <typename T, bool LARGEST> __device__ __forceinline__ bool may_be_above(T x, float limit) {
+  return LARGEST ? !(kw::to_float(x) < limit) : !(kw::to_float(x) > limit);
+}
+
 // What is kept of the columns [first, last) of a row.
 template <typename T, bool LARGEST, int VEC, int VECS, int BLOCK>
 __device__ __forceinline__ void read_row(kw::Largest<BLOCK, kRoom> &best, const T *row,
@@ -37,10 +42,24 @@ __device__ __forceinline__ void read_row(kw::Largest<BLOCK, kRoom> &best, const 
           if (at + i < last) v[j][i] = row[at + i], inside |= 1u << (j * VEC + i);
       }
     }
-    best.template offer<VEC * VECS>(inside, k, [&](int i) -> kw::Key {
+    const auto make = [&](int i) -> kw::Key {
       const unsigned at = start + (i / VEC * BLOCK + threadIdx.x) * VEC + i % VEC;
       return element<T, LARGEST>(v[i / VEC][i % VEC], at);
-    });
+    };
+    if (start == first && k <= BLOCK) {
+      kw::Key largest = 0;
+#pragma unroll
+      for (int i = 0; i < VEC * VECS; ++i)
+        if (inside >> i & 1) largest = max(largest, make(i));
+      best.set_limit(largest, k);
+    }
+    const unsigned above = unsigned(best.limit >> 32);
+    const float limit = kw::from_ordered(LARGEST ? above : ~above);
+    if (best.limit)
+#pragma unroll
+      for (int i = 0; i < VEC * VECS; ++i)
+        if (!may_be_above<T, LARGEST>(v[i / VEC][i % VEC], limit)) inside &= ~(1u << i);
+    best.template offer<VEC * VECS>(inside, k, make);
   }
 }
 

@@ -11,7 +11,7 @@ from kernelwright.contract.eligibility import kind, unsupported_dtype
 MOST = 1024  # places that are kept
 LONGEST = 2**31 - 1  # columns
 MAX_GRID = 2**31 - 1
-SHORTEST_PART = 8192  # columns that are worth a block of their own
+SHORTEST_PART = 4096  # columns that are worth a block of their own
 
 WARP = ({"block": 128},)
 # vecs: vectors of a thread in flight
