@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 _OTHERS = {
     "explain": f"{__name__}.ops.introspect",
     "patch": f"{__name__}.integrations.transformers",
+    "register_attention": f"{__name__}.integrations.transformers.attention",
     "unpatch": f"{__name__}.integrations.transformers",
     "use": f"{__name__}.ops.introspect",
     "warmup": f"{__name__}.ops.introspect",

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.contract import UnknownRung, Unsupported
-from kernelwright.dispatch import UnknownOperator, binding
+from kernelwright.dispatch import UnknownOperator, open_calls
 from kernelwright.dispatch.override import active
 from support.publics import DEVICE, PUBLIC, agree, gpu, ladders_by_name, randn
 
@@ -24,8 +24,8 @@ def served(monkeypatch):
         seen.append((ladder.name, rung))
         return launcher(ladder, args, rung, config)
 
-    launcher = binding.launcher
-    monkeypatch.setattr(binding, "launcher", spy)
+    launcher = open_calls.launcher
+    monkeypatch.setattr(open_calls, "launcher", spy)
     return seen
 
 
@@ -176,9 +176,11 @@ FOR_SOFTMAX = (
     "toolchain.tensors",
     "toolchain.versions",
     "ops",
+    "ops._superset",
     "ops.reduce",
     "ops.reduce.softmax",
     "ops.reduce.softmax.heuristics",
+    "ops.reduce.softmax.heuristics_superset",
     "ops.reduce.softmax.spec",
     "ops.reduce.softmax.tiling",
     "ops.reduce.softmax.torch_rungs",

@@ -161,6 +161,7 @@ def destructive(text, before):
     return text.replace(before, wrong + before, 1)
 
 
+@pytest.mark.long
 def test_verify_says_which_kernel_of_a_folder_crashes_and_goes_on(tmp_path):
     scaffold.new("scale", tmp_path)
     folder = tmp_path / "scale"

@@ -189,6 +189,7 @@ def builds_with(tmp_path, monkeypatch):
         f.cache_clear()
 
 
+@pytest.mark.long
 def test_clang_runs_kernels_and_watches_none(builds_with):
     builds_with("clang++")
     assert compiler.missing() is None

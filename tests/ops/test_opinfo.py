@@ -35,6 +35,12 @@ OURS = {
     "nn.functional.cross_entropy": kw.cross_entropy,
     CHUNKED: kw.linear_cross_entropy,
     "nn.functional.kl_div": kw.kl_div,
+    "cumsum": kw.cumsum,
+    "permute_copy": kw.permute_copy,
+    "transpose_copy": kw.transpose_copy,
+    "index_add": kw.index_add,
+    "index_select": kw.index_select,
+    "cumprod": kw.cumprod,
 }
 INFOS = [x for x in op_db if x.name in OURS and not (x.name == CHUNKED and x.variant_test_name)]
 KINDS = (torch.float32, torch.bfloat16, torch.int64)

@@ -91,6 +91,8 @@ def hosted(folder: Path):
             (dispatch.launcher, "gpu_of", of_gpu),
             (availability, "missing", lambda *_: None),
             (toolchain, "executor", _executor),
+            (toolchain, "open_executor", _open_executor),
+            (toolchain, "opens", lambda args: True),
             (tensors, "in_c", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
             # builtins, as what they stand in for
@@ -106,6 +108,10 @@ def hosted(folder: Path):
 
 def _executor(plan, operator, specs, copies, device):
     return gpu_executor.executor(plan, operator, specs, copies, _HERE)
+
+
+def _open_executor(plan, operator, specs, copies, device, trace):
+    return gpu_executor.opened(plan, operator, specs, copies, _HERE, trace)
 
 
 def _compiled(step, tensors, arch):

@@ -45,6 +45,17 @@ def looked_up(weight, embedding):
     return embedding(indices.view(1, -1), weight)
 
 
+def numbers(x):
+    """Numbers of the last dimension's elements, some of them twice."""
+    return torch.arange(7, device=x.device).remainder(min(5, x.shape[-1]))
+
+
+def added(x, index_add):
+    """Elements of the last dimension, made of x, added to others."""
+    source = 1 - x.index_select(-1, numbers(x)).square()
+    return index_add(x, -1, numbers(x), source, alpha=0.5)
+
+
 def rotated(x, rope):
     """x (*, T, D) as the heads of q, and the first of them as k, rotated: one tensor."""
     q = x.reshape(1, -1, *x.shape[-2:])
@@ -209,6 +220,22 @@ PUBLIC = {
         lambda x, w, b: F.silu(F.linear(x, w, b)) * F.linear(x, w),
         more=((7, "columns"), (7,)),
     ),
+    "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
+    "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
+    "topk": Public(
+        lambda x: kw.topk(x, min(3, x.shape[-1])).values,
+        lambda x: torch.topk(x, min(3, x.shape[-1])).values,
+    ),
+    "transpose_copy": Public(kw.transpose_copy, torch.transpose_copy, rest=(-1, 0)),
+    "permute_copy": Public(
+        lambda x: kw.permute_copy(x, range(-1, -1 - x.ndim, -1)),
+        lambda x: torch.permute_copy(x, [*range(-1, -1 - x.ndim, -1)]),
+    ),
+    "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
+    "index_select": Public(
+        lambda x: kw.index_select(x, -1, numbers(x)), lambda x: x.index_select(-1, numbers(x))
+    ),
+    "cumprod": Public(kw.cumprod, torch.cumprod, rest=(-1,)),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
     "dropout_with_mask": Public(
         lambda x: kw.dropout_with_mask(x, 0.5)[0], lambda x: torch_dropout(x, 0.5)

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+import kernelwright as kw
 from kernelwright import dispatch
 from kernelwright.contract import TensorSpec
 from kernelwright.contract.layout import REDZONE
-from kernelwright.toolchain import redzones, workspace
+from kernelwright.toolchain import modes, redzones, workspace
 from support.planning import CPU, no_gpu
 
 
@@ -64,6 +65,16 @@ def test_guard_judges_a_rung(monkeypatch):
     with redzones.guarded() as second:
         run(x, -1)
     assert second._given and not guard._given
+
+
+def test_what_a_public_function_keeps_is_not_guarded():
+    """A rung that calls it may be the first with a shape, and a guard watch that rung."""
+    x = torch.randn(3, 37, device="cuda" if modes.has_gpu() else "cpu")
+    with kw.use(softmax="triton_row"), redzones.guarded() as guard:
+        kw.softmax(x, -1)
+    with kw.use(softmax="triton_row"):
+        kw.softmax(x, -1)
+    assert not guard._given
 
 
 @pytest.mark.parametrize(

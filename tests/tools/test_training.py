@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 from tools.experiments import training
+from tools.experiments.swappable_gpt2 import GPT2, Config, Operators
 from tools.experiments.training import Parts, Sizes, Training, TrainingRun
 from torch.nn import functional as F
 
 import kernelwright as kw
-from kernelwright.models.gpt2 import GPT2, Config, Operators
 
 SMALL = Config(layers=2, heads=2, width=32, context=16, vocabulary=256)
 CPU = {"gpu": None}

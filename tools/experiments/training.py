@@ -41,12 +41,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tools.experiments.swappable_gpt2 import GPT2, Config, Operators
 
 from kernelwright.contract import PYTORCHS
 from kernelwright.contract.compare import FACTOR, ULPS, measure
 from kernelwright.dispatch import data
 from kernelwright.machine import here, slug
-from kernelwright.models.gpt2 import GPT2, Config, Operators
 from kernelwright.workbench.records import records
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))

@@ -13,7 +13,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import learning, looking, proving, timing
+from . import extending, learning, looking, profiling, proving, running, timing, training
 
 
 def _unwrapped(doc: str) -> str:
@@ -43,12 +43,17 @@ for command in (
     looking.inspect,
     learning.dissect,
     learning.debug,
+    running.run,
     proving.ledger,
     timing.compare,
     timing.judge,
     learning.exercise,
     looking.report,
     learning.new,
+    training.train,
+    training.generate,
+    extending.extension,
+    profiling.profile,
 ):
     app.command(command.__name__.rstrip("_"), help=_unwrapped(command.__doc__ or ""))(command)
 

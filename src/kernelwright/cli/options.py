@@ -27,7 +27,12 @@ Record = Annotated[
         "checkout in its records/. The command prints the location.",
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Take only a few samples of each.")]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick", help="Take only a few samples of each case, and each shape in one dtype."
+    ),
+]
 Cases = Annotated[
     list[str] | None,
     typer.Option(help="A case's id, or words from its label (gpt-2). Repeatable."),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.support.errors import GOOD
+from kernelwright.support.errors import GOOD, UsageError
 
 from .names import complete, known
 from .options import Cases, Json, Quick, Record, Wide, printing, recorded, waiting, writable
@@ -37,6 +37,11 @@ def bench(
         ),
     ] = None,
     wide: Wide = False,
+    sample: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="N sampled shapes of each operator instead."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sampled shapes.")] = 0,
     as_json: Json = False,
 ) -> int:
     """Time ladders against torch, torch.compile, peers and the machine's roofs in one run.
@@ -45,13 +50,22 @@ def bench(
     warm: operands in L2; host: CPU time of a call. Without a GPU, the times of GPU rungs are those
     of the shipped records.
 
+    --sample draws shapes of real models, odd and random ones, and reports how far what is
+    dispatched is from the best peer and from the best rung and config, worst first. Without a GPU,
+    what an H200 would dispatch is verified on them.
+
     \b
     Examples:
       kernelwright bench softmax
       kernelwright bench softmax gelu --quick --peers
       kernelwright bench softmax.backward --case "llama 3" --record
       kernelwright bench gelu --quick --html report.html
+      kernelwright bench layer_norm --sample 20 --seed 7 --peers
     """
+    if sample is not None:
+        if case or record or html:
+            raise UsageError("--sample takes no --case, --record or --html: its shapes are drawn")
+        return _sampled(ops, sample, seed, quick, peers, wide, as_json)
     if html:
         writable(html)
     began = time.monotonic()
@@ -90,6 +104,28 @@ def bench(
                 ladders, result, quick=quick, cases=case, seconds=spent, page=html
             )
             out.print(summary)
+    return result.exit_code
+
+
+def _sampled(
+    ops: list[str], count: int, seed: int, quick: bool, peers: bool, wide: bool, as_json: bool
+) -> int:
+    with printing(as_json, wide) as out:
+        with waiting("getting ready", out) as say:
+            from kernelwright.workbench import listing
+            from kernelwright.workbench.bench import regret as module
+            from kernelwright.workbench.scaffold import scaffold
+
+            from .render import regret
+
+            ladders = listing.named(scaffold.operators(ops))
+            result = module.regret(
+                ladders, count=count, seed=seed, quick=quick, peers=peers, on_step=say
+            )
+        if as_json:
+            out.emit(result.as_json())
+        else:
+            out.print(regret.report(result))
     return result.exit_code
 
 

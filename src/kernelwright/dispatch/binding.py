@@ -19,12 +19,13 @@ from torch.autograd.graph import increment_version
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator
 from kernelwright.contract.layout import normalise
-from kernelwright.toolchain import tensors, versions
+from kernelwright.toolchain import redzones, tensors, versions
 
 from . import autograd
 from .generated import WATCHERS, compiled, listed, spec_of, special
-from .launcher import device_of, launcher
+from .launcher import device_of
 from .lowering import lower
+from .open_calls import OpenCalls
 from .override import active
 from .registry import register
 from .subclasses import on_values, prepare, prepared
@@ -165,6 +166,7 @@ class LaunchCache:
         op = ladder.operator
         self._ladder, self._names = ladder, [a.name for a in op.args]
         self._known: dict[tuple, Callable] = {}
+        self._open = OpenCalls(ladder)
         self._users: list[dict[str, Any]] = []
         # in C there are no version counters, and lists have a description of their own
         self._in_python = bool(op.mutated) or any(a.kind == "Tensor[]" for a in op.args)
@@ -202,9 +204,10 @@ def {{}}({given}):
 
     def _miss(self, key: tuple, *args: Any) -> Callable:
         *given, rung = args
-        bound = launcher(self._ladder, dict(zip(self._names, given, strict=True)), rung)
-        if len(self._known) >= _CACHE_LIMIT:
-            self._known.clear()
+        with redzones.unguarded():  # a rung that calls this operator may be the first that does
+            bound = self._open.launcher(dict(zip(self._names, given, strict=True)), rung)
+        while len(self._known) >= _CACHE_LIMIT:
+            self._known.pop(next(iter(self._known)), None)
         self._known[key] = bound
         if not self._in_python:
             self._in_python = True

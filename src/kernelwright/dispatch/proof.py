@@ -75,8 +75,9 @@ def parts(ladder: Ladder, rung: Rung, package: str = PACKAGE) -> list[str]:
     """Names and code of what is the rung's own: its entry, its `supports`, its sources."""
     texts = _packages(package, ladder.package).texts(_roots(ladder, rung))
     texts.append(rung.entry.split(":")[1])
-    for path in sorted(_files(ladder, rung, package), key=lambda p: p.name):
-        texts += path.name, includes.code(path)
+    # two folders may have a header of the same name
+    for name, code in sorted((p.name, includes.code(p)) for p in _files(ladder, rung, package)):
+        texts += name, code
     return texts
 
 

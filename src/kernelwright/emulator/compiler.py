@@ -95,7 +95,7 @@ def flags(kind: str) -> tuple[str, ...]:
     own = GNU_ONLY if is_gnu() else ()
     if "-fsanitize=thread" in KINDS[kind]:
         own += ("--param", "tsan-distinguish-volatile=1")
-    if kind == "dissected":
+    if kind in ("watched", "dissected"):
         own += ("-fno-tree-sra",)  # a vector stays one access
     return (*LANGUAGE, *DIALECT, *own, *_processor(), *KINDS[kind])
 

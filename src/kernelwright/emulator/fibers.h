@@ -23,7 +23,8 @@ void *take_stack(Worker &w) {
   void *stack = mmap(nullptr, kStack, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stack == MAP_FAILED) kw_fail("no memory for the stack of one more thread");
-  mprotect(stack, kGuard, PROT_NONE);
+  // a grid that runs together has more threads than a process may have mappings
+  if (w.stacks.size() < kGuarded) mprotect(stack, kGuard, PROT_NONE);
   w.stacks.push_back(stack);
   return stack;
 }
@@ -88,6 +89,7 @@ void enter(Worker &w, Thread &t) {
   clear(b.ready, t.number);
   bring(w, b);
   kw_current = &t;
+  kw_threadIdx = t.index, kw_blockIdx = b.index;
 }
 
 // Give the processor to a ready thread; returns when the present one is picked again.
@@ -142,6 +144,7 @@ const char *const kNames[] = {
     "__uni_sync",        "__match_any_sync",      "__match_all_sync",    "__reduce_add_sync",
     "__reduce_min_sync", "__reduce_min_sync",     "__reduce_max_sync",   "__reduce_max_sync",
     "__reduce_and_sync", "__reduce_or_sync",      "__reduce_xor_sync",   "__activemask",
+    "a warp's instruction", "bar.sync",
 };
 
 std::string range(unsigned first, unsigned last) {

@@ -1,7 +1,9 @@
 // What interrupts a kernel: faults, and the clock.
 #pragma once
 #include <errno.h>
+#include <link.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <ucontext.h>
@@ -48,10 +50,35 @@ void on_fault(int signal, siginfo_t *info, void *context) {
                             static_cast<const void *>(address), where));
 }
 
+// Code of the C library: it may hold a lock that the next thread would wait for.
+bool in_libc(const void *instruction) {
+  struct Range {
+    std::uintptr_t start, end;
+  };
+  static const Range libc = [] {
+    Range found = {0, 0};
+    dl_iterate_phdr(
+        [](dl_phdr_info *info, std::size_t, void *data) {
+          const auto at = reinterpret_cast<std::uintptr_t>(&malloc);
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto &p = info->dlpi_phdr[i];
+            const std::uintptr_t start = info->dlpi_addr + p.p_vaddr;
+            if (p.p_type == PT_LOAD && at >= start && at < start + p.p_memsz)
+              *static_cast<Range *>(data) = {start, start + p.p_memsz};
+          }
+          return 0;
+        },
+        &found);
+    return found;
+  }();
+  const auto at = reinterpret_cast<std::uintptr_t>(instruction);
+  return at >= libc.start && at < libc.end;
+}
+
 // A thread that has not waited for a while may wait for another in a loop: let that one run.
 void on_tick(int, siginfo_t *, void *context) {
   Thread *t = kw_current;
-  if (!t || worker_of(t).busy) return;
+  if (!t || worker_of(t).busy || in_libc(instruction(context))) return;
   Worker &w = worker_of(t);
   if (w.all->failed) {
     w.busy = true;
@@ -83,6 +110,7 @@ void install() {
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   action.sa_sigaction = on_fault;
   for (int i = 0; i < 3; ++i) sigaction(kFaults[i], &action, &before_fault[i]);
+  in_libc(nullptr);  // found now: the signal's handler must not ask
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;  // on the fiber's stack: it may be left
   action.sa_sigaction = on_tick;
   sigaction(tick_signal(), &action, nullptr);

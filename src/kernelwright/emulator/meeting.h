@@ -108,6 +108,12 @@ void meet(Running &b, unsigned number, unsigned lanes, Wait kind) {
     case kActivemask:
       all_get(lanes);
       break;
+    case kTogether: {
+      void *data[32] = {};
+      each([&](int i) { data[i] = reinterpret_cast<void *>(t[i].in); });
+      t[__builtin_ctz(lanes)].act(data, lanes);
+      break;
+    }
     default:
       break;
   }

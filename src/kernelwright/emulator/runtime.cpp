@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "async.h"
 #include "cluster.h"
 #include "fibers.h"
 #include "interrupts.h"
@@ -16,12 +17,16 @@
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
+__thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim, kw_gridDim
+    __attribute__((tls_model("initial-exec")));
+
 namespace kw::emulator {
 namespace {
 
 // ---- one thread after the other on a stack
 
 void end_thread(Worker &w, Thread *t) {
+  forget_copies(*t);
   if (w.launch->observer && w.launch->observer->thread_exit) w.launch->observer->thread_exit(*t);
   ++w.progress;
   Running &b = running(*t);
@@ -49,6 +54,7 @@ void carry() {
   for (;;) {
     t->stack = stack;
     t->wait = kNothing;
+    t->async = nullptr;
     t->epoch = t->warp_epoch = t->arrivals = t->phase = 0;
     set(running(*t).started, t->number);
     if (w.launch->observer && w.launch->observer->thread_begin)
@@ -76,6 +82,7 @@ void begin(Running &b) {
   b.arrived = 0;
   b.sum = b.disjunction = 0, b.conjunction = 1;
   b.mbarriers.clear();
+  std::fill(std::begin(b.named), std::end(b.named), 0u);
   for (unsigned i = 0; i < (b.count + 63) / 64; ++i) {
     const unsigned left = b.count - i * 64;
     b.ready[i] = left >= 64 ? ~std::uint64_t(0) : (std::uint64_t(1) << left) - 1;
@@ -127,8 +134,10 @@ void return_worker(Worker *w) {
 // What all blocks of a launch that an OS thread runs have in common.
 void prepare(Worker &w, const Launch &launch, unsigned number) {
   w.cluster = launch.cluster;
-  w.resident = w.blocks;
+  while (w.blocks.size() < w.cluster) w.blocks.emplace_back();
+  w.resident = &w.blocks[0];
   const unsigned count = launch.block.x * launch.block.y * launch.block.z;
+  kw_blockDim = launch.block, kw_gridDim = launch.grid;
   w.pool.assign(std::max<std::size_t>(w.pool.size(), w.cluster * count), {});
   for (unsigned rank = 0; rank < w.cluster; ++rank) {
     Running &b = w.blocks[rank];
@@ -304,6 +313,33 @@ std::uint64_t kw_warp_wait(Wait kind, unsigned mask, std::uint64_t value, unsign
   return t->out;
 }
 
+void kw_named_barrier(unsigned which, unsigned count, bool waits) {
+  Thread *t = kw_current;
+  Worker &w = worker_of(t);
+  if (which > 15 || count % 32 || !count)
+    kw_fail("bar of the barrier %u for %u threads: there are 16, for multiples of 32", which, count);
+  w.busy = true;
+  ++w.progress;
+  Running &b = running(*t);
+  if (++b.named[which] < count) {
+    if (waits) {
+      t->wait = kNamedBarrier;
+      t->in = which;
+      wait(w, t);
+    }
+    w.busy = false;
+    return;
+  }
+  b.named[which] = 0;
+  for (unsigned i = 0; i < b.count; ++i) {
+    Thread &other = b.threads[i];
+    if (other.wait != kNamedBarrier || other.in != which) continue;
+    other.wait = kNothing;
+    set(b.ready, i);
+  }
+  w.busy = false;
+}
+
 void kw_yield() {
   Thread *t = kw_current;
   Worker &w = worker_of(t);
@@ -322,6 +358,15 @@ void kw_fail(const char *text, ...) {
   const std::string message = format(text, values);
   va_end(values);
   fail(worker_of(t), name_of(*t) + ": " + message + say(" at @%p@", HERE));
+}
+
+void kw_fail_at(const void *where, const char *text, ...) {
+  Thread *t = kw_current;
+  va_list values;
+  va_start(values, text);
+  const std::string message = format(text, values);
+  va_end(values);
+  fail(worker_of(t), name_of(*t) + ": " + message + say(" at @%p@", where));
 }
 
 int kw_printf(const char *text, ...) {

@@ -10,7 +10,7 @@ namespace kw::emulator {
 
 // Of each CUDA thread's stack; `Thread::stack` is its lowest address.
 constexpr unsigned long kStack = 256 * 1024;
-constexpr unsigned kMostBlocks = 16;  // of a cluster
+constexpr unsigned kMostBlocks = 2048;  // that run together: a cluster, or a cooperative grid
 
 struct Index {
   unsigned x, y, z;
@@ -42,6 +42,8 @@ enum Wait : unsigned {
   kReduceOr,
   kReduceXor,
   kActivemask,
+  kTogether,
+  kNamedBarrier,
 };
 
 struct Block;
@@ -63,6 +65,8 @@ struct Thread {
   std::uint64_t in, out;  // what it brings to an operation, and gets
   void *stack;            // lowest address
   void *data;             // the observer's own
+  void (*act)(void *const *data, unsigned lanes);  // of a warp's instruction
+  struct Async *async;  // copies that it has begun and not waited for; or null
 
   unsigned warp() const { return number / 32; }
   unsigned lane() const { return number % 32; }
@@ -134,6 +138,8 @@ struct Observer {
   void (*path)(Thread &, const void *where);
   // A step across the blocks of a cluster, before it is done.
   void (*across)(Thread &, const Across &);
+  // An asynchronous copy begins (its source is read then), or it has ended.
+  void (*copy)(Thread &, void *to, unsigned bytes, bool ended, const void *where);
 };
 
 // The shared memory of a kernel's library: thread-local variables, since a block has an OS thread
@@ -163,6 +169,10 @@ extern "C" {
 // The thread that runs. One pointer in static TLS: reading it costs one instruction.
 extern __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec")));
 
+// Its threadIdx, blockIdx, blockDim and gridDim, for whole programs.
+extern __thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim, kw_gridDim
+    __attribute__((tls_model("initial-exec")));
+
 // Fills a Library from an address inside it and the distance of its `dynamic` variables (0 for
 // none) from an address in the calling thread. False where the library has no shared memory.
 bool kw_library(const void *inside, const void *dynamic, kw::emulator::Library *);
@@ -191,10 +201,28 @@ void kw_mbarrier_init_fence();
 void kw_mbarrier_expect(unsigned address, unsigned bytes);
 void kw_mbarrier_wait(unsigned address, unsigned parity);
 void kw_send(unsigned to, std::uint64_t value, unsigned bytes, unsigned mbarrier);
+// Asynchronous copies of up to 16 bytes: `bytes` are written, of which those past `read` are zero.
+// They are done when the thread waits, or ends: the latest moment that a GPU may choose.
+// `where`: the instruction, if it is not the caller.
+void kw_async_copy(void *to, const void *from, unsigned bytes, unsigned read,
+                   const void *where = nullptr);
+void kw_async_commit();
+void kw_async_wait(unsigned groups);
+// bar.sync and bar.arrive with a number and a count of threads.
+void kw_named_barrier(unsigned which, unsigned count, bool waits);
+// A variable in the shared memory of another block of the cluster.
+void *kw_map_shared(void *, unsigned rank);
+// The lanes of `mask` meet; then act(data of each lane or null, lanes) is called once.
+void kw_together(unsigned mask, void *data, void (*act)(void *const *data, unsigned lanes));
+// An access by code that is not instrumented.
+void kw_access(const void *, unsigned bytes, unsigned kind, const void *where);
 // Let other threads of the block go on.
 void kw_yield();
 // End the launch with a message.
 [[noreturn]] void kw_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+// The same, at an instruction of the kernel that the caller names.
+[[noreturn]] void kw_fail_at(const void *where, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 int kw_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void kw_fence(unsigned scope);
 // For builds whose every access is seen: what the compiler would else instrument itself.

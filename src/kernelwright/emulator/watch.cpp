@@ -14,9 +14,10 @@ inline void tell(const void *address, unsigned bytes, unsigned kind, const void 
   if (!t) return;
   const Observer *o = t->block->launch->observer;
   if (!o || !o->access) return;
-  // the thread's own variables
+  // the thread's own variables, and its indices
   const auto *a = static_cast<const char *>(address), *stack = static_cast<const char *>(t->stack);
   if (a >= stack && a < stack + kStack) return;
+  if (address == &kw_threadIdx || address == &kw_blockIdx) return;
   o->access(*t, address, bytes, kind, where);
 }
 
@@ -76,6 +77,10 @@ Index kw_index(unsigned which) {
   const Thread *t = kw_current;
   const Block &b = *t->block;
   return which == 0 ? t->index : which == 1 ? b.index : which == 2 ? b.size : b.grid;
+}
+
+void kw_access(const void *address, unsigned bytes, unsigned kind, const void *where) {
+  tell(address, bytes, kind, where);
 }
 
 unsigned kw_lane() { return kw_current->lane(); }

@@ -2,6 +2,7 @@
 // what these wait for.
 #pragma once
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -17,6 +18,7 @@ namespace {
 
 constexpr unsigned kMostThreads = 1024, kWords = kMostThreads / 64;
 constexpr std::size_t kGuard = 4096;  // bytes at a stack's end that no one may touch
+constexpr std::size_t kGuarded = 8192;  // stacks that have such an end
 constexpr double kTick = 0.02;        // seconds between looks at a thread that does not wait
 
 // What the OS threads of one launch share.
@@ -50,6 +52,7 @@ struct Running : Block {
   unsigned alive, arrived;                              // threads; those of them at the barrier
   std::uint64_t sum, conjunction, disjunction, result;  // of the barrier's predicates
   Warp warps[kMostThreads / 32];
+  unsigned named[16];  // arrivals at each of bar.sync's barriers
   std::unordered_map<unsigned, Mbarrier> mbarriers;  // by their places in shared memory
   std::vector<unsigned char> memory;                 // shared, while another block's stands there
 };
@@ -58,7 +61,7 @@ struct Running : Block {
 struct Worker {
   Shared *all;
   const Launch *launch;
-  Running blocks[kMostBlocks];
+  std::deque<Running> blocks;
   unsigned cluster;         // how many of them run together
   Running *resident;        // whose shared memory stands where its threads look for it
   unsigned alive;           // threads of all blocks

@@ -1,158 +1,236 @@
-"""GPT-2 (Radford et al. 2019), from tokens to the loss, made of operators that can be swapped.
+"""GPT-2 (Radford et al. 2019) on Kernelwright's operators, from tokens to logits or to the loss.
 
-Shapes stand behind the names: B batch, T tokens, C width, H heads, D = C / H, V vocabulary.
+Letters at the end of a name are its shape: B batch, T tokens, C width, H heads, D = C / H width of
+a head, F width of the MLP, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+
+from .attention import causal_attention
+from .cache import Cache
+from .checks import divides, positive
+from .operators import (
+    add_layer_norm,
+    dropout,
+    embedding,
+    gelu_after_linear,
+    linear,
+    linear_before_gelu,
+    linear_cross_entropy,
+)
+from .pretrained import Pretrained
 
 
 @dataclass(frozen=True)
 class Config:
-    """GPT-2 124M by default, its vocabulary padded to a multiple of 128."""
+    """Sizes of a GPT-2; the 124M model by default, its vocabulary padded to a multiple of 128.
+
+    Attributes:
+        context: the most tokens of a sequence.
+        mlp_width: F; 0 means four times the width.
+        dropout: probability, of attention weights and of everything added to the residual stream.
+        gelu: "tanh" for the approximation by tanh, "none" for the error function.
+        eps: of the norms.
+        tied: whether the output layer is the token embedding.
+        scale_attention: whether scores are divided by the square root of D.
+        scale_by_layer: whether those of layer i are divided by i + 1 too.
+    """
 
     layers: int = 12
     heads: int = 12
     width: int = 768
     context: int = 1024
     vocabulary: int = 50304
+    mlp_width: int = 0
+    dropout: float = 0.0
+    gelu: str = "tanh"
+    eps: float = 1e-5
+    tied: bool = True
+    scale_attention: bool = True
+    scale_by_layer: bool = False
+
+    def __post_init__(self):
+        positive(self, "layers", "heads", "width", "context", "vocabulary")
+        divides(self, "heads", "width")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout: must be at least 0 and less than 1, is {self.dropout}")
+        if self.gelu not in ("tanh", "none"):
+            raise ValueError(f'gelu: must be "tanh" or "none", is {self.gelu!r}')
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def kv_heads(self) -> int:
+        return self.heads
+
+    @property
+    def hidden(self) -> int:
+        """F."""
+        return self.mlp_width or 4 * self.width
+
+    def attention_scale(self, layer: int) -> float:
+        scale = 1 / math.sqrt(self.head_width) if self.scale_attention else 1.0
+        return scale / (layer + 1) if self.scale_by_layer else scale
 
 
-def _add_layer_norm(x, residual, shape, weight, bias):
-    h = x + residual
-    return F.layer_norm(h, shape, weight, bias), h
+PRESETS = {
+    "gpt2-tiny": Config(layers=4, heads=4, width=128, context=64, vocabulary=256),
+    "gpt2-mini": Config(layers=6, heads=6, width=384, context=256, vocabulary=256, dropout=0.2),
+    "gpt2-124m": Config(),
+    "gpt2-350m": Config(layers=24, heads=16, width=1024),
+    "gpt2-774m": Config(layers=36, heads=20, width=1280),
+    "gpt2-1.5b": Config(layers=48, heads=25, width=1600),
+}
 
 
-def _bias_gelu(x, bias):
-    return F.gelu(x + bias, approximate="tanh")
-
-
-def _linear_cross_entropy(x, weight, target):
-    return F.cross_entropy(F.linear(x, weight), target)
-
-
-@dataclass(frozen=True)
-class Operators:
-    """What the model computes with: PyTorch's own, or Kernelwright's by `with_kernels`."""
-
-    embedding: Callable[..., Any] = F.embedding
-    layer_norm: Callable[..., Any] = F.layer_norm
-    add_layer_norm: Callable[..., Any] = _add_layer_norm
-    softmax: Callable[..., Any] = F.softmax
-    bias_gelu: Callable[..., Any] = _bias_gelu
-    linear_cross_entropy: Callable[..., Any] = _linear_cross_entropy
-
-    @staticmethod
-    def with_kernels(*names: str) -> Operators:
-        """Kernelwright's operators of these names, PyTorch's otherwise; all without a name.
-
-        Raises:
-            ValueError: the model has no operator of that name.
-        """
-        import kernelwright as kw
-
-        known = {f.name for f in fields(Operators)}
-        for name in names:
-            if name not in known:
-                raise ValueError(
-                    f"names: GPT-2 has no operator {name!r}; it has {', '.join(sorted(known))}"
-                )
-        swapped = {name: getattr(kw, name) for name in names or known}
-        if "bias_gelu" in swapped:
-            swapped["bias_gelu"] = lambda x, bias: kw.bias_gelu(x, bias, approximate="tanh")
-        return replace(Operators(), **swapped)
+def config(preset: str, **changes: Any) -> Config:
+    """A preset with some of its fields changed."""
+    try:
+        return replace(PRESETS[preset], **changes)
+    except TypeError:
+        unknown = ", ".join(set(changes) - set(Config.__dataclass_fields__))
+        raise ValueError(f"{preset}: a GPT-2 has no size {unknown}") from None
 
 
 class Block(nn.Module):
-    """Attention, then an MLP, each added to the stream of residuals. The sum and the next norm
-    are one operator, so a block takes and gives (what is still to be added, the stream)."""
+    """Attention, then an MLP. Each result is added to the residual stream together with the norm
+    that follows, so a block takes and returns (what is still to be added, the stream)."""
 
-    def __init__(self, config: Config, operators: Operators):
+    def __init__(self, config: Config, layer: int):
         super().__init__()
-        self.operators, self.heads, width = operators, config.heads, config.width
-        self.attention_norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.attention_out = nn.Linear(width, width)
-        self.mlp_norm = nn.LayerNorm(width)
-        self.mlp_in = nn.Linear(width, 4 * width, bias=False)
-        self.mlp_bias = nn.Parameter(torch.zeros(4 * width))
-        self.mlp_out = nn.Linear(4 * width, width)
+        self.config, self.layer = config, layer
+        C, F = config.width, config.hidden
+        self.attention_norm = nn.LayerNorm(C, config.eps)
+        self.qkv = nn.Linear(C, 3 * C)
+        self.attention_out = nn.Linear(C, C)
+        self.mlp_norm = nn.LayerNorm(C, config.eps)
+        self.mlp_in = nn.Linear(C, F)
+        self.mlp_out = nn.Linear(F, C)
 
-    def forward(self, delta_BTC, stream_BTC):
-        x_BTC, stream_BTC = self._add_norm(self.attention_norm, delta_BTC, stream_BTC)
-        delta_BTC = self._attention(x_BTC)
-        x_BTC, stream_BTC = self._add_norm(self.mlp_norm, delta_BTC, stream_BTC)
-        hidden_BTF = self.mlp_in(x_BTC)
-        # under autocast a linear layer's bias is cast with it
-        bias_F = self.mlp_bias.to(hidden_BTF.dtype)
-        hidden_BTF = self.operators.bias_gelu(hidden_BTF, bias_F)
-        return self.mlp_out(hidden_BTF), stream_BTC
+    def forward(
+        self, delta_BTC: torch.Tensor, stream_BTC: torch.Tensor, cache: Cache | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        x_BTC, stream_BTC = add_layer_norm(delta_BTC, stream_BTC, self.attention_norm)
+        delta_BTC = self._attention(x_BTC, cache)
+        x_BTC, stream_BTC = add_layer_norm(delta_BTC, stream_BTC, self.mlp_norm)
+        return self._mlp(x_BTC), stream_BTC
 
-    def _add_norm(self, norm, delta, stream):
-        return self.operators.add_layer_norm(
-            delta, stream, norm.normalized_shape, norm.weight, norm.bias
-        )
-
-    def _attention(self, x_BTC):
+    def _attention(self, x_BTC: torch.Tensor, cache: Cache | None) -> torch.Tensor:
         B, T, C = x_BTC.shape
-        parts = self.qkv(x_BTC).view(B, T, 3, self.heads, C // self.heads)
-        q_BHTD, k_BHTD, v_BHTD = (p.transpose(1, 2) for p in parts.unbind(2))
-        scores_BHTT = q_BHTD @ k_BHTD.mT / math.sqrt(C // self.heads)
-        future_TT = torch.ones(T, T, dtype=torch.bool, device=x_BTC.device).triu(1)
-        weights_BHTT = self.operators.softmax(scores_BHTT.masked_fill(future_TT, -math.inf), dim=-1)
-        return self.attention_out((weights_BHTT @ v_BHTD).transpose(1, 2).reshape(B, T, C))
+        config = self.config
+        qkv_BTC3 = linear(x_BTC, self.qkv.weight, self.qkv.bias)
+        q_BHTD, k_BHTD, v_BHTD = (
+            part_BTC.view(B, T, config.heads, config.head_width).transpose(1, 2)
+            for part_BTC in qkv_BTC3.split(C, dim=-1)
+        )
+        y_BHTD = causal_attention(
+            q_BHTD,
+            k_BHTD,
+            v_BHTD,
+            scale=config.attention_scale(self.layer),
+            dropout=config.dropout if self.training else 0.0,
+            cache=cache,
+            layer=self.layer,
+        )
+        y_BTC = y_BHTD.transpose(1, 2).reshape(B, T, C)
+        delta_BTC = linear(y_BTC, self.attention_out.weight, self.attention_out.bias)
+        return dropout(delta_BTC, config.dropout, self.training)
+
+    def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
+        z_BTF = linear_before_gelu(x_BTC, self.mlp_in.weight, self.mlp_in.bias)
+        return dropout(self.mlp_end(z_BTF), self.config.dropout, self.training)
+
+    def mlp_end(self, z_BTF: torch.Tensor) -> torch.Tensor:
+        """The MLP behind its first product; train/recompute.py may run it twice."""
+        hidden_BTF = gelu_after_linear(z_BTF, self.mlp_in.bias, self.config.gelu)
+        return linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
 
 
-class GPT2(nn.Module):
-    """The model; its token embedding is its output layer too.
+class Model(Pretrained):
+    """GPT-2: `model(tokens)` gives logits, `model(tokens, targets)` the loss.
 
     Args:
-        config: sizes.
-        operators: what it computes with.
+        config: sizes. New weights are normal with a standard deviation of 0.02; those of layers
+            whose result is added to the residual stream, divided by sqrt(2 layers).
     """
 
-    def __init__(self, config: Config, operators: Operators | None = None):
+    def __init__(self, config: Config):
         super().__init__()
-        self.config, self.operators = config, operators or Operators()
+        self.config = config
         self.tokens = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.positions = nn.Parameter(torch.empty(config.context, config.width))
-        self.blocks = nn.ModuleList(Block(config, self.operators) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(config.width)
-        self._initialise()
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, config.eps)
+        if not config.tied:
+            self.output = nn.Parameter(torch.empty(config.vocabulary, config.width))
+        self.initialize()
 
-    def _initialise(self):
-        """Normal with 0.02; what is added to the stream is divided by the root of how often."""
+    @property
+    def head_VC(self) -> torch.Tensor:
+        """The output layer's weight."""
+        return self.tokens if self.config.tied else self.output
+
+    def initialize(self) -> None:
+        """Draw new weights."""
         for name, p in self.named_parameters():
             if p.ndim == 2:
                 onto_stream = name.endswith(("attention_out.weight", "mlp_out.weight"))
-                scale = 0.02 / math.sqrt(2 * self.config.layers) if onto_stream else 0.02
-                nn.init.normal_(p, 0.0, scale)
+                scale = 1 / math.sqrt(2 * self.config.layers) if onto_stream else 1.0
+                nn.init.normal_(p, 0.0, 0.02 * scale)
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
+            else:
+                nn.init.ones_(p)
 
-    def hidden(self, tokens_BT: torch.Tensor) -> torch.Tensor:
-        """The last layer's output, normalised: shape (B, T, C)."""
-        stream_BTC = self.operators.embedding(tokens_BT, self.tokens)
-        delta_BTC = self.positions[: tokens_BT.shape[1]].expand_as(stream_BTC)
+    def forward(
+        self,
+        tokens_BT: torch.Tensor,
+        targets_BT: torch.Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> torch.Tensor:
+        """Logits (B, T, V), or the mean cross entropy of the targets.
+
+        Args:
+            tokens_BT: integers below V; at most `context` of a row.
+            targets_BT: the tokens that follow; -100 where none counts. The logits are then never
+                in memory all at once.
+            cache: keys and values of earlier tokens, to which these are added; see Cache.
+
+        Raises:
+            ValueError: there are more tokens than the context.
+        """
+        hidden_BTC = self.hidden(tokens_BT, cache)
+        if targets_BT is None:
+            return self.logits(hidden_BTC)
+        return linear_cross_entropy(hidden_BTC, self.head_VC, targets_BT)
+
+    def hidden(self, tokens_BT: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
+        """The last layer's result, normalized: (B, T, C)."""
+        config = self.config
+        T = tokens_BT.shape[1]
+        if config.context < T:
+            raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
+        stream_BTC = embedding(tokens_BT, self.tokens)
+        if cache is not None and T == 1:
+            cache.look()
+            delta_BTC = embedding(cache.length_B[:, None], self.positions)
+        else:
+            delta_BTC = self.positions[:T].expand_as(stream_BTC)
+        if config.dropout and self.training:
+            stream_BTC = dropout(stream_BTC + delta_BTC, config.dropout)
+            delta_BTC = torch.zeros_like(stream_BTC)
         for block in self.blocks:
-            delta_BTC, stream_BTC = block(delta_BTC, stream_BTC)
-        return self.operators.layer_norm(
-            delta_BTC + stream_BTC, self.norm.normalized_shape, self.norm.weight, self.norm.bias
-        )
+            delta_BTC, stream_BTC = block(delta_BTC, stream_BTC, cache)
+        return add_layer_norm(delta_BTC, stream_BTC, self.norm)[0]
 
-    def forward(self, tokens_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-        """The mean cross entropy of the next tokens."""
-        return self.loss(self.hidden(tokens_BT), targets_BT)
-
-    def loss(self, hidden_BTC: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-        return self.operators.linear_cross_entropy(
-            hidden_BTC.flatten(0, 1), self.tokens, targets_BT.flatten()
-        )
+    def logits(self, hidden_BTC: torch.Tensor) -> torch.Tensor:
+        return linear(hidden_BTC, self.head_VC)

@@ -27,12 +27,27 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
+    "matmul.conv2d": ("conv2d",),
+    "matmul.quantized": ("quantized_linear",),
+    "matmul.grouped": ("grouped_mm", "grouped_swiglu"),
+    "matmul.spmv": ("spmv",),
+    "matmul.scaled": ("quantize_fp8", "scaled_mm"),
+    "scan.cumsum": ("cumprod", "cumsum"),
+    "index.index_add": ("index_add",),
+    "sort.topk": ("topk",),
+    "layout.permute_copy": ("permute_copy", "transpose_copy"),
+    "attention.sdpa": ("scaled_dot_product_attention",),
+    "attention.varlen": ("attention_varlen",),
+    "attention.paged": ("paged_attention", "reshape_and_cache"),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
 COMPOSED: dict[str, tuple[str, ...]] = {
+    "index.index_select": ("index_select",),
     "loss.kl_div": ("kl_div",),
     "reduce.log_softmax": ("log_softmax",),
+    "matmul.moe": ("moe_ffn", "moe_route"),
+    "matmul.quantized.weights": ("quantize", "read_awq", "read_gptq"),
 }
 
 #: The module of each public function.

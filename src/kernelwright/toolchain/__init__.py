@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import torch
 
     from kernelwright.contract import Operator, Plan
+    from kernelwright.contract.open_size import Trace
 
-__all__ = ["claim", "executor", "prepare"]
+__all__ = ["can_open", "claim", "executor", "open_executor", "opens", "prepare"]
 
 
 def claim() -> None:
@@ -65,3 +66,34 @@ def executor(
     from . import cpu_executor
 
     return cpu_executor.executor(plan, operator, specs, copies)
+
+
+def opens(args: dict[str, Any]) -> bool:
+    """Whether plans with open sizes can run a call: on a GPU, and without red zones."""
+    if not any(getattr(v, "is_cuda", False) for v in args.values()):
+        return False
+    from . import redzones
+
+    return redzones.active is None
+
+
+def can_open(plan: Plan) -> bool:
+    """Whether a plan's open sizes reach its kernels through arguments and grids alone."""
+    from . import gpu_executor
+
+    return gpu_executor.can_open(plan)
+
+
+def open_executor(
+    plan: Plan,
+    operator: Operator,
+    specs: dict[str, Any],
+    copies: tuple[str, ...],
+    device: torch.device,
+    trace: Trace,
+) -> Callable[..., Callable]:
+    """The same for a plan with open sizes, on a GPU: a function that returns, for sizes in the
+    order of the trace, the function that runs it."""
+    from . import gpu_executor
+
+    return gpu_executor.opened(plan, operator, specs, copies, device, trace)

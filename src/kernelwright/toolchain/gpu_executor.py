@@ -1,7 +1,8 @@
 """The function that runs a plan on a GPU, generated for the plan.
 
 A call should cost little more than its allocations and launches. Everything determined by the
-signature is computed here, and the generated source contains only the rest. `source_of` shows it.
+signature is computed here, or for open sizes when they are bound, and the generated source contains
+only the rest. `source_of` shows it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from kernelwright.contract import NumbaKernel, Operator, Plan, Pointers, Scalar, TensorMap
+from kernelwright.contract.open_size import OpenSize, Trace
 from kernelwright.machine import gpu_of
 from kernelwright.support import generated_code
 from kernelwright.support.errors import ToolchainError, refuse_capture
@@ -45,6 +47,32 @@ def executor(
         CompiledDuringCapture: the current stream is being captured.
         ToolchainError: as `build.compile` and `driver.function` say.
     """
+    return opened(plan, operator, specs, copies, device, Trace({}))()
+
+
+def can_open(plan: Plan) -> bool:
+    """Whether a plan's open sizes reach its kernels through arguments and grids alone."""
+    return not (
+        _pointers(plan)
+        or _maps(plan)
+        or any(isinstance(step.kernel, NumbaKernel) for step in plan.launches)
+    )
+
+
+def opened(
+    plan: Plan,
+    operator: Operator,
+    specs: dict[str, Any],
+    copies: tuple[str, ...],
+    device: torch.device,
+    trace: Trace,
+) -> Callable[..., Callable]:
+    """`bind(*sizes)`, which returns the function of the operator's arguments for these sizes. What
+    is not open is computed here; what is, when it is bound.
+
+    Raises:
+        as `executor`.
+    """
     refuse_capture(operator.name)
     if device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
@@ -73,9 +101,11 @@ def executor(
     scope |= {f"spec_{n}": s for n, s in {**tensors.outputs, **tensors.scratch}.items()}
     scope |= {f"dtype_{n}": s.dtype for n, s in tensors.outputs.items()}
     several = torch.cuda.device_count() > 1
-    source = source_of(plan, operator, tensors, copies, device.index, several=several,
-                       guarded=redzones.active is not None)  # fmt: skip
-    return generated_code.function(source, "run", scope, operator.name)
+    sizes = Sizes()
+    run = source_of(plan, operator, tensors, copies, device.index, several=several,
+                    guarded=redzones.active is not None, sizes=sizes)  # fmt: skip
+    lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *run.splitlines(), "return run"]
+    return generated_code.function("\n    ".join(lines) + "\n", "bind", scope, operator.name)
 
 
 def source_of(
@@ -87,6 +117,7 @@ def source_of(
     *,
     several: bool,
     guarded: bool,
+    sizes: Sizes | None = None,
 ) -> str:
     """Source of `run(...)`. Its workspace is one allocation, which holds every scratch tensor.
 
@@ -94,7 +125,9 @@ def source_of(
         index: of the device that holds the call's tensors.
         several: the machine has other GPUs, one of which may be the current device.
         guarded: allocate with red zones.
+        sizes: names the open ones.
     """
+    known = sizes or Sizes()
     listed = ", ".join(a.name for a in operator.args)
     zero = [n for n, s in plan.scratch.items() if s.zero]
     names: dict[str | Pointers | TensorMap, str] = {
@@ -107,12 +140,12 @@ def source_of(
             body.append(f"{n} = guarded_empty({n!r}, spec_{n}, device, {facts})")
     else:
         for n, spec in tensors.outputs.items():
-            body.append(f"{n} = empty({spec.shape!r}, {spec.strides!r}, dtype_{n})")
+            body.append(f"{n} = empty({known(spec.shape)}, {known(spec.strides)}, dtype_{n})")
         if len(zero) < len(tensors.scratch):
             offsets, size = places({n: s for n, s in tensors.scratch.items() if n not in zero})
-            body.append(f"workspace = empty(({size},), (1,), byte)")
+            body.append(f"workspace = empty(({known(size)},), (1,), byte)")
             body.append("start = workspace.data_ptr()")
-            names |= {n: f"start + {offset}" for n, offset in offsets.items()}
+            names |= {n: f"start + {known(offset)}" for n, offset in offsets.items()}
     body.append(f"stream = current_stream({index})")
     if zero and not guarded:
         names |= {n: f"zero_{n}" for n in zero}
@@ -121,9 +154,11 @@ def source_of(
         body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
     names |= {n: f"constant_{n}" for n in plan.constants}
     for i, m in enumerate(_maps(plan)):
-        names[m] = f"map{i}[{_expression(m.tensor, names)}]"
+        names[m] = f"map{i}[{_expression(m.tensor, names, known)}]"
     for i, step in enumerate(plan.launches):
-        values = [_expression(a, names) for a in step.args]
+        values = [_expression(a, names, known) for a in step.args]
+        if _open(step.grid):
+            values = [*map(known, step.grid), *values]
         body.append(f"launch{i}({', '.join(['stream', *(v for v in values if v)])})")
     body += [f"given_{n}.copy_({n})" for n in copies if n in operator.mutated]
     if tensors.outputs:
@@ -135,12 +170,38 @@ def source_of(
     return "\n    ".join([f"def run({listed}):", *elsewhere, *body]) + "\n"
 
 
+class Sizes:
+    """Sizes as source. Of one that is open, its name; `lines` computes it when a plan is bound."""
+
+    def __init__(self):
+        self._names: dict[str, str] = {}
+
+    def __call__(self, value: Any) -> str:
+        if isinstance(value, tuple) and _open(value):
+            return f"({''.join(f'{self(v)}, ' for v in value)})"
+        if not isinstance(value, OpenSize):
+            return repr(value)
+        return self._names.setdefault(value.source, f"size{len(self._names)}")
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{name} = {source}" for source, name in self._names.items()]
+
+
+def _open(values: tuple[Any, ...]) -> bool:
+    return any(isinstance(v, OpenSize) for v in values)
+
+
 def _expression(
-    argument: str | Scalar | Pointers | TensorMap, names: dict[str | Pointers | TensorMap, str]
+    argument: str | Scalar | Pointers | TensorMap,
+    names: dict[str | Pointers | TensorMap, str],
+    known: Sizes,
 ) -> str | None:
     """What a call passes for a kernel's argument; None if the launcher holds it. `names` has the
     arguments whose values are already known."""
     if isinstance(argument, Scalar):
+        if isinstance(argument.value, OpenSize):
+            return known(argument.value)
         if isinstance(argument.value, bytes):  # the launcher holds its size
             return repr(argument.value)
         return argument.value if isinstance(argument.value, str) else None
@@ -184,13 +245,14 @@ def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
         build.name_of(step.kernel),
         driver.function(compiled, device.index, shared, cluster),
         driver.context(device.index),
-        step.grid,
+        (1, 1, 1) if _open(step.grid) else step.grid,
         block,
         shared,
         cluster,
         # graphs record it from CUDA 12.3 on
         step.overlaps and gpu.capability >= (9, 0) and driver.version() >= (12, 3),
         (*parameters, *[("p", 0)] * hidden),
+        _open(step.grid),
     )
 
 
@@ -201,6 +263,6 @@ def _fixed(argument: str | Scalar | Pointers | TensorMap) -> int | float | None:
         return TENSOR_MAP_BYTES
     if isinstance(argument, Scalar) and isinstance(argument.value, bytes):
         return len(argument.value)
-    if isinstance(argument, Scalar) and not isinstance(argument.value, str):
+    if isinstance(argument, Scalar) and not isinstance(argument.value, (str, OpenSize)):
         return argument.value
     return None

@@ -3,6 +3,8 @@
 //
 //     launcher(stream, argument, argument, ...)
 //
+// or, if the grid is open, launcher(stream, x, y, z, argument, ...).
+//
 // Pointers and integers come as Python ints, floats as Python floats, structs as bytes of their
 // size. The driver's functions are
 // given by address (`set_driver`), so this file needs no CUDA header, and tests can stand in for
@@ -72,6 +74,7 @@ typedef struct {
   Config config;
   Attribute attributes[3];
   int count, open;                // all parameters; those that each call gives
+  int grid;                       // how many of the call's arguments are the grid: 3 if it is open
   char kinds[MAX_PARAMETERS];     // p, i, l, f, d, b
   short slots[MAX_PARAMETERS];    // parameter that the n-th argument of a call fills
   Value values[MAX_PARAMETERS];   // fixed ones filled in; of structs, the size
@@ -123,9 +126,9 @@ static int fill(Value *value, char kind, PyObject *object) {
 static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *keywords) {
   Launcher *l = (Launcher *)self;
   Py_ssize_t given = PyVectorcall_NARGS(nargsf);
-  if (given != l->open + 1 || keywords)
+  if (given != l->open + l->grid + 1 || keywords)
     return PyErr_Format(PyExc_TypeError, "%U: a stream and %d arguments are needed, %zd given",
-                        l->name, l->open, given - 1);
+                        l->name, l->open + l->grid, given - 1);
   // Copies, because other threads may launch the same object once the GIL is released.
   Value values[MAX_PARAMETERS];
   void *parameters[MAX_PARAMETERS];
@@ -134,8 +137,13 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
   config.stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(args[0]);
   if (config.stream == (void *)(uintptr_t)-1 && PyErr_Occurred()) return NULL;
   memcpy(values, l->values, l->count * sizeof(Value));
+  for (int i = 0; i < l->grid; i++) {
+    Value blocks;
+    if (fill(&blocks, 'i', args[i + 1]) < 0) return NULL;
+    config.grid[i] = (unsigned)blocks.i32;
+  }
   for (int i = 0; i < l->open; i++)
-    if (fill(&values[l->slots[i]], l->kinds[l->slots[i]], args[i + 1]) < 0) return NULL;
+    if (fill(&values[l->slots[i]], l->kinds[l->slots[i]], args[l->grid + i + 1]) < 0) return NULL;
   for (int i = 0; i < l->count; i++)
     parameters[i] = l->kinds[i] == 'b' ? (void *)values[i].bytes : &values[i];
 
@@ -159,17 +167,17 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
 }
 
 static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  static char *names[] = {"name",   "function", "context",  "grid",       "block",
-                          "shared", "cluster",  "overlaps", "parameters", NULL};
+  static char *names[] = {"name",    "function", "context",    "grid", "block", "shared",
+                          "cluster", "overlaps", "parameters", "open", NULL};
   PyObject *name, *parameters;
   unsigned long long function, context;
   Config c = {0};
   unsigned cluster;
-  int overlaps;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "UKK(III)(III)IIpO!", names, &name, &function,
+  int overlaps, open = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "UKK(III)(III)IIpO!|p", names, &name, &function,
                                    &context, &c.grid[0], &c.grid[1], &c.grid[2], &c.block[0],
                                    &c.block[1], &c.block[2], &c.shared, &cluster, &overlaps,
-                                   &PyTuple_Type, &parameters))
+                                   &PyTuple_Type, &parameters, &open))
     return NULL;
   if (!driver.launch) {
     PyErr_SetString(PyExc_RuntimeError, "set_driver has not been called");
@@ -197,6 +205,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     l->attributes[c.count++].value.allowed = 1;
   }
   l->config = c;
+  l->grid = open ? 3 : 0;
   l->count = (int)PyTuple_GET_SIZE(parameters);
   for (int i = 0; i < l->count; i++) {
     int kind;
@@ -230,11 +239,13 @@ static PyObject *launcher_repr(PyObject *self) {
 static PyTypeObject launcher_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kernelwright_launcher.Launcher",
     .tp_doc =
-        "Launcher(name, function, context, grid, block, shared, cluster, overlaps, parameters)\n\n"
+        "Launcher(name, function, context, grid, block, shared, cluster, overlaps, parameters,\n"
+        "open=False)\n\n"
         "overlaps: it may start while the launch before it ends.\n"
         "parameters: (kind, value) of each kernel parameter; kind is p, i, l, f or d,\n"
         "value a number, or None for one that each call gives; or b, a struct that each\n"
-        "call gives, and its size.",
+        "call gives, and its size.\n"
+        "open: each call gives the grid, three numbers after the stream.",
     .tp_basicsize = sizeof(Launcher),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(Launcher, call),

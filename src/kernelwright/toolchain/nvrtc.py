@@ -57,7 +57,7 @@ def _compile(kernel: CudaKernel, arch: str) -> Compiled:
         log = _bytes(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
         log = log.decode(errors="replace").strip("\0 \n")
         if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(f"NVRTC refused {kernel.name} for {arch} ({code.name}):\n{log}")
+            raise CompileError(f"{_first_error(log, code)}: {kernel.name} for {arch}\n{log}")
         return Compiled(
             name=_ok(nvrtc.nvrtcGetLoweredName(program, expression)).decode(),
             arch=arch,
@@ -67,6 +67,12 @@ def _compile(kernel: CudaKernel, arch: str) -> Compiled:
         )
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _first_error(log: str, code) -> str:
+    """ "kernel.cu:2: cannot open source file "x.h"" of NVRTC's log."""
+    found = re.search(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
+    return f"{Path(found[1]).name}:{found[2]}: {found[3]}" if found else f"NVRTC: {code.name}"
 
 
 def _ok(result: tuple):

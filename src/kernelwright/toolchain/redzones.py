@@ -75,10 +75,22 @@ class Guard:
 def guarded():
     """Runners bound inside the block allocate through a guard: that of the block in which they are
     called or, outside of any block, the one under which they were bound."""
+    with _active(Guard()) as guard:
+        assert guard is not None
+        yield guard
+
+
+def unguarded():
+    """Runners bound inside the block allocate without a guard: those that are kept for later."""
+    return _active(None)
+
+
+@contextmanager
+def _active(guard: Guard | None):
     global active
-    before, active = active, Guard()
+    before, active = active, guard
     try:
-        yield active
+        yield guard
     finally:
         active = before
 

@@ -174,6 +174,21 @@ fail:
   return NULL;
 }
 
+// Makes room for one more function: the oldest goes.
+static int make_room(PyObject *known) {
+  Py_ssize_t at = 0;
+  PyObject *oldest;
+  while (PyDict_GET_SIZE(known) >= MOST_KNOWN) {
+    if (!PyDict_Next(known, &at, &oldest, NULL)) return -1;
+    Py_INCREF(oldest);
+    const int failed = PyDict_DelItem(known, oldest);
+    Py_DECREF(oldest);
+    if (failed) return -1;
+    at = 0;
+  }
+  return 0;
+}
+
 static PyObject *find(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *keywords) {
   Finder *f = (Finder *)self;
   const Py_ssize_t given = PyVectorcall_NARGS(nargsf);
@@ -187,8 +202,8 @@ static PyObject *find(PyObject *self, PyObject *const *args, size_t nargsf, PyOb
     Py_INCREF(found);
   } else if (!PyErr_Occurred()) {
     found = PyObject_Vectorcall(f->bound, args, given, NULL);
-    if (PyDict_GET_SIZE(f->known) >= MOST_KNOWN) PyDict_Clear(f->known);
-    if (found && PyDict_SetItem(f->known, key, found) < 0) Py_CLEAR(found);
+    if (found && (make_room(f->known) < 0 || PyDict_SetItem(f->known, key, found) < 0))
+      Py_CLEAR(found);
   }
   Py_DECREF(key);
   if (!found) return NULL;

@@ -9,8 +9,6 @@ process ends, since the graph may live that long.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from kernelwright.contract import Scratch, TensorSpec
@@ -26,7 +24,7 @@ def places(specs: dict[str, TensorSpec]) -> tuple[dict[str, int], int]:
     offsets, size = {}, 0
     for name, spec in specs.items():
         offsets[name] = size
-        size += math.ceil(spec.nbytes / _ALIGNMENT) * _ALIGNMENT
+        size += -(-spec.nbytes // _ALIGNMENT) * _ALIGNMENT
     return offsets, size
 
 

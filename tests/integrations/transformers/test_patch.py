@@ -10,7 +10,7 @@ import torch
 import kernelwright as kw
 from kernelwright.contract import Unsupported
 from kernelwright.contract.compare import FACTOR, ULPS, measure
-from kernelwright.integrations.transformers import forwards
+from kernelwright.integrations.transformers import norms
 from support.patched_models import FAMILIES, VOCABULARY, InFloat64, batch, make, patched, step
 from support.paths import TESTS
 
@@ -26,7 +26,7 @@ GPU_RUNGS = {
         "cross_entropy_with_grad_": "cuda_block",
     },
 }  # fmt: skip
-REPLACEMENTS = {"Llama": forwards.llama_norm, "Gemma": forwards.gemma_norm}
+REPLACEMENTS = {"Llama": norms.llama_norm, "Gemma": norms.gemma_norm}
 families = pytest.mark.parametrize("family", FAMILIES)
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 dtypes = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
@@ -258,7 +258,7 @@ def test_labels_that_are_wrong():
     ids, labels = batch()
     with pytest.raises(IndexError, match="target: 900 is out of range for 96 classes"):
         model(input_ids=ids, labels=labels.masked_fill(labels > 0, 900))
-    with pytest.raises(ValueError, match=r"labels: has shape \(2, 16\), should be \(2, 17\)"):
+    with pytest.raises(ValueError, match="labels: 32 of them for 34 tokens"):
         model(input_ids=ids, labels=labels[:, 1:])
 
 

@@ -56,19 +56,21 @@ def linear(m, n, k, bias=False, activation="none", gate=False, residual=False, k
 # --- what the compiler makes of them -----------------------------------------------------------
 
 
-def _compiled_cases():
-    """Every config in one layout and with one epilogue, the first of a rung in all."""
+def _products():
+    """Every config in one layout, the first of a rung in all."""
     for rung in hopper_ladder.RUNGS:
-        for i, config in enumerate(rung.configs):
+        for i in range(len(rung.configs)):
             for layout in LAYOUTS if i == 0 else LAYOUTS[i % 4 :][:1]:
-                yield pytest.param(rung, config, product(1000, 2056, 1032, layout),
-                                   id=f"{rung.name}-{i}-{layout}")  # fmt: skip
+                yield pytest.param(rung, i, layout, id=f"{rung.name}-{i}-{layout}")
+
+
+def _epilogues():
+    """Every config with one epilogue, the first of a rung with all that it takes."""
     for rung in hopper_ladder.LINEAR_RUNGS:
-        for i, config in enumerate(rung.configs):
-            for j, epilogue in enumerate(EPILOGUES):
-                args = linear(1000, 2056, 1032, **epilogue)
-                if (i == 0 or i % 5 == j) and rung.supports(H200, **args) is None:
-                    yield pytest.param(rung, config, args, id=f"linear-{rung.name}-{i}-{j}")
+        for i, j in itertools.product(range(len(rung.configs)), range(len(EPILOGUES))):
+            args = linear(1000, 2056, 1032, **EPILOGUES[j])
+            if (i == 0 or i % 5 == j) and rung.supports(H200, **args) is None:
+                yield pytest.param(rung, i, j, id=f"{rung.name}-{i}-{j}")
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +82,18 @@ def compiler():
 
 
 @pytest.mark.cover
-@pytest.mark.parametrize(("rung", "config", "args"), list(_compiled_cases()))
-def test_sums_stay_in_registers_and_products_do_not_wait(compiler, rung, config, args):
+@pytest.mark.parametrize(("rung", "config", "layout"), list(_products()))
+def test_sums_stay_in_registers_and_products_do_not_wait(compiler, rung, config, layout):
+    holds(rung, rung.configs[config], product(1000, 2056, 1032, layout))
+
+
+@pytest.mark.cover
+@pytest.mark.parametrize(("rung", "config", "epilogue"), list(_epilogues()))
+def test_so_they_do_with_an_epilogue(compiler, rung, config, epilogue):
+    holds(rung, rung.configs[config], linear(1000, 2056, 1032, **EPILOGUES[epilogue]))
+
+
+def holds(rung, config, args):
     (step,) = entry(rung)(H200, config, **args).launches
     made = nvrtc.compile(step.kernel, H200.arch)
     used = binary.resources(made)

@@ -120,6 +120,15 @@ def test_a_quick_bench_on_a_cpu_takes_each_model_in_its_own_type():
         assert len(chosen) == 2
 
 
+def test_quick_takes_each_shape_in_one_dtype_on_a_gpu():
+    cuda, softmax = torch.device("cuda"), ladder("softmax")
+    work = [c for _, c in workload.chosen([softmax], ["gpt-2", "llama-3"], cuda, quick=True)]
+    every = [c for _, c in workload.chosen([softmax], ["gpt-2", "llama-3"], cuda)]
+    assert {c.dtype for c in work} == {torch.bfloat16} < {c.dtype for c in every}
+    assert {(c.shape, c.label) for c in work} == {(c.shape, c.label) for c in every}
+    assert len(work) == len({(c.shape, c.label) for c in work})
+
+
 def test_a_case_is_named_by_its_model_too():
     work = workload.chosen([ladder("softmax")], ["gpt2"], CPU)
     assert work and all("GPT-2" in c.label for _, c in work)

@@ -8,8 +8,8 @@ from wrong.kernels import NATIVE, WRONG
 from wrong.operators import SOFTMAX
 
 from kernelwright.workbench.verify import integrity
-from kernelwright.workbench.verify.candidate import Candidate, Trial
-from kernelwright.workbench.verify.checks import CHECKS, rejection
+from kernelwright.workbench.verify.candidate import Candidate, Here, Trial
+from kernelwright.workbench.verify.checks import CHECKS, memory_flat, rejection
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -91,3 +91,17 @@ def test_what_a_kernel_patched_is_put_back():
     assert time.perf_counter is not before
     functions.restore()
     assert time.perf_counter is before
+
+
+@pytest.mark.parametrize(("growths", "left"), [([0], 0), ([512, 0], 0), ([512, 512], 1024)])
+def test_only_what_more_calls_add_to_is_a_leak(growths, left):
+    class Grows(Here):
+        def growth(self, fenced, calls):
+            return growths.pop(0)
+
+    small = next(c for c in SOFTMAX.cases if c.dtype == torch.float32 and c.layout == "contiguous")
+    place = Grows(SOFTMAX, NATIVE[SOFTMAX], DEVICE)
+    candidate = Candidate(SOFTMAX, NATIVE[SOFTMAX], NATIVE[SOFTMAX], place=place)
+    said = memory_flat(Trial(candidate, small, DEVICE))
+    assert said == (f"{left} more bytes are allocated after 2000 calls" if left else None)
+    assert growths == []

@@ -9,7 +9,7 @@
 namespace kw::emulator {
 namespace {
 
-enum Check : unsigned { kRaces = 1, kBounds = 2, kInit = 4, kDivergence = 8 };
+enum Check : unsigned { kRaces = 1, kBounds = 2, kInit = 4, kDivergence = 8, kExits = 16 };
 
 struct Place {
   const void *where;
@@ -58,6 +58,29 @@ std::uint32_t place_of(const void *where) {
 void meet(const void *where) {
   const auto at = reinterpret_cast<std::uint64_t>(where);
   if (std::find(met.begin(), met.end(), at) == met.end()) met.push_back(at);
+}
+
+// An asynchronous copy that nobody has waited for.
+struct Pending {
+  const unsigned char *to;
+  unsigned bytes;
+  Side by;
+  const Thread *thread;
+};
+std::vector<Pending> pending;
+
+// A write that races with another: whether it changes anything is seen afterwards.
+struct Unsettled {
+  std::uint64_t key;
+  const void *address;
+  unsigned bytes;
+  unsigned char before[16];
+} unsettled;
+void settle() {
+  if (!unsettled.bytes) return;
+  findings.settle(unsettled.key,
+                  !std::memcmp(unsettled.before, unsettled.address, unsettled.bytes));
+  unsettled.bytes = 0;
 }
 
 Index unfold(std::uint64_t i, const Index &size) {
@@ -126,7 +149,11 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   const auto report = [&](const Event &e) {
     Finding f = s.finding(kRace);
     f.b = side_of(e, *s.t.block);
-    findings.add(f);
+    const std::uint64_t key = findings.add(f);
+    const bool two_writes = writes && e.kind & kWrite && !((s.kind | e.kind) & (kAtomic | kSent));
+    if (!two_writes || s.bytes > 16) return findings.settle(key, false);
+    unsettled = {key, s.address, s.bytes, {}};
+    std::memcpy(unsettled.before, s.address, s.bytes);
   };
   if (conflicts(cell.write)) report(cell.write);
   if (writes) {
@@ -212,8 +239,24 @@ void in_global(Seen &s, std::uint32_t place) {
   });
 }
 
+void look_at_copies(Seen &s) {
+  if (!(wanted & kRaces)) return;
+  const auto *from = static_cast<const unsigned char *>(s.address);
+  for (const Pending &p : pending) {
+    if (p.thread->block != s.t.block || from >= p.to + p.bytes || from + s.bytes <= p.to) continue;
+    const bool shared = s.address >= shared_start && s.address < shared_end;
+    if (shared) s.region = kShared, s.start = reinterpret_cast<std::uintptr_t>(shared_start);
+    Finding f = s.finding(kNotWaited);
+    f.b = p.by;
+    findings.add(f);
+    return;
+  }
+}
+
 void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const void *where) {
+  settle();
   Seen s = {t, address, where, bytes, kind & 7, kNowhere, 0, t.block};
+  if (!pending.empty()) look_at_copies(s);
   const std::uint32_t place = place_of(where);
   if (wanted & kRaces && kind & (kVolatile | kAtomic)) order.word(t, address, kind);
   const bool shared = address >= shared_start && address < shared_end;
@@ -229,6 +272,7 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
 // ---- who meets whom
 
 void launch_begin(const Launch &) {
+  pending.clear();
   ++launch_turn;
   order.launch();
 }
@@ -249,13 +293,41 @@ void block_begin(Block &b) {
 
 void thread_begin(Thread &t) { order.begin(t); }
 
+// An asynchronous copy: what it writes is written when it ends.
+void copy(Thread &t, void *to, unsigned bytes, bool ended, const void *where) {
+  if (!ended) {
+    pending.push_back({static_cast<const unsigned char *>(to), bytes, side_of(t, where, kWrite), &t});
+    return;
+  }
+  const auto found = std::find_if(pending.begin(), pending.end(), [&](const Pending &p) {
+    return p.thread == &t && p.to == to && p.bytes == bytes;
+  });
+  if (found != pending.end()) pending.erase(found);
+  access(t, to, bytes, kWrite, where);
+}
+
+// Threads of the block that have ended without this barrier.
+void look_at_exits(const Block &b, const Thread &first) {
+  unsigned ended = 0, which = 0;
+  for (unsigned i = 0; i < b.count; ++i)
+    if (b.threads[i].wait == kNothing) ++ended, which = i;
+  if (!ended) return;
+  Finding f = {kAfterExit, kNowhere, 0, ended, launch_turn, 0, 0, 0, side_of(first, first.where, 0),
+               side_of(b.threads[which], nullptr, 0), 0};
+  findings.add(f);
+}
+
 void barrier(Block &b) {
+  settle();
   order.barrier(b);
   const Thread *first = nullptr;
   for (unsigned i = 0; i < b.count; ++i) {
     const Thread &t = b.threads[i];
     if (t.wait == kNothing) continue;
-    if (!first) meet((first = &t)->where);
+    if (!first) {
+      meet((first = &t)->where);
+      if (wanted & kExits) look_at_exits(b, t);
+    }
     if (t.where == first->where || !(wanted & kDivergence)) continue;
     Finding f = {kTwoBarriers,
                  kNowhere,
@@ -341,14 +413,14 @@ void across(Thread &t, const Across &a) {
   if (box) box->bring(order.release(t), a);
 }
 
-void thread_exit(Thread &t) { mail.exit(t, order.known(t)); }
+void thread_exit(Thread &t) { settle(), mail.exit(t, order.known(t)); }
 
 void block_end(Block &b) {
   mail.each_unheard(b, [](const Finding &f) { findings.add(f); });
 }
 
 const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin, thread_exit,
-                           barrier,      warp,    access,      fence,     nullptr,      across};
+                           barrier,      warp,    access,      fence,     nullptr,      across, copy};
 
 }  // namespace
 }  // namespace kw::emulator
@@ -363,6 +435,7 @@ const Observer *kw_checks_observer() { return &observer; }
 void kw_checks_begin(unsigned checks, unsigned char unwritten) {
   wanted = checks, fill = unwritten;
   launch_turn = turns = 0;
+  pending.clear(), unsettled = {};
   findings.clear();
   met.clear();
   shadows.clear();
@@ -383,6 +456,24 @@ void kw_checks_launch(const Region *given, std::size_t count, const Region *shar
   }
   variables.assign(shared, shared + shared_count);
   for (Place &p : places) p.region = nullptr;
+}
+
+// The caller has written this memory.
+void kw_checks_wrote(const void *p, std::size_t bytes) {
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  for (auto &[span, cells] : shadows)
+    if (at >= span.first && at + bytes <= span.second)
+      for (std::size_t i = 0; i < bytes;) {
+        const unsigned n = static_cast<unsigned>(std::min<std::size_t>(bytes - i, 4 - (at + i) % 4));
+        cells->each(at + i, n, [](Cell &cell, unsigned bits) { cell.written |= bits; });
+        i += n;
+      }
+}
+// The caller has freed this memory.
+void kw_checks_freed(const void *p) {
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  for (auto it = shadows.begin(); it != shadows.end();)
+    it = it->first.first == at ? shadows.erase(it) : std::next(it);
 }
 
 const Finding *kw_checks_findings(std::size_t *count) {

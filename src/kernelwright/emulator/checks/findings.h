@@ -16,11 +16,16 @@ enum Kind : std::uint32_t {
   kAbsentLane,   // a reads by a shuffle from a lane that does not take part
   kNotReady,     // a uses an mbarrier that b initialises, and nothing orders them
   kNotStarted,   // a sends to a block that may not have started
-  kMayHaveEnded  // a sends to a block that may have ended
+  kMayHaveEnded,  // a sends to a block that may have ended
+  kNotWaited,     // a touches what an asynchronous copy of b may still write
+  kAfterExit      // a waits at a barrier that other threads of its block ended without
 };
 
 // Memory that a finding speaks of: the number of an argument, or one of these.
 constexpr std::uint32_t kShared = ~0u, kNowhere = ~0u - 1;
+
+// Whether both sides of a race wrote the same.
+enum Values : std::uint32_t { kUnknown, kSame, kDiffer };
 
 struct Side {
   std::uint64_t where;
@@ -30,7 +35,7 @@ struct Side {
 
 struct Finding {
   std::uint32_t kind, region, bytes;
-  std::uint32_t lane;    // that a shuffle wanted
+  std::uint32_t lane;    // that a shuffle wanted; of two writes, kSame or kDiffer
   std::uint32_t launch;  // from 1
   std::uint32_t owner;   // number of the block whose shared memory it is
   std::uint64_t address;
@@ -47,16 +52,24 @@ class Findings {
     all_.clear();
     seen_.clear();
   }
-  void add(const Finding &f) {
+  // Of the finding that `key` names: each time it occurred, both wrote the same.
+  void settle(std::uint64_t key, bool same) {
+    const auto at = seen_.find(key);
+    if (at == seen_.end() || at->second >= all_.size()) return;
+    std::uint32_t &values = all_[at->second].lane;
+    values = same && values != kDiffer ? kSame : kDiffer;
+  }
+  std::uint64_t add(const Finding &f) {
     const std::uint64_t key = (f.a.where * 0x9e3779b97f4a7c15u ^ f.b.where) * 16 + f.kind;
     const auto [at, fresh] = seen_.try_emplace(key, all_.size());
     if (!fresh) {
       if (at->second < all_.size()) ++all_[at->second].count;
-      return;
+      return key;
     }
-    if (all_.size() == kMost) return;
+    if (all_.size() == kMost) return key;
     all_.push_back(f);
     all_.back().count = 1;
+    return key;
   }
   const std::vector<Finding> &all() const { return all_; }
 

@@ -11,9 +11,13 @@ from pathlib import Path
 from .. import messages
 
 RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
-NOT_READY, NOT_STARTED, MAY_HAVE_ENDED = range(6, 9)
+NOT_READY, NOT_STARTED, MAY_HAVE_ENDED, NOT_WAITED, AFTER_EXIT = range(6, 11)
+#: How the text of a finding begins that is no error on present GPUs.
+WARNING = "warning:"
+SAME = 1  # of two writes that race: both write the same value
 CHECK_OF = (
-    "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds"
+    "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds",
+    "races", "divergence",
 )  # fmt: skip
 SHARED, NOWHERE = 2**32 - 1, 2**32 - 2
 WRITE, VOLATILE, ATOMIC, SENT = 1, 2, 4, 8
@@ -125,11 +129,11 @@ def said(raw: Iterable[RawFinding], calls: Sequence[Call]) -> list[Finding]:
 def _said(f: RawFinding, call: Call) -> Finding | None:
     a, b = _thread(f.a, call), _thread(f.b, call)
     here, there = place_of(f.a.where), place_of(f.b.where)
-    both = f.kind in (RACE, TWO_BARRIERS, NOT_READY)
+    both = f.kind in (RACE, TWO_BARRIERS, NOT_READY, NOT_WAITED)
     if f.kind == RACE:
         text = (
             f"{a} {_does(f.a)} {_what(f, call)}, {_done(f.b)} by {b} at {there} "
-            f"{_unordered(f, call)}"
+            f"{_unordered(f, call)}" + (" (both write the same value)" if f.lane == SAME else "")
         )
     elif f.kind == OUTSIDE:
         text = f"{a} {_does(f.a)} {_bytes(f.bytes)} {_outside(f, call)}"
@@ -160,6 +164,17 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         text = (
             f"{a} sends {_what(f, call)}, which may have ended: none of its threads waits for "
             "what is sent to it"
+        )
+    elif f.kind == NOT_WAITED:
+        text = (
+            f"{a} {_does(f.a)} {_what(f, call)}, which the asynchronous copy that {b} began at "
+            f"{there} may still write: nothing has waited for it"
+        )
+    elif f.kind == AFTER_EXIT:
+        who = f"{f.lane} threads" if f.lane > 1 else "one thread"
+        text = (
+            f"{WARNING} {a} waits at this barrier, which {who} of its block ended without "
+            f"({b} among them): the condition before it depends on the thread"
         )
     else:
         text = f"{a} reads lane {f.lane} by a shuffle in which that lane takes no part"

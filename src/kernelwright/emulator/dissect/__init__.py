@@ -189,55 +189,75 @@ class Dissection:
             return
         lib, count = _library(), c_size_t()
         found = lib.kw_dissect_sites(byref(count))
-        sites = [found[i] for i in range(count.value) if found[i].sums.requests]
+        sites = [found[i] for i in range(count.value)]
         found = lib.kw_dissect_steps(byref(count))
         steps = [found[i] for i in range(count.value)]
-        nodes = {s.where: Node(tuple(filter(None, s.ways)), s.works > 0) for s in steps}
-        counting, selected = counted(nodes)
-        forks = [s for s in steps if s.where in counting]
-        steps = [s for s in steps if s.where not in selected]
         assert isinstance(step.kernel, CudaKernel)
-        source = step.kernel.source
-        places = places_of(source, [s.where for s in sites], [s.where for s in forks])
         regions = lib.kw_dissect_regions()
-        self._done.append(
-            Dissected(
-                step.kernel.name,
-                step.grid,
-                step.block,
-                tuple(filter(None, (self._access(s, places[s.where]) for s in sites))),
-                tuple(
-                    Branch(places[-s.where], s.executions, s.lanes, s.parted)
-                    for s in forks
-                    if -s.where in places
-                ),
-                tuple(
-                    Memory(
-                        name,
-                        regions[i].end - regions[i].start,
-                        regions[i].sectors_read,
-                        regions[i].sectors_written,
-                    )
-                    for i, name in enumerate(self._names)
-                ),
-                sum(s.executions for s in steps),
-                sum(s.lanes for s in steps),
+        memory = tuple(
+            Memory(
+                name,
+                regions[i].end - regions[i].start,
+                regions[i].sectors_read,
+                regions[i].sectors_written,
             )
+            for i, name in enumerate(self._names)
         )
+        its = (step.kernel.name, step.kernel.source, step.grid, step.block)
+        self._done.append(dissected(*its, memory, sites, steps))
 
-    def _access(self, s: _Site, place: Place) -> Access | None:
-        """None for an element of a vector that an earlier access has read as a whole."""
-        kind = "atomic" if s.kind & _ATOMIC else "store" if s.kind & _WRITE else "load"
-        if place.asynchronous and s.bytes >= 4:
-            kind = f"async {kind}"
-        memory = "shared" if s.region < 0 else self._names[s.region]
-        width, sums = s.bytes, s.sums
-        if s.region < 0 and kind == "load" and width < place.vector:
-            width, sums = place.vector, s.whole[place.vector // 16]
-            if not sums.requests:
-                return None
-        numbers = sums.requests, sums.lanes, s.sectors, sums.passes, sums.least_passes
-        return Access(place, kind, memory, width, *numbers, sums.distinct_bytes)
+
+def dissected(
+    kernel: str,
+    source: Path,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    memory: tuple[Memory, ...],
+    sites: list[_Site],
+    steps: list[_Step],
+    executable: Path | None = None,
+) -> Dissected:
+    """A launch from the observer's counts.
+
+    Args:
+        executable: as `places_of` takes it.
+    """
+    sites = [s for s in sites if s.sums.requests]
+    nodes = {s.where: Node(tuple(filter(None, s.ways)), s.works > 0) for s in steps}
+    counting, selected = counted(nodes)
+    forks = [s for s in steps if s.where in counting]
+    steps = [s for s in steps if s.where not in selected]
+    places = places_of(source, [s.where for s in sites], [s.where for s in forks], executable)
+    names = [m.name for m in memory]
+    return Dissected(
+        kernel,
+        grid,
+        block,
+        tuple(filter(None, (_access(s, places[s.where], names) for s in sites))),
+        tuple(
+            Branch(places[-s.where], s.executions, s.lanes, s.parted)
+            for s in forks
+            if -s.where in places
+        ),
+        memory,
+        sum(s.executions for s in steps),
+        sum(s.lanes for s in steps),
+    )
+
+
+def _access(s: _Site, place: Place, names: Sequence[str]) -> Access | None:
+    """None for an element of a vector that an earlier access has read as a whole."""
+    kind = "atomic" if s.kind & _ATOMIC else "store" if s.kind & _WRITE else "load"
+    if place.asynchronous and s.bytes >= 4:
+        kind = f"async {kind}"
+    memory = "shared" if s.region < 0 else names[s.region]
+    width, sums = s.bytes, s.sums
+    if s.region < 0 and kind == "load" and width < place.vector:
+        width, sums = place.vector, s.whole[place.vector // 16]
+        if not sums.requests:
+            return None
+    numbers = sums.requests, sums.lanes, s.sectors, sums.passes, sums.least_passes
+    return Access(place, kind, memory, width, *numbers, sums.distinct_bytes)
 
 
 def _span(t: Any) -> tuple[int, int]:

@@ -40,11 +40,22 @@ class Place:
         return f"{self.file}:{self.line}" if self.line else self.inside[-1]
 
 
-def places_of(source: Path, accesses: Sequence[int], blocks: Sequence[int]) -> dict[int, Place]:
+def places_of(
+    source: Path, accesses: Sequence[int], blocks: Sequence[int], executable: Path | None = None
+) -> dict[int, Place]:
     """Places of accesses by their address, and of the jumps that end basic blocks by the negated
-    address of their block. Jumps inside the emulator's own functions are omitted."""
-    jumps = _jumps(blocks)
-    frames = messages.frames_of_all([*accesses, *(jumps[b] for b in blocks if b in jumps)])
+    address of their block. Jumps inside the emulator's own functions are omitted.
+
+    Args:
+        executable: the program that has the code; without one, this process does.
+    """
+    jumps = _jumps(blocks, executable)
+    wanted = [*accesses, *(jumps[b] for b in blocks if b in jumps)]
+    if executable:
+        before = messages._addr2line(str(executable), {a - 1: a for a in wanted})
+        frames = {a: before.get(a - 1, ()) for a in wanted}
+    else:
+        frames = messages.frames_of_all(wanted)
     places = {a: _place(source, frames[a]) for a in accesses}
     for block, jump in jumps.items():
         if frames[jump] and not _emulators(frames[jump][0][1]):
@@ -70,12 +81,12 @@ def _place(source: Path, frames: Sequence[tuple[str, str, int]]) -> Place:
     return Place(source.name, own, tuple(inside), asynchronous, vector if vector in (8, 16) else 0)
 
 
-def _jumps(blocks: Iterable[int]) -> dict[int, int]:
+def _jumps(blocks: Iterable[int], executable: Path | None = None) -> dict[int, int]:
     """The address after the conditional jump that ends each basic block."""
     found: dict[int, int] = {}
     by_library: dict[str, list[tuple[int, int]]] = {}
     for block in blocks:
-        path, inside = libraries.in_file(block)
+        path, inside = (str(executable), block) if executable else libraries.in_file(block)
         if path:
             by_library.setdefault(path, []).append((inside, block))
     for path, those in by_library.items():

@@ -1,11 +1,28 @@
-// Stands for NVIDIA's header of the same name: blocks, tiles of a warp and lanes that came
-// together. Groups of more than a block are not emulated.
+// Stands for NVIDIA's header of the same name: blocks, tiles of a warp, lanes that came together,
+// the grid of a cooperative launch, clusters. Tiles of more than a warp are not emulated.
 #pragma once
 
 namespace cooperative_groups {
 
-class thread_block {
+// Any group, where its kind is known when the program runs.
+class thread_group {
  public:
+  enum Kind : unsigned { kBlock, kLanes, kGrid, kCluster };
+  __forceinline__ void sync() const;
+  unsigned long long size() const;
+  unsigned long long num_threads() const { return size(); }
+  unsigned long long thread_rank() const;
+  bool is_valid() const { return true; }
+
+ protected:
+  explicit thread_group(Kind kind, unsigned mask = 0) : kind_(kind), mask_(mask) {}
+  Kind kind_;
+  unsigned mask_;  // of lanes
+};
+
+class thread_block : public thread_group {
+ public:
+  thread_block() : thread_group(kBlock) {}
   static unsigned thread_rank() {
     const auto t = threadIdx;
     const auto b = blockDim;
@@ -30,13 +47,15 @@ class thread_block {
   }
   static dim3 group_dim() { return dim_threads(); }
   KW_BUILT_IN void sync() { __syncthreads(); }
+  KW_BUILT_IN int barrier_arrive() { return 0; }
+  KW_BUILT_IN void barrier_wait(int = 0) { __syncthreads(); }
 };
 KW_BUILT_IN thread_block this_thread_block() { return {}; }
 
 // What a tile and a coalesced group share: lanes of one warp, named by a mask.
-class lanes_of_warp {
+class lanes_of_warp : public thread_group {
  public:
-  explicit lanes_of_warp(unsigned mask) : mask_(mask) {}
+  explicit lanes_of_warp(unsigned mask) : thread_group(kLanes, mask) {}
   __forceinline__ void sync() const { __syncwarp(mask_); }
   __forceinline__ int any(int predicate) const { return __any_sync(mask_, predicate); }
   __forceinline__ int all(int predicate) const { return __all_sync(mask_, predicate); }
@@ -66,6 +85,9 @@ class lanes_of_warp {
     const unsigned rank = thread_rank();
     return shfl(value, rank + delta < size() ? rank + delta : rank);
   }
+  template <typename T> __forceinline__ T shfl_xor(T value, unsigned other) const {
+    return shfl(value, thread_rank() ^ other);
+  }
   unsigned mask() const { return mask_; }
 
  protected:
@@ -79,16 +101,25 @@ class lanes_of_warp {
       if (lanes >> __builtin_ctz(left) & 1) ranks |= 1u << rank;
     return ranks;
   }
-  unsigned mask_;
 };
 
 class coalesced_group : public lanes_of_warp {
  public:
   using lanes_of_warp::lanes_of_warp;
+  // Of a group that was divided: which part this is, of how many.
+  coalesced_group(unsigned mask, unsigned part, unsigned parts)
+      : lanes_of_warp(mask), part_(part), parts_(parts) {}
+  unsigned meta_group_rank() const { return part_; }
+  unsigned meta_group_size() const { return parts_; }
+
+ private:
+  unsigned part_ = 0, parts_ = 1;
 };
 KW_BUILT_IN coalesced_group coalesced_threads() { return coalesced_group(__activemask()); }
 
-template <unsigned SIZE, typename Parent = void> class thread_block_tile : public lanes_of_warp {
+template <unsigned SIZE, typename Parent = void> class thread_block_tile;
+
+template <unsigned SIZE> class thread_block_tile<SIZE, void> : public lanes_of_warp {
   static_assert(SIZE <= 32 && (SIZE & (SIZE - 1)) == 0,
                 "the emulator has tiles of up to 32 threads, a power of two");
 
@@ -114,11 +145,135 @@ template <unsigned SIZE, typename Parent = void> class thread_block_tile : publi
     return __shfl_xor_sync(mask_, value, other, SIZE);
   }
 };
+// A tile that knows what it is a part of is one that does not, too.
+template <unsigned SIZE, typename Parent>
+class thread_block_tile : public thread_block_tile<SIZE, void> {
+ public:
+  using Tile = thread_block_tile<SIZE, void>;
+  static unsigned meta_group_rank() {
+    if constexpr (std::is_same_v<Parent, thread_block>)
+      return Tile::meta_group_rank();
+    else
+      return Parent::thread_rank() / SIZE;
+  }
+  static unsigned meta_group_size() {
+    if constexpr (std::is_same_v<Parent, thread_block>)
+      return Tile::meta_group_size();
+    else
+      return Parent::size() / SIZE;
+  }
+};
 template <unsigned SIZE, typename Parent>
 KW_BUILT_IN thread_block_tile<SIZE, Parent> tiled_partition(const Parent &) {
   return {};
 }
+// Of a size that is known when the program runs.
+template <typename Parent> KW_BUILT_IN coalesced_group tiled_partition(const Parent &, unsigned size) {
+  const unsigned first = kw::emulator::lane() / size * size;
+  const unsigned all = size >= 32 ? 0xffffffffu : (1u << size) - 1;
+  return {all << first, thread_block::thread_rank() / size,
+          (thread_block::num_threads() + size - 1) / size};
+}
+template <typename Label> KW_BUILT_IN coalesced_group labeled_partition(const lanes_of_warp &group,
+                                                                        Label label) {
+  return coalesced_group(__match_any_sync(group.mask(), label));
+}
+KW_BUILT_IN coalesced_group binary_partition(const lanes_of_warp &group, bool which) {
+  const unsigned yes = __ballot_sync(group.mask(), which);
+  return coalesced_group(which ? yes : group.mask() & ~yes, which, 2);
+}
+
+// All blocks of a cooperative launch: they run together, as those of a cluster do.
+class grid_group : public thread_group {
+ public:
+  grid_group() : thread_group(kGrid) {}
+  static unsigned long long num_blocks() {
+    const auto g = gridDim;
+    return 1ull * g.x * g.y * g.z;
+  }
+  static unsigned long long block_rank() {
+    const auto b = blockIdx;
+    const auto g = gridDim;
+    return b.x + g.x * (b.y + 1ull * g.y * b.z);
+  }
+  static unsigned long long size() { return num_blocks() * thread_block::num_threads(); }
+  static unsigned long long num_threads() { return size(); }
+  static unsigned long long thread_rank() {
+    return block_rank() * thread_block::num_threads() + thread_block::thread_rank();
+  }
+  static dim3 dim_blocks() {
+    const auto g = gridDim;
+    return {g.x, g.y, g.z};
+  }
+  static dim3 group_dim() { return dim_blocks(); }
+  static dim3 block_index() { return thread_block::group_index(); }
+  static bool is_valid() { return kw_current->block->cluster == num_blocks(); }
+  KW_BUILT_IN void sync() {
+    if (!is_valid()) kw_fail("grid.sync() in a launch that is not cooperative");
+    kw::emulator::cluster_arrive();
+    kw::emulator::cluster_wait();
+  }
+};
+KW_BUILT_IN grid_group this_grid() { return {}; }
+
+class cluster_group : public thread_group {
+ public:
+  cluster_group() : thread_group(kCluster) {}
+  static unsigned block_rank() { return kw_cluster_rank(); }
+  static unsigned num_blocks() { return kw_current->block->cluster; }
+  static dim3 dim_blocks() { return {num_blocks(), 1, 1}; }
+  static dim3 block_index() { return {block_rank(), 0, 0}; }
+  static unsigned num_threads() { return num_blocks() * thread_block::num_threads(); }
+  static unsigned size() { return num_threads(); }
+  static unsigned thread_rank() {
+    return block_rank() * thread_block::num_threads() + thread_block::thread_rank();
+  }
+  KW_BUILT_IN void sync() {
+    kw::emulator::cluster_arrive();
+    kw::emulator::cluster_wait();
+  }
+  KW_BUILT_IN int barrier_arrive() {
+    kw::emulator::cluster_arrive();
+    return 0;
+  }
+  KW_BUILT_IN void barrier_wait(int = 0) { kw::emulator::cluster_wait(); }
+  // The same variable in the shared memory of block `rank`.
+  template <typename T> KW_BUILT_IN T *map_shared_rank(T *p, unsigned rank) {
+    return static_cast<T *>(kw_map_shared(p, rank));
+  }
+};
+KW_BUILT_IN cluster_group this_cluster() { return {}; }
+
+__forceinline__ void thread_group::sync() const {
+  if (kind_ == kLanes)
+    __syncwarp(mask_);
+  else if (kind_ == kBlock)
+    __syncthreads();
+  else
+    cluster_group::sync();
+}
+inline unsigned long long thread_group::size() const {
+  return kind_ == kLanes   ? static_cast<unsigned>(__popc(mask_))
+         : kind_ == kBlock ? thread_block::size()
+         : kind_ == kGrid  ? grid_group::size()
+                           : cluster_group::size();
+}
+inline unsigned long long thread_group::thread_rank() const {
+  return kind_ == kLanes   ? __popc(mask_ & ((1u << kw::emulator::lane()) - 1))
+         : kind_ == kBlock ? thread_block::thread_rank()
+         : kind_ == kGrid  ? grid_group::thread_rank()
+                           : cluster_group::thread_rank();
+}
 
 template <typename Group> KW_BUILT_IN void sync(const Group &group) { group.sync(); }
+template <typename Group> KW_BUILT_IN unsigned thread_rank(const Group &group) {
+  return static_cast<unsigned>(group.thread_rank());
+}
+template <typename Group> KW_BUILT_IN unsigned group_size(const Group &group) {
+  return static_cast<unsigned>(group.size());
+}
+template <typename Group, typename F> KW_BUILT_IN void invoke_one(const Group &group, F f) {
+  if (group.thread_rank() == 0) f();
+}
 
 }  // namespace cooperative_groups

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .known import Replacement, class_name, is_ours, mark, replacement
+from . import trl
+from .binding import is_ours, mark
+from .known import Replacement, class_name, replacement
 
 
 @dataclass(frozen=True)
@@ -72,21 +74,25 @@ def patch(model: nn.Module) -> Report:
     docs/patch.md, which also lists the families.
 
     Args:
-        model: a transformers model, on any device, of any floating dtype, before or after
-            fully_shard, gradient checkpointing or torch.compile's first call.
+        model: a transformers model, or PEFT's around one, on any device, of any floating dtype,
+            before or after fully_shard, gradient checkpointing or torch.compile's first call.
 
     Returns:
         What was replaced and what was not, and why; it is printed too, by the first process.
 
     Raises:
-        TypeError: model is none of transformers'.
+        TypeError: model is neither.
         ValueError: model is split by tensor parallelism.
     """
-    _check(model)
+    model = _transformers_model(model)
     found: Counter[tuple[str, str, str, str]] = Counter()
     for module in list(model.modules()):
         name = class_name(module)
         own = vars(module).get("forward")
+        if own is not None and trl.is_head(own):
+            _bind(module, trl.head(own.__func__))
+            found["loss", name, "linear_cross_entropy", "in TRL's head"] += 1
+            continue
         if own is not None and not is_ours(own):
             if isinstance(replacement(module), Replacement):
                 found[
@@ -112,12 +118,16 @@ def unpatch(model: nn.Module) -> None:
     """Undo `patch`: every forward is the model's own again. A model that is not patched stays.
 
     Raises:
-        TypeError: model is none of transformers'.
+        TypeError: model is neither transformers' nor PEFT's.
     """
-    _check(model)
+    model = _transformers_model(model)
     for module in model.modules():
-        if is_ours(vars(module).get("forward")):
-            del module.forward
+        own = vars(module).get("forward")
+        if not is_ours(own):
+            continue
+        del module.forward
+        if (before := getattr(own.__func__, "before", None)) is not None:
+            module.forward = MethodType(before, module)
 
 
 def _bind(module: nn.Module, forward: Any) -> None:
@@ -132,8 +142,12 @@ def _origin(forward: Any) -> str:
     return getattr(function, "__module__", None) or type(forward).__name__
 
 
-def _check(model: Any) -> None:
+def _transformers_model(model: Any) -> nn.Module:
+    """The model itself, or the one that PEFT has put adapters into."""
     transformers = sys.modules.get("transformers")  # a model of its was made by it
+    peft = sys.modules.get("peft")
+    if peft is not None and isinstance(model, peft.PeftModel):
+        return _transformers_model(model.get_base_model())
     inner = getattr(model, "_orig_mod", model)
     if transformers is None or not isinstance(model, transformers.PreTrainedModel):
         hint = ""
@@ -142,3 +156,4 @@ def _check(model: Any) -> None:
         raise TypeError(f"model: is a {type(model).__name__}, not a transformers model{hint}")
     if getattr(model, "_tp_size", None):
         raise ValueError("model: is split by tensor parallelism, which the operators do not know")
+    return model

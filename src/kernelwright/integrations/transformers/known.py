@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -18,24 +19,19 @@ from typing import Any
 
 from torch import nn
 
-from . import forwards, trial
+from . import heads, layers, mlps, norms, ropes, trial
+from .binding import is_ours
 from .code import Essence, difference, essence, keyword_values
-from .loss import causal_lm
+from .logits import head_and_loss
 
-_PLAIN_ACTIVATIONS = {  # class of transformers.activations to what it computes
+_ACTIVATIONS = {  # class of transformers.activations to what it computes
     "SiLUActivation": "silu",
     "NewGELUActivation": "gelu_tanh",
     "GELUTanh": "gelu_tanh",
     "FastGELUActivation": "gelu_tanh",
     "GELUActivation": "gelu",
+    "ReLUSquaredActivation": "relu2",
 }
-_GATED = {
-    "silu": (forwards.swiglu_mlp, forwards.linear_of_swiglu, "swiglu"),
-    "gelu": (forwards.geglu_mlp, forwards.linear_of_geglu, "geglu"),
-    "gelu_tanh": (forwards.geglu_tanh_mlp, forwards.linear_of_geglu_tanh, "geglu"),
-}
-_GPT2 = {"gelu": forwards.gpt2_gelu_mlp, "gelu_tanh": forwards.gpt2_gelu_tanh_mlp}
-
 
 # decoders whose masks are causal, some with a window, unless their config says otherwise
 _CAUSAL = (
@@ -47,17 +43,23 @@ _CAUSAL = (
     "gemma3.Gemma3TextModel",
     "gpt2.GPT2Model",
 )
+_HEAD = "its head and loss are none that are known here"
+_EXPERTS = "a mixture of experts: there is no operator for it yet"
 _UNKNOWN = {  # ending of a class's name to why it is left
     "Norm": "its formula is none that is known here",
-    "MLP": "not act(gate) * up, nor GPT-2's",
+    "MLP": "its layers and activation follow each other in no known order",
     "DecoderLayer": "its sums and norms follow each other in another order",
-    "ForCausalLM": "its head and loss are none that are known here",
-    "LMHeadModel": "its head and loss are none that are known here",
-    "ForConditionalGeneration": "its head and loss are none that are known here",
-    "ForSequenceClassification": "its head and loss are none that are known here",
-    "ForTokenClassification": "its head and loss are none that are known here",
-    "ForQuestionAnswering": "its head and loss are none that are known here",
-    "ForMaskedLM": "its head and loss are none that are known here",
+    "ForCausalLM": _HEAD,
+    "LMHeadModel": _HEAD,
+    "ForConditionalGeneration": _HEAD,
+    "ForSequenceClassification": _HEAD,
+    "ForTokenClassification": _HEAD,
+    "ForQuestionAnswering": _HEAD,
+    "ForMaskedLM": _HEAD,
+    "Experts": _EXPERTS,
+    "SparseMoeBlock": _EXPERTS,
+    "MoE": _EXPERTS,
+    "Moe": _EXPERTS,
 }
 
 
@@ -70,14 +72,18 @@ class Replacement:
         by: the operators.
         forwards: by name of a child ("" is the module itself), the function that replaces it.
         kept: why a part of this stays as it was.
-        rotates: of an attention the function that ours stands for.
+        rotates: of an attention, the functions that ours stand for, ours, and their kinds.
+        order: of a layer or an MLP, how its children follow each other.
+        pairs: of a layer, the children whose results are tuples.
     """
 
     what: str
     by: str
     forwards: dict[str, Callable[..., Any]]
     kept: str = ""
-    rotates: Callable[..., Any] | None = None
+    rotates: tuple[tuple[Callable[..., Any], Callable[..., Any], ropes.Rope], ...] = ()
+    order: layers.Layer | mlps.MLP | None = None
+    pairs: tuple[str, ...] = ()
 
 
 def replacement(module: nn.Module) -> Replacement | str | None:
@@ -94,8 +100,12 @@ def _known(module: nn.Module) -> Replacement | str | None:
         if difference(own, _reference(reference)) is None:
             return make(module)
     name = class_name(module)
-    if name.endswith("Attention"):
+    if name.endswith("Attention") or _rotations(type(module)):
         return _attention(module)
+    if hasattr(module, "get_output_embeddings") and (head := module.get_output_embeddings()):
+        return _language_model(module, head)
+    if any("Experts" in type(child).__name__ for child in module.children()):
+        return _EXPERTS
     return next((why for ending, why in _UNKNOWN.items() if name.endswith(ending)), None)
 
 
@@ -104,74 +114,120 @@ def class_name(module: nn.Module) -> str:
     return next(c.__name__ for c in type(module).__mro__ if not c.__name__.startswith("FSDP"))
 
 
-def _rms_norm(module):
-    return Replacement("norm", "rms_norm", {"": forwards.llama_norm})
-
-
-def _gemma_norm(module):
-    return Replacement("norm", "rms_norm(offset=1)", {"": forwards.gemma_norm})
-
-
-def _layer_norm(module):
-    return Replacement("norm", "layer_norm", {"": forwards.layer_norm})
-
-
-def _gated_mlp(module):
-    act = type(module.act_fn).__name__
-    computes = "silu" if isinstance(module.act_fn, nn.SiLU) else _PLAIN_ACTIVATIONS.get(act)
-    if computes not in _GATED or vars(module.act_fn).get("forward"):
-        return f"its activation is {act}: there are swiglu and geglu"
-    mlp, linear, operator = _GATED[computes]
-    new = {"": mlp}
-    if is_linear(module.down_proj):
-        return Replacement("MLP", operator, new | {"down_proj": linear})
-    kept = "down_proj is no plain Linear: the activation is kept for its backward"
-    return Replacement("MLP", operator, new, kept)
-
-
-def _gpt2_mlp(module):
-    act = type(module.act).__name__
-    computes = _PLAIN_ACTIVATIONS.get(act)
-    if computes not in _GPT2:
-        return f"its activation is {act}: there is gelu, exact or by tanh"
-    new = {"": _GPT2[computes]}
-    if same_forward(module.c_fc, "transformers.pytorch_utils.Conv1D"):
-        return Replacement("MLP", "bias_gelu", new | {"c_fc": forwards.conv1d_gelu})
-    return Replacement("MLP", "gelu", new, "c_fc is no plain Conv1D: its bias is not fused")
-
-
-def _layer(forward, norm):
+def _norm(by: str, forward: Callable[..., Any]):
     def make(module):
-        return Replacement("residual", f"add_{norm}", {"": forward})
+        weight = getattr(module, "weight", None)
+        if weight is not None and not hasattr(module, "normalized_shape") and weight.ndim != 1:
+            return f"its weight has {weight.ndim} dimensions"
+        return Replacement("norm", by, {"": forward})
 
     return make
 
 
+def _mlp(mlp: mlps.MLP):
+    among = mlps.GATED if mlp.gated else mlps.PLAIN
+
+    def make(module):
+        act = getattr(module, mlp.act)
+        by = among.get(_computes(act))
+        if by is None:
+            kinds = dict.fromkeys(kind for kind, *_ in among.values())
+            return f"its activation is {type(act).__name__}: there are {' and '.join(kinds)}"
+        new, kept = {"": _mlp_forward(mlp, by)}, ""
+        if is_linear(getattr(module, mlp.down)):
+            new[mlp.down] = mlps.linear_of(by)
+        else:
+            kept = f"{mlp.down} is no plain Linear: the activation is kept for its backward"
+        return Replacement("MLP", by[0], new, kept, order=mlp)
+
+    return make
+
+
+_mlp_forward = cache(mlps.forward_of)
+_layer_forward = cache(layers.forward_of)
+
+
+def _computes(act) -> str | None:
+    """The name of what an activation's module computes, if it is known."""
+    if not isinstance(act, nn.Module) or vars(act).get("forward"):
+        return None
+    return "silu" if isinstance(act, nn.SiLU) else _ACTIVATIONS.get(type(act).__name__)
+
+
+def _gpt2_mlp(module):
+    act = type(module.act).__name__
+    computes = _computes(module.act)
+    if computes not in mlps.GPT2:
+        return f"its activation is {act}: there is gelu, exact or by tanh"
+    new, order = {"": mlps.GPT2[computes]}, mlps.GPT2_ORDER
+    if same_forward(module.c_fc, "transformers.pytorch_utils.Conv1D"):
+        return Replacement("MLP", "bias_gelu", new | {"c_fc": mlps.conv1d_gelu}, order=order)
+    kept = "c_fc is no plain Conv1D: its bias is not fused"
+    return Replacement("MLP", "gelu", new, kept, order=order)
+
+
+def _layer(layer: layers.Layer, forward: Callable[..., Any] | None = None):
+    def make(module):
+        norm = _known(module.get_submodule(layer.norm))
+        by = norm.by.partition("(")[0] if isinstance(norm, Replacement) else "norm"
+        names = tuple(inspect.signature(type(module).forward).parameters)[2:]
+        pairs = layer.pairs
+        if getattr(module, "is_moe_layer", False):
+            pairs = (*pairs, "feed_forward")
+        new = forward or _layer_forward(layer, names)
+        return Replacement("residual", f"add_{by}", {"": new}, order=layer, pairs=pairs)
+
+    return make
+
+
+def _rotations(cls: type) -> dict[str, Callable[..., Any]]:
+    """The functions by which an attention's forward rotates, by their names there."""
+    if "Attention" not in cls.__name__:
+        return {}
+    forward = inspect.unwrap(cls.forward)
+    names = [n for n in forward.__code__.co_names if re.search("apply_.*rotary", n)]
+    return {n: forward.__globals__[n] for n in names if n in forward.__globals__}
+
+
 def _attention(module):
-    """The attention's forward with another apply_rotary_pos_emb; the code is its own."""
+    """The attention's forward with other functions that rotate; the code is its own."""
+    found, why = {}, []
+    if not _rotations(type(module)):
+        return "rotates nothing by a function that is known here"
+    for name, rope in _rotations(type(module)).items():
+        own = essence(rope)
+        known = next(
+            (kind for r, kind in ropes.ROPES.items() if difference(own, _reference(r)) is None),
+            None,
+        )
+        if known is None:
+            other = difference(own, _reference("llama.apply_rotary_pos_emb"))
+            calls = f"calls another {other} than" if other else "is not"
+            why.append(f"its {name} {calls} Llama's")
+        else:
+            found[name] = (rope, _ours(known, rope), known)
     forward = inspect.unwrap(type(module).forward)
-    rope = forward.__globals__.get("apply_rotary_pos_emb")
-    if "apply_rotary_pos_emb" not in forward.__code__.co_names or rope is None:
-        return "rotates nothing by apply_rotary_pos_emb"
-    other = difference(essence(rope), _reference("llama.apply_rotary_pos_emb"))
-    if other is not None:
-        calls = f"calls another {other} than" if other else "is not"
-        return f"its apply_rotary_pos_emb {calls} Llama's"
     if heads := set(keyword_values(forward, "unsqueeze_dim")) - {1, 2}:
         return f"its heads are at unsqueeze_dim={heads.pop()}"
-    return Replacement("rope", "rope", {"": _with_rope(type(module).forward)}, rotates=rope)
+    if not found:
+        return "; ".join(why)
+    names = tuple((name, ours) for name, (_, ours, _) in found.items())
+    new = {"": _with_others(forward, names)}
+    return Replacement("rope", "rope", new, "; ".join(why), rotates=tuple(found.values()))
 
 
 @cache
-def _with_rope(forward):
-    """The same code, in which `apply_rotary_pos_emb` means ours.
+def _ours(kind: ropes.Rope, own: Callable[..., Any]) -> Callable[..., Any]:
+    return kind.replaces(own)
+
+
+@cache
+def _with_others(forward, others: tuple[tuple[str, Callable[..., Any]], ...]):
+    """The same code, in which some names mean other functions.
 
     Its globals have no __name__: torch.compile would look names up in the module of that name.
     """
-    import kernelwright as kw
-
-    names = {k: v for k, v in forward.__globals__.items() if k != "__name__"}
-    names["apply_rotary_pos_emb"] = kw.rope
+    names = {k: v for k, v in forward.__globals__.items() if k != "__name__"} | dict(others)
     new = FunctionType(
         forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__
     )
@@ -179,47 +235,32 @@ def _with_rope(forward):
     return new
 
 
-def _causal_lm(softcaps: bool, output: str):
-    def make(module):
-        head = module.get_output_embeddings()
-        if not is_linear(head):
-            return f"its head is a {type(head).__name__}, no plain Linear"
-        from transformers.loss.loss_utils import ForCausalLMLoss
-
-        if module.loss_function is not ForCausalLMLoss:
-            return "it has a loss function of its own"
-        own = type(module).forward
-        causal = any(same_forward(module.base_model, name) for name in _CAUSAL)
-        new = {"": causal_lm(own, softcaps, output, causal), "lm_head": forwards.head_and_loss}
-        return Replacement("loss", "linear_cross_entropy", new)
-
-    return make
+def _language_model(module, head):
+    own = type(module).forward
+    code = inspect.unwrap(own).__code__
+    name = next((n for n, child in module._modules.items() if child is head), None)
+    if "labels" not in inspect.signature(own).parameters:
+        return None
+    if name is None or name not in code.co_names:
+        return "its head is not called by its own forward"
+    if not is_linear(head):
+        return f"its head is a {type(head).__name__}, no plain Linear"
+    if not module.loss_function.__module__.startswith("transformers."):
+        return "it has a loss function of its own"
+    causal = any(same_forward(module.base_model, base) for base in _CAUSAL)
+    loss = module.loss_function, getattr(module, "_loss_function", None)
+    new = {"": heads.language_model(own, name, causal, *loss), name: head_and_loss}
+    return Replacement("loss", "linear_cross_entropy", new)
 
 
 # transformers' class or function to what makes the replacement
 KNOWN: dict[str, Callable[[Any], Replacement | str]] = {
-    "llama.LlamaRMSNorm": _rms_norm,
-    "gemma.GemmaRMSNorm": _gemma_norm,
-    "torch.nn.LayerNorm": _layer_norm,
-    "llama.LlamaMLP": _gated_mlp,
+    **{reference: _norm(*how) for reference, how in norms.NORMS.items()},
+    **{reference: _mlp(how) for reference, how in mlps.MLPS.items()},
     "gpt2.GPT2MLP": _gpt2_mlp,
-    "llama.LlamaDecoderLayer": _layer(forwards.llama_layer, "rms_norm"),
-    "gemma2.Gemma2DecoderLayer": _layer(forwards.gemma2_layer, "rms_norm"),
-    "gpt2.GPT2Block": _layer(forwards.gpt2_layer, "layer_norm"),
-    "llama.LlamaForCausalLM": _causal_lm(False, "CausalLMOutputWithPast"),
-    "gemma2.Gemma2ForCausalLM": _causal_lm(True, "CausalLMOutputWithPast"),
-    "gpt2.GPT2LMHeadModel": _causal_lm(False, "CausalLMOutputWithCrossAttentions"),
+    **{reference: _layer(how) for reference, how in layers.LAYERS.items()},
+    **{reference: _layer(how, ours) for reference, (ours, how) in layers.WRITTEN.items()},
 }
-
-
-def mark(forward: Callable[..., Any]) -> None:
-    """Functions that `patch` binds are marked, so that copies of a model are undone as well. A
-    bound method is pickled as an attribute of the function's name: the class's own forward."""
-    forward.__kernelwright__, forward.__name__ = True, "forward"
-
-
-def is_ours(forward: Any) -> bool:
-    return hasattr(getattr(forward, "__func__", None), "__kernelwright__")
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -235,12 +276,20 @@ def same_forward(module: nn.Module, reference: str) -> bool:
 
 @cache
 def _reference(name: str) -> Essence | None:
-    """The essence of a class's forward, or of a function; None where another library has put its
-    own in the module, as Liger does: what that computes is not known by where it stands."""
+    """The essence of a class's forward, or of a function; None where this version of transformers
+    has none, or another library has put its own in its place, as Liger does: what that computes is
+    not known by where it stands."""
     path, _, attribute = name.rpartition(".")
     if "." not in path:
         path = f"transformers.models.{path}.modeling_{path}"
-    found = getattr(importlib.import_module(path), attribute)
+    try:
+        found = getattr(importlib.import_module(path), attribute, None)
+    except ModuleNotFoundError as e:
+        if not path.startswith(e.name or "?"):
+            raise
+        return None
+    if found is None:
+        return None
     owner = found if inspect.isclass(found) else None
     function = found.forward if owner else found
     known = inspect.unwrap(function).__module__.partition(".")[0] == path.partition(".")[0]

@@ -1,9 +1,10 @@
-"""Causal masks that a compiled model does without.
+"""Attention masks that a compiled model does not need.
 
-Where no token is padded or packed, transformers makes no mask: attention is told that it is causal,
-has its fastest kernels then, and takes grouped keys and values as they are. It finds out by looking
-at the mask and the positions that it is given, which it cannot while torch.compile traces. So there
-it makes a mask of (B, 1, T, T) even where it is given neither.
+If no token is padded or packed, transformers creates no mask. It calls attention with
+`is_causal=True` instead, which allows the fastest attention kernels and grouped keys and values
+without copies. To find out, transformers inspects the given mask and positions, which is impossible
+while torch.compile traces. A traced model therefore creates a mask of shape (B, 1, T, T) even if it
+is given neither a mask nor positions.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Any
 
 import torch
 
-from . import forwards
+from .binding import is_ours
 
-# arguments that another mask than the causal one may come from
+# arguments that may lead to a mask other than the causal one
 _DECIDE = ("attention_mask", "position_ids", "past_key_values", "is_causal")
 
 
 def only_causal(model: torch.nn.Module, given: dict[str, Any]) -> bool:
-    """Is the call traced by torch.compile, and its mask the causal one alone?
+    """Whether torch.compile traces the call and the causal mask is the only one.
 
     Args:
         model: whose decoder makes causal masks, with a window or without.
@@ -34,7 +35,7 @@ def only_causal(model: torch.nn.Module, given: dict[str, Any]) -> bool:
         and not getattr(config, "use_bidirectional_attention", False)
         and all(given.get(name) is None for name in _DECIDE)
         and all(
-            any(forwards.takes(layer, forward) for forward in forwards.LAYERS)
+            is_ours(layer.forward)  # passes the note on to its attention
             for layer in (decoder.layers if hasattr(decoder, "layers") else decoder.h)
         )
     )

@@ -22,9 +22,11 @@ import kernelwright as kw
 from kernelwright.dispatch import ladders
 
 from .code import essence
+from .logits import Logits
 
 if TYPE_CHECKING:
     from .known import Replacement
+    from .ropes import Rope
 
 WIDE, DEEP = 16, 24  # of a layer and of its MLP; DEEP classes for a loss
 RTOL, ATOL = 1e-4, 1e-5  # for sums of so few in float32; what is wrong is off by far more
@@ -38,10 +40,12 @@ _seen: dict[Any, str] = {}
 
 def refusal(module: nn.Module, new: Replacement) -> str:
     """Why a replacement is not accepted, or ""."""
-    by = {} if new.rotates else {name: f.__code__ for name, f in new.forwards.items()}
-    among = (type(child) for child in module._modules.values())
-    was = essence(new.rotates or type(module).forward, type(module))
-    key = new.what, was, *by.items(), *among
+    if new.rotates:
+        key: Any = tuple((essence(own), kind) for own, _, kind in new.rotates)
+    else:
+        among = (type(child) for child in module._modules.values())
+        own = essence(type(module).forward, type(module))
+        key = new.what, own, tuple(new.forwards.items()), *among
     if key not in _seen:
         with (
             torch.random.fork_rng(devices=()),
@@ -103,28 +107,60 @@ def _norm(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 
 
 def _rope(module: nn.Module, new: Replacement) -> Iterator[Trial]:
-    """Heads before tokens and behind them; a table has each value twice."""
+    """Each function by itself, on each kind of arguments that it takes."""
+    for own, ours, kind in new.rotates:
+        for inputs, args, more in _rotated(kind):
+
+            def call(f: Call, args=args, more=more) -> Any:
+                return f(*args, **more)
+
+            yield inputs, lambda f=own, call=call: call(f), lambda f=ours, call=call: call(f)
+
+
+def _rotated(kind: Rope) -> Iterator[tuple[list[torch.Tensor], tuple[torch.Tensor, ...], dict]]:
+    """(what gets a gradient, arguments, further ones by name): heads before tokens and behind."""
     q, k = _input(2, 4, 3, WIDE), _input(2, 2, 3, WIDE)
-    cos, sin = (_random(2, 3, WIDE // 2).repeat(1, 1, 2) for _ in range(2))
+    tokens_first = q.transpose(1, 2), k.transpose(1, 2)
+    pairs = WIDE // (4 if kind.part else 2)
+    angle = _random(2, 3, pairs)
+    if kind.arguments.startswith("complex"):
+        a, b = tokens_first if kind.arguments.endswith("tokens first") else (q, k)
+        yield [q, k], (a, b, torch.polar(torch.ones_like(angle), angle)), {}
+        return
+    twice = {
+        "halves": lambda t: t.repeat(1, 1, 2),
+        "neighbours": lambda t: t.repeat_interleave(2, -1),
+        "once": lambda t: t,
+    }[kind.tables]
+    cos, sin = twice(angle.cos()), twice(angle.sin())
+    if kind.arguments == "vision":
+        yield [q, k], (*tokens_first, cos, sin), {}
+        yield [q, k], (*(t[0] for t in tokens_first), cos[0], sin[0]), {}
+        return
     for dim in (1, 2):
-        a, b = (q, k) if dim == 1 else (q.transpose(1, 2), k.transpose(1, 2))
-
-        def call(f: Call, a=a, b=b, dim=dim) -> Any:
-            return f(a, b, cos, sin, unsqueeze_dim=dim)
-
-        yield [q, k], lambda call=call: call(new.rotates), lambda call=call: call(kw.rope)
+        a, b = (q, k) if dim == 1 else tokens_first
+        if kind.arguments == "x":
+            yield [q], (a, cos, sin), {"unsqueeze_dim": dim}
+        else:
+            yield [q, k], (a, b, cos, sin), {"unsqueeze_dim": dim}
 
 
 def _mlp(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     """Over small layers, and with the module's own activation."""
     from transformers.pytorch_utils import Conv1D
 
-    sizes = {"gate_proj": (WIDE, DEEP), "up_proj": (WIDE, DEEP), "down_proj": (DEEP, WIDE)}
-    children = {name: nn.Linear(*size, dtype=torch.float32) for name, size in sizes.items()}
-    children |= {"c_fc": Conv1D(DEEP, WIDE).float(), "c_proj": Conv1D(WIDE, DEEP).float()}
-    children |= {"dropout": nn.Identity()}
-    present = {name: children.get(name, child) for name, child in module._modules.items()}
-    stand_in, replaced = _stand_in(module, present), _stand_in(module, present)
+    mlp = new.order
+    wide = DEEP * (2 if mlp.gated and len(mlp.up) == 1 else 1)
+    sizes = {**dict.fromkeys(mlp.up, (WIDE, wide)), mlp.down: (DEEP, WIDE)}
+    children = {}
+    for name, child in module._modules.items():
+        if name not in sizes:
+            children[name] = nn.Identity() if name == "dropout" else child
+        elif isinstance(child, Conv1D):
+            children[name] = Conv1D(*sizes[name][::-1]).float()
+        else:
+            children[name] = nn.Linear(*sizes[name], dtype=torch.float32)
+    stand_in, replaced = _stand_in(module, children), _stand_in(module, children)
     x = _input(2, 3, WIDE)
     given = [x, *(p for c in children.values() for p in c.parameters())]
     ours = _bound(replaced, new)
@@ -134,14 +170,18 @@ def _mlp(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 def _layer(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     """Over children that are each another function, attentions of all that they are given."""
     children = {
-        name: _Child(i, attends=type(child).__name__.endswith("Attention"))
+        name: _Child(i, "Attention" in type(child).__name__, name in new.pairs)
         for i, (name, child) in enumerate(module._modules.items())
     }
     stand_in = _stand_in(module, children)
+    for name, value in module._buffers.items():
+        stand_in._buffers[name] = None if value is None else torch.tensor(0.7)
     x = _input(2, 3, WIDE)
-    given = {"attention_mask": _random(2, 3, WIDE)}
-    if "position_embeddings" in inspect.signature(type(module).forward).parameters:
-        given["position_embeddings"] = (_random(2, 3, WIDE), _random(2, 3, WIDE))
+    names = inspect.signature(type(module).forward).parameters
+    tables = (_random(2, 3, WIDE), _random(2, 3, WIDE))
+    given = {"attention_mask": _random(2, 3, WIDE), "position_embeddings": tables}
+    given |= {"cu_seqlens": _random(2, 3, WIDE), "per_layer_input": _random(2, 3, WIDE)}
+    given = {name: value for name, value in given.items() if name in names}
     if "crossattention" in children:
         given["encoder_hidden_states"] = _random(2, 3, WIDE)
     own, ours = (f.__get__(stand_in) for f in (type(module).forward, new.forwards[""]))
@@ -149,51 +189,75 @@ def _layer(module: nn.Module, new: Replacement) -> Iterator[Trial]:
 
 
 def _loss(module: nn.Module, new: Replacement) -> Iterator[Trial]:
-    """In training: the loss of random hidden states under a small head."""
-    from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as Output
-
+    """In training: the loss of random hidden states under a small head, with no logits."""
     states = _input(2, 5, WIDE)
-
-    class Base(nn.Module):
-        def forward(self, *_, **more):
-            return Output(last_hidden_state=states)
-
-    head = nn.Linear(WIDE, DEEP, bias=False, dtype=torch.float32)
-    config = copy.copy(module.config)
-    config.vocab_size = DEEP
-    children = {module.base_model_prefix: Base(), "lm_head": head}
+    name = next(n for n in new.forwards if n)
+    bias = module.get_submodule(name).bias is not None
+    head = nn.Linear(WIDE, DEEP, bias=bias, dtype=torch.float32)
+    config = copy.deepcopy(module.config)
+    config.vocab_size = config.get_text_config().vocab_size = DEEP
+    children = {other: _Base(states) for other in module._modules} | {name: head}
     stand_in, replaced = _stand_in(module, children), _stand_in(module, children)
     for x in (stand_in, replaced):
-        x.config, x.vocab_size = config, DEEP
+        x.config, x.vocab_size, x.training = config, DEEP, True
     labels = torch.randint(DEEP, (2, 5))
     labels[0, :2] = -100
     own, ours = type(module).forward.__get__(stand_in), _bound(replaced, new)
+
+    def without_logits():
+        with Logits.never_computed():
+            return ours(input_ids=labels, labels=labels).loss
+
     yield (
-        [states, head.weight],
+        [states, *head.parameters()],
         lambda: own(input_ids=labels, labels=labels).loss,
-        lambda: ours(input_ids=labels, labels=labels).loss,
+        without_logits,
     )
 
 
 # what stands in
 
 
+class _Base(nn.Module):
+    """A model, or any part of it, whose states are given."""
+
+    def __init__(self, states: torch.Tensor):
+        super().__init__()
+        self.states = (states,)
+
+    def forward(self, *_, **more):
+        return _Output(self.states[0])
+
+    def __getattr__(self, name: str) -> Any:
+        return self  # whatever a model calls of a model
+
+
+class _Output(tuple):
+    """Of a model: the states, and nothing under any other name."""
+
+    def __new__(cls, states: torch.Tensor):
+        return super().__new__(cls, (states,))
+
+    def __getattr__(self, name: str) -> Any:
+        return self[0] if name == "last_hidden_state" else None
+
+
 class _Child(nn.Module):
     """A function of its own; with `attends`, of every tensor that it is given, by its name."""
 
-    def __init__(self, number: int, attends: bool):
+    def __init__(self, number: int, attends: bool, pair: bool):
         super().__init__()
-        self.number, self.attends = number, attends
+        self.number, self.attends, self.pair = number, attends, pair
 
     def forward(self, hidden_states, **others):
         y = torch.tanh(hidden_states * (1 + 0.3 * self.number)) + 0.1 * self.number
         if not self.attends:
-            return y
+            return (y, None) if self.pair else y
         for name, value in sorted(others.items()):
             tensors = value if isinstance(value, tuple) else (value,)
             for place, t in enumerate(t for t in tensors if isinstance(t, torch.Tensor)):
                 y = y + (0.1 * len(name) + 0.01 * place) * t
-        return y, None
+        return (y, None) if self.pair else y
 
 
 def _stand_in(module: nn.Module, children: dict[str, nn.Module]) -> nn.Module:

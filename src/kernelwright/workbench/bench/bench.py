@@ -366,7 +366,7 @@ class _Bench:
                 verdict = Accuracy([_form(r) for r in results] == [_form(r) for r in want.native])
             else:
                 verdict = right(self.ladder.operator, want, results)
-            if not verdict.ok and not _near(verdict):
+            if not verdict.ok and not near(verdict):
                 return self._record(name, "wrong", verdict.why), []
             del results
             workspace = self._workspace(run)
@@ -459,7 +459,7 @@ def _form(t: torch.Tensor) -> tuple:
     return t.shape, t.dtype
 
 
-def _near(verdict) -> bool:
+def near(verdict: Accuracy) -> bool:
     """A peer may be less accurate than a rung, but it must compute the same function."""
     return bool(verdict.error and verdict.budget and verdict.error.norm <= 10 * verdict.budget.norm)
 

@@ -28,12 +28,15 @@ def chosen(
     ladders: list[Ladder], cases: list[str] | None, device: torch.device, *, quick: bool = False
 ) -> list[tuple[Ladder, Case]]:
     """The ladders and cases to time: on a GPU every bench case, on a CPU `cpu_cases`. `cases` are
-    ids of any cases, or parts of labels ("gpt2") of those."""
+    ids of any cases, or parts of labels ("gpt2") of those. `quick`: each shape in one dtype."""
     found: list[tuple[Ladder, Case]] = []
     matched = set()
     for ladder in ladders:
         every = [c for c in ladder.operator.cases if c.use == "bench"]
-        usual = every if device.type == "cuda" else cpu_cases(ladder, quick=quick)
+        if device.type != "cuda":
+            usual = cpu_cases(ladder, quick=quick)
+        else:
+            usual = _in_one_dtype(every) if quick else every
         for c in dict.fromkeys((*usual, *ladder.operator.cases)):
             names = [
                 n for n in cases or () if n == c.id or (c in usual and _plain(n) in _plain(c.label))
@@ -52,6 +55,16 @@ def chosen(
 
 def _plain(text: str) -> str:
     return "".join(ch for ch in text.lower() if ch.isalnum())
+
+
+def _in_one_dtype(cases: list[Case]) -> list[Case]:
+    """Each shape in bfloat16, or, if it has no such case, in the dtype that it has first."""
+    kept: dict[tuple, Case] = {}
+    for c in cases:
+        key = (c.shape, c.params, c.layout, c.values, c.label)
+        if key not in kept or (c.dtype == torch.bfloat16 != kept[key].dtype):
+            kept[key] = c
+    return list(kept.values())
 
 
 def cpu_cases(ladder: Ladder, *, quick: bool = False) -> list[Case]:

@@ -101,7 +101,7 @@ class Judging:
         )
         languages = tuple(self.facts["languages"]) + (("cuda",) if self.launch else ())
         self.unwatched = self._unwatched()
-        self.lockable = self.device.type == "cpu" and not languages
+        self.lockable = self.device.type == "cuda" or not languages
         self.selection = Selection(self.subject, self.held, self.device, languages)
 
     def _unwatched(self) -> str | None:
@@ -233,7 +233,7 @@ class Judging:
 
         candidate = Candidate(
             op,
-            _nobody,
+            _called_elsewhere,
             self.subject.native,
             self.deterministic,
             sibling,
@@ -278,7 +278,7 @@ class Judging:
         self.open()
 
 
-def _nobody(*args: Any) -> Any:
+def _called_elsewhere(*args: Any) -> Any:
     raise AssertionError("a judged kernel is called in its own process")
 
 

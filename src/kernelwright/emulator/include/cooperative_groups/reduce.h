@@ -7,6 +7,9 @@ namespace cooperative_groups {
 #define KW_OPERATION(name, ...)                          \
   template <typename T = void> struct name {             \
     T operator()(T a, T b) const { return __VA_ARGS__; } \
+  };                                                     \
+  template <> struct name<void> {                        \
+    template <typename T> T operator()(T a, T b) const { return __VA_ARGS__; } \
   };
 KW_OPERATION(plus, a + b)
 KW_OPERATION(less, b < a ? b : a)
@@ -28,6 +31,17 @@ __forceinline__ T reduce(const Group &group, T value, Op op) {
   T total = group.shfl(value, 0);
   for (unsigned rank = 1; rank < n; ++rank) total = op(total, group.shfl(value, rank));
   return total;
+}
+template <typename Group, typename T, typename Op>
+__forceinline__ void reduce_update_async(const Group &group, T *to, T value, Op op) {
+  const T total = reduce(group, value, op);
+  if (group.thread_rank() == 0)
+    kw::emulator::atomically(to, [=](T old) { return op(old, total); });
+}
+template <typename Group, typename T, typename Op>
+__forceinline__ void reduce_store_async(const Group &group, T *to, T value, Op op) {
+  const T total = reduce(group, value, op);
+  if (group.thread_rank() == 0) *to = total;
 }
 
 }  // namespace cooperative_groups

@@ -48,7 +48,7 @@ template <typename... P, void (*KERNEL)(P...)> struct Entry<KERNEL> {
 // What is declared `extern __shared__`, under whatever names: one place, behind all static ones
 // (linkers put .tcommon last). `LABELS` are the names, each with ":".
 #define KW_DYNAMIC_SHARED(bytes, labels)                                                          \
-  __asm__(".section .tcommon,\"awT\",%nobits\n.balign 128\n" labels ".zero " #bytes "\n.text\n"); \
+  __asm__(".section .tcommon,\"awT\",%nobits\n.balign 1024\n" labels ".zero " #bytes "\n.text\n"); \
   extern __attribute__((visibility("hidden"))) __thread unsigned char kw_dynamic[];               \
   KW_SHOWN const void *kw_dynamic_shared() { return kw_dynamic; }
 #define KW_LABEL(name) ".globl " #name "\n.hidden " #name "\n.type " #name ",STT_TLS\n" #name ":\n"

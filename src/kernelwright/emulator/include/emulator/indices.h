@@ -1,7 +1,17 @@
 // Which thread this is.
 #pragma once
 
-#ifdef KW_WATCHED  // as values: reading them is no access to memory
+#ifdef KW_PROGRAM  // variables: programs give the names to members and to variables of their own
+#pragma GCC visibility push(default)
+#define KW_INDEX(T, name) \
+  extern __thread const T name __asm__("kw_" #name) __attribute__((tls_model("initial-exec")))
+KW_INDEX(uint3, threadIdx);
+KW_INDEX(uint3, blockIdx);
+KW_INDEX(dim3, blockDim);
+KW_INDEX(dim3, gridDim);
+#undef KW_INDEX
+#pragma GCC visibility pop
+#elif defined(KW_WATCHED)  // as values: reading them is no access to memory
 #define threadIdx (kw_index(0))
 #define blockIdx (kw_index(1))
 #define blockDim (kw_index(2))

@@ -5,7 +5,11 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
+#ifdef KW_PROGRAM  // headers of the standard library write __attribute__((__noinline__))
+#define __noinline__
+#else
 #define __noinline__ __attribute__((noinline))
+#endif
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 #define __grid_constant__
@@ -18,5 +22,8 @@
 // thread has for itself. In a function, thread_local makes a variable static too; `extern` ones are
 // defined when the library is linked, all at one place.
 #define __shared__ thread_local
-// Inline PTX: the builder turns the error that this name makes into a sentence.
+// Inline PTX: the builder turns the error that this name makes into a sentence. Of whole programs,
+// asm statements are rewritten.
+#ifndef KW_PROGRAM
 #define asm kw_inline_ptx_has_no_cpu_body
+#endif

@@ -20,8 +20,16 @@ KW_BUILT_IN unsigned lane() {
 }
 
 template <typename T> KW_BUILT_IN T shuffle(unsigned mask, T value, unsigned from) {
-  static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
-  return lower_bits_as<T>(together(kShuffle, mask, bits_as<std::uint64_t>(value), from));
+  if constexpr (sizeof(T) <= 8) {
+    return lower_bits_as<T>(together(kShuffle, mask, bits_as<std::uint64_t>(value), from));
+  } else {  // a struct, in pieces
+    std::uint64_t pieces[(sizeof(T) + 7) / 8] = {};
+    __builtin_memcpy(pieces, &value, sizeof(T));
+    for (std::uint64_t &p : pieces) p = together(kShuffle, mask, p, from);
+    T made;
+    __builtin_memcpy(&made, pieces, sizeof(T));
+    return made;
+  }
 }
 
 }  // namespace kw::emulator

@@ -94,7 +94,7 @@ def choose_vec16(gpu, **tensors):
 
 def order(gpu, **tensors):
     """A broadcast is PyTorch's, unless `tune` has found a rung to be faster."""
-    if len({t.shape for t in tensors.values()}) > 1:
+    if not _alike(tensors):
         return ()
     return ("cuda_vec16", "triton_block", "cuda_thread")
 
@@ -103,5 +103,10 @@ def bucket(**tensors):
     """Key of a call in the tuned table: dtypes, kind of broadcast, log2 of the largest tensor."""
     kinds = dict.fromkeys(kind(t.dtype) for t in tensors.values())
     largest = max(t.numel() for t in tensors.values())
-    alike = "same" if len({t.shape for t in tensors.values()}) == 1 else "broadcast"
+    alike = "same" if _alike(tensors) else "broadcast"
     return f"{'+'.join(kinds)}/{alike}/{max(largest, 1).bit_length() - 1}"
+
+
+def _alike(tensors) -> bool:
+    first, *rest = (t.shape for t in tensors.values())
+    return all(shape == first for shape in rest)

@@ -8,7 +8,7 @@ from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from .. import _options
-from . import heuristics, probabilities, spec, torch_rungs
+from . import heuristics, heuristics_superset, probabilities, spec, torch_rungs
 
 
 def _cuda(name: str, side: str, idea: str, supports, configs, **more) -> Rung:
@@ -32,9 +32,28 @@ def _rungs(side: str, *cuda: Rung, **pytorch) -> tuple[Rung, ...]:
     )
 
 
+def _superset(side: str, supports, configs, heuristic=None) -> Rung:
+    return Rung(
+        "cuda_superset",
+        "cuda",
+        f"cuda_superset:superset{side}",
+        "rows of an odd vocabulary in 16-byte vectors",
+        supports=supports,
+        configs=configs,
+        heuristic=heuristic,
+        sources=("cuda_superset.cu", "cuda_totals.cu"),
+    )
+
+
 def _held(side: str) -> tuple[Rung, ...]:
     """The rungs that read a row once and write its gradient."""
     return (
+        _superset(
+            side,
+            heuristics_superset.fits_with_grad,
+            heuristics_superset.CONFIGS_WITH_GRAD,
+            heuristics_superset.choose_with_grad,
+        ),
         _cuda(
             "block",
             side,
@@ -64,7 +83,11 @@ def _ladder(operator, rungs, order, public=None) -> Ladder:
 
 LADDER = _ladder(
     spec.FORWARD,
-    _rungs("", _online("", "a block a row, 16-byte loads, exp2", heuristics.ONLINE_CONFIGS)),
+    _rungs(
+        "",
+        _superset("", heuristics_superset.fits, heuristics_superset.CONFIGS),
+        _online("", "a block a row, 16-byte loads, exp2", heuristics.ONLINE_CONFIGS),
+    ),
     heuristics.order,
     spec.public,
 )
@@ -72,6 +95,7 @@ LADDER_BACKWARD = _ladder(
     spec.BACKWARD,
     _rungs(
         "_backward",
+        _superset("_backward", heuristics_superset.fits, heuristics_superset.CONFIGS_BACKWARD),
         _online("_backward", "elementwise: a block a piece of a row", heuristics.BACKWARD_CONFIGS),
     ),
     heuristics.order,

@@ -80,15 +80,21 @@ def choose_cluster(gpu, x, **others):
 
 
 def order(gpu, x, **others):
-    return ("cuda_online", "triton_online")
+    return (*_first(x), "cuda_online", "triton_online")
 
 
 def order_with_grad(gpu, x, **others):
     """One multiprocessor where it holds a row: its blocks wait for nobody else's."""
-    return ("cuda_block", "cuda_cluster", "triton_online")
+    return (*_first(x), "cuda_block", "cuda_cluster", "triton_online")
+
+
+def _first(x) -> tuple[str, ...]:
+    return ("cuda_superset",) if x.shape[-1] * x.itemsize % 16 else ()
 
 
 def bucket(x, **others):
-    """Key of a call in the tuned table: dtype, classes and tokens by powers of two."""
+    """Key of a call in the tuned table: dtype, classes and tokens by powers of two; vocabularies
+    that no 16-byte vector divides by themselves."""
     rows = x.numel() // max(x.shape[-1], 1)
-    return f"{kind(x.dtype)}/{next_power_of_2(x.shape[-1])}/{next_power_of_2(rows)}"
+    odd = "/odd" if _first(x) else ""
+    return f"{kind(x.dtype)}{odd}/{next_power_of_2(x.shape[-1])}/{next_power_of_2(rows)}"

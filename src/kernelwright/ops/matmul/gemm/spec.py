@@ -34,6 +34,16 @@ SMALL = (
     (9, 1, 40),
     (16, 8, 1),
 )
+# few rows of one operand, or few columns of the other: the weight's rows are along k
+FEW_ROWS = (
+    (1, 130, 264),
+    (3, 37, 136),
+    (8, 129, 1032),  # several blocks share a tile's k
+    (13, 260, 392),
+    (30, 64, 128),
+    (61, 200, 200),
+)
+FEW_COLUMNS = ((130, 1, 264), (300, 5, 136), (200, 20, 200))
 EMPTY = ((0, 3, 5), (5, 0, 8), (3, 4, 0))
 LAYOUTS = ("sliced", "permuted", "offset", "expanded")
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
@@ -47,6 +57,12 @@ LAYERS = {
     (8192, 4096, 14336): "Llama 3 8B MLP down",
     (128, 4096, 14336): "Llama 3 8B MLP down, 128 tokens",
     (4096, 4096, 65536): "long k",
+}
+# weights (n, k), as the left operand, that few tokens are multiplied with
+DECODED = {
+    (4096, 4096): "Llama 3 8B attention output",
+    (28672, 4096): "Llama 3 8B MLP up and gate, few tokens",
+    (4096, 14336): "Llama 3 8B MLP down, few tokens",
 }
 # a is gy^T, (n, tokens); b is x, (tokens, k)
 WEIGHT_GRADIENTS = {
@@ -83,6 +99,8 @@ def _verified(d: torch.dtype) -> tuple[Case, ...]:
 
 CASES = (
     *(c for d in FLOATS for c in _verified(d)),
+    *(_of(*mnk, d, b="permuted") for d in FLOATS for mnk in (*FEW_ROWS, *FEW_COLUMNS)),
+    *(_of(5, 72, 136, d, b="permuted", values=v) for d in FLOATS for v in ("large", "nan", "inf")),
     # a k long enough to be shared by eight blocks
     *(_of(72, 136, 520, d) for d in (F16, BF16)),
     *(_of(33, 17, 40, F32, tf32=True, b=b) for b in ("contiguous", "permuted")),
@@ -95,6 +113,12 @@ CASES = (
         _of(*s, BF16, use="bench", label=label, layout="permuted")
         for s, label in WEIGHT_GRADIENTS.items()
     ),
+    *(
+        _of(*wide, m, deep, BF16, use="bench", label=label, b="permuted")
+        for (*wide, deep), label in DECODED.items()
+        for m in (1, 4, 16, 64)
+    ),
+    *(_of(8192, m, 8192, F32, use="bench", b="permuted") for m in (1, 8)),
     _of(1024, 1024, 64, BF16, batch=128, use="bench", b="transposed", label="attention scores"),
     _of(2**17 + 1, 64, 16384, BF16, use="big"),
     _of(2**16 + 1, 2**15, 64, BF16, use="big"),
@@ -151,9 +175,19 @@ def noise(a, b, tf32=False):
 
 
 def _noise(a, b, tf32):
-    """A sum of k products over a tree errs by u sqrt(log2 k) of the root of the terms' squares.
-    Operands rounded to tf32 first err by their own roundoff each, independently."""
-    u = U * root_levels(a.shape[-1])
+    """The error of the accumulation in float32, for each result.
+
+    float32 operands: a chain of k multiply-adds in a register, as in every kernel that keeps a tile
+    of sums there, cuBLAS's for results that fill the machine included. Step i rounds the partial
+    sum S_i, whose expected square is that of the first i terms; independent roundings of at most u
+    of each give u sqrt((k + 1) / 2) of the root of the terms' squares. Where results are few,
+    cuBLAS splits k over threads and blocks and errs less: shorter chains are no property of the
+    operator.
+    16-bit operands: tensor cores add several products at a time; a tree's u sqrt(log2 k).
+    Operands rounded to tf32 first err by their own roundoff each, independently.
+    """
+    k = a.shape[-1]
+    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if a.dtype == torch.float32 else root_levels(k))
     if tf32 and a.dtype == torch.float32:
         u += 2**0.5 * U_TF32
     squares = a.double().square() @ b.double().square()
@@ -197,6 +231,9 @@ LINEAR_CASES = (
     *(_of(*mnk, d, bias=True) for d in FLOATS for mnk in (SMALL[1], *SMALL[3:], *EMPTY)),
     *(_of(72, 136, 520, d, **e) for d in (F16, BF16) for e in EPILOGUES),
     *(_of(24, 36, 40, d, layout=x, bias=True) for d in FLOATS for x in LAYOUTS),
+    *(_of(*mnk, d, bias=True) for d in FLOATS for mnk in FEW_ROWS),
+    *(_of(8, 129, 1032, d, **e) for d in FLOATS for e in EPILOGUES),
+    *(_of(5, 72, 136, d, values=v, bias=True) for d in FLOATS for v in ("nan", "inf")),
     *(_of(20, 24, 34, d, values=v, bias=True, activation="relu") for d in FLOATS
       for v in ("large", "nan", "inf")),
     _of(33, 17, 40, F32, tf32=True, bias=True),

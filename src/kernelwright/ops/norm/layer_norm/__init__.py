@@ -13,7 +13,7 @@ from kernelwright.contract import Ladder, Operator, Rung, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import agreed, flat, normalized
 
-from . import heuristics, spec, statistics
+from . import heuristics, heuristics_superset, spec, statistics
 
 # Autocast takes rms_norm to float32 since 2.12, as it has taken layer_norm before.
 _RMS_NORM_IN_FLOAT32 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
@@ -66,6 +66,16 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
             tuned("TRITON_CONFIGS"),
         ),
         *looped,
+        Rung(
+            "cuda_superset",
+            "cuda",
+            f"cuda_superset:superset{suffix}",
+            "rows of any length in 16-byte vectors, by as many warps as they fill",
+            supports=getattr(heuristics_superset, f"fits{suffix}"),
+            configs=getattr(heuristics_superset, f"CONFIGS{suffix.upper()}"),
+            heuristic=getattr(heuristics_superset, f"choose{suffix}"),
+            sources=(f"cuda_superset{suffix}.cu", *(("cuda_parts.cu",) if suffix else ())),
+        ),
         cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
         cuda("block", "a row in a block's registers, one barrier"),
         cuda("cluster", "a row on several multiprocessors"),

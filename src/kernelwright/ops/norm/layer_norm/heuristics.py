@@ -210,31 +210,35 @@ def choose_cluster_backward(gpu, **args):
 def order(gpu, **args):
     c = _rows_of(args)
     row = c.cols * c.itemsize
+    first = ("cuda_superset",) if row % 16 else ()
     if row <= WARP_ROW:
-        return ("cuda_warp", "cuda_block", "triton_row")
+        return (*first, "cuda_warp", "cuda_block", "triton_row")
     if row > BLOCK_ROW:
-        return ("cuda_cluster", "cuda_block")
+        return (*first, "cuda_cluster", "cuda_block")
     # reading twice pays where DRAM is waited for and not arithmetic, as of a mean and a variance
     light = c.add or not c.center or (c.itemsize == 4 and c.cols <= 8192)
-    if c.rows * row >= STREAM and c.cols > 1024 and light:
+    if not first and c.rows * row >= STREAM and c.cols > 1024 and light:
         return ("triton_loop", "cuda_block", "cuda_cluster")
-    return ("cuda_block", "cuda_cluster", "triton_row")
+    return (*first, "cuda_block", "cuda_cluster", "triton_row")
 
 
 def order_backward(gpu, **args):
     c = _rows_of(args)
+    first = ("cuda_superset",) if c.cols * c.itemsize % 16 else ()
     if c.cols <= WARP_COLS_BACKWARD:
-        return ("cuda_warp", "cuda_block", "triton_row")
+        return (*first, "cuda_warp", "cuda_block", "triton_row")
     if c.cols <= BLOCK_COLS_BACKWARD:
-        return ("cuda_block", "cuda_cluster", "triton_row")
-    return ("cuda_cluster", "cuda_block")
+        return (*first, "cuda_block", "cuda_cluster", "triton_row")
+    return (*first, "cuda_cluster", "cuda_block")
 
 
 def bucket(**args):
-    """Key of a call in the tuned table: dtypes, row length and number of rows by powers of two."""
+    """Key of a call in the tuned table: dtypes, row length and number of rows by powers of two;
+    rows that no 16-byte vector divides by themselves."""
     x = _normalised(args)
     cols = x.shape[-1]
     rows = x.numel() // max(cols, 1)
     weight = args["weight"]
     side = "none" if weight is None else kind(weight.dtype)
-    return f"{kind(x.dtype)}/{side}/{next_power_of_2(cols)}/{next_power_of_2(rows)}"
+    odd = "/odd" if cols * x.itemsize % 16 else ""
+    return f"{kind(x.dtype)}/{side}{odd}/{next_power_of_2(cols)}/{next_power_of_2(rows)}"

@@ -8,7 +8,7 @@ from torch.nn.functional import _get_softmax_dim
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
-from . import heuristics, spec
+from . import heuristics, heuristics_superset, spec
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
@@ -65,6 +65,16 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
             heuristics.fits_warp,
             heuristics.WARP_CONFIGS,
             heuristic=heuristics.choose_warp,
+        ),
+        Rung(
+            "cuda_superset",
+            "cuda",
+            f"cuda_superset:superset{side}",
+            "rows of any length in 16-byte vectors, by as many warps as they fill",
+            supports=heuristics_superset.fits,
+            configs=heuristics_superset.CONFIGS,
+            heuristic=heuristics_superset.choose,
+            sources=("cuda_superset.cu",),
         ),
         rungs.cuda(
             "block",

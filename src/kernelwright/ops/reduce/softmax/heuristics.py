@@ -156,17 +156,19 @@ def order(gpu, dim, **tensors):
         return ("triton_columns",)
     t = inputs_of(tensors)[-1]
     row = (t.shape[-1] if t.shape else 1) * t.itemsize
+    first = ("cuda_superset",) if row % 16 else ()
     if row <= WARP_ROW:
-        return ("cuda_warp", "cuda_block", "triton_row", "cuda_online")
+        return (*first, "cuda_warp", "cuda_block", "triton_row", "cuda_online")
     if row <= BLOCK_ROW:
-        return ("cuda_block", "cuda_cluster", "triton_row", "cuda_online", "triton_online")
-    return ("cuda_cluster", "cuda_block", "cuda_online", "triton_online")
+        return (*first, "cuda_block", "cuda_cluster", "triton_row", "cuda_online", "triton_online")
+    return (*first, "cuda_cluster", "cuda_block", "cuda_online", "triton_online")
 
 
 def bucket(dim, **tensors):
-    """Key of a call in the tuned table: dtype, row length and number of rows by powers of two."""
+    """Key of a call in the tuned table: dtype, row length and number of rows by powers of two; rows
+    that no 16-byte vector divides by themselves."""
     t = inputs_of(tensors)[-1]
     cols = t.shape[dim] if t.shape else 1
     rows = t.numel() // max(cols, 1)
-    side = "" if dim == -1 else f"/dim{dim}"
+    side = f"/dim{dim}" if dim != -1 else "/odd" if cols * t.itemsize % 16 else ""
     return f"{kind(t.dtype)}{side}/{next_power_of_2(cols)}/{next_power_of_2(rows)}"

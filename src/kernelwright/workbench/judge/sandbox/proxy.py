@@ -27,9 +27,11 @@ from .sandbox import Box, Failed
 
 @dataclass(eq=False)
 class Made(Run):
-    """A run in a box, and what its process says of each output."""
+    """A run in a box, what its process says of each output, and whether PyTorch's operators wrote
+    to an argument that is locked."""
 
     described: list[dict[str, Any]] = field(default_factory=list)
+    written: bool = False
 
 
 class There:
@@ -38,8 +40,8 @@ class There:
 
     Args:
         arguments_of: turns arguments by name into {"listed": [...], "named": {...}}.
-        lockable: nothing but the kernel writes to its arguments, so that they can be read-only. An
-            interpreter copies every argument back.
+        lockable: nothing but the kernel writes to its arguments, so that they can be locked: their
+            memory is read-only without a GPU. An interpreter copies every argument back.
         refused: ids of the cases that the function is known to refuse.
         watchable: it is emulated CUDA C++, whose memory accesses and barriers can be checked.
     """
@@ -65,8 +67,8 @@ class There:
         return fenced
 
     def run(self, fenced: Fenced, *, guarded: bool = False, locked: bool = False) -> Made:
-        """Call it, and wait for its results. `locked`: its arguments cannot be written; a process
-        that writes them ends."""
+        """Call it, and wait for its results. `locked`: without a GPU, a process that writes its
+        arguments ends."""
         box, run = self.box, self.box.next()
         answer = box.process.ask(
             "run",
@@ -94,6 +96,7 @@ class There:
             problem,
             answer["replaced"],
             described,
+            answer["written"],
         )
         weakref.finalize(made, box.forget, run)
         return made

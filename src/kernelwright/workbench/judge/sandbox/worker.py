@@ -201,9 +201,12 @@ class Child:
         self.interpreted = self.interpreted or Interpreted()
 
     def _call(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        return self._called(self._args(args))
+
+    def _called(self, given: tuple[list[Any], dict[str, Any]]) -> tuple[Any, ...]:
         assert self.fn is not None
         _compile_every_shape()
-        listed, named = self._args(args)
+        listed, named = given
         return as_tuple(self.fn(*listed, **named))
 
     def do_run(self, run: int, args: dict[str, Any], guarded: bool, poison: list[int], release):
@@ -217,12 +220,20 @@ class Child:
                 guard = stack.enter_context(redzones.guarded())
                 guard.empty = unseen(guard.empty)  # pyright: ignore[reportAttributeAccessIssue]
                 stack.enter_context(Poisoned(guard))
-            results = self._call(args)
+            given = self._args(args)
+            versions = [t._version for t in _tensors(given)]
+            results = self._called(given)
         self.synchronize()
         self.runs[run] = results
+        lent = _tensors(given)
         return {
             "results": [_described(r) for r in results],
-            "lent": [t.untyped_storage().data_ptr() for t in _tensors(self._args(args))],
+            "lent": [t.untyped_storage().data_ptr() for t in lent],
+            "written": any(
+                t._version != v
+                for t, v, locked in zip(lent, versions, _locked(args), strict=True)
+                if locked
+            ),
             "allocations": guard.check(),
             "replaced": self.functions.replaced(),
         }
@@ -391,6 +402,12 @@ def _tensors(args: tuple[list[Any], dict[str, Any]]) -> list[torch.Tensor]:
     for v in (*args[0], *args[1].values()):
         found += [t for t in (v if _isinstance(v, list) else [v]) if _isinstance(t, _Tensor)]
     return found
+
+
+def _locked(args: dict[str, Any]) -> list[bool]:
+    """Which of the tensors, in the order of `_tensors`, must not be written."""
+    told = (*args["listed"], *args["named"].values())
+    return [bool(t.get("locked")) for v in told for t in ([v["t"]] if "t" in v else v.get("l", ()))]
 
 
 def _described(t: Any) -> dict[str, Any]:

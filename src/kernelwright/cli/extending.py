@@ -1,0 +1,75 @@
+"""A command that takes a rung out of the package: a project of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernelwright.support.errors import GOOD, UsageError
+
+from .names import complete, known
+from .options import Json, printing, waiting
+
+STYLES = ("inline", "load", "setuptools", "cmake", "nvrtc")
+
+
+def extension(
+    rung: Annotated[
+        str,
+        typer.Argument(
+            metavar="OP.RUNG",
+            help="A CUDA C++ rung, for example softmax.cuda_block.",
+            callback=known,
+            autocompletion=complete,
+        ),
+    ],
+    into: Annotated[
+        Path, typer.Option("-o", "--into", help="The new folder; its name is imported.")
+    ],
+    style: Annotated[str, typer.Option(help=f"How it is built: {', '.join(STYLES)}.")] = "load",
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A case's id that it serves (default: a bench case of each dtype). Repeatable."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Write a project around a CUDA C++ rung that needs PyTorch alone.
+
+    It has the rung's unmodified kernel, a binding by TORCH_LIBRARY with shapes for fake tensors and
+    a gradient, a test, a README, and run_time.py, which builds it in five ways and compares them.
+
+    \b
+    inline      source strings, by load_inline      load   source files, by load
+    setuptools  a package, by setup.py              cmake  a C++ library, by CMake
+    nvrtc       the kernel by NVRTC when it is first called, without nvcc
+
+    \b
+    Examples:
+      kernelwright extension softmax.cuda_block -o my_softmax
+      kernelwright extension gelu.cuda_vec16 --style nvrtc -o my_gelu
+      cd my_softmax; python run_time.py
+    """
+    if style not in STYLES:
+        raise UsageError(f"--style: {style!r} is not one of {', '.join(STYLES)}")
+    operator, _, name = rung.rpartition(".")
+    if not operator:
+        raise UsageError(f"OP.RUNG: name a rung too (kernelwright list {rung} shows them)")
+    with printing(as_json) as out:
+        with waiting("writing", out):
+            from kernelwright.dispatch import ladder
+            from kernelwright.workbench import listing
+            from kernelwright.workbench.extension import project
+
+            found = ladder(operator)
+            cases = [listing.case_named(found, c) for c in case or ()]
+            written = project.write(found, found.rung(name), style, into, cases)
+        if as_json:
+            out.emit({"files": [str(p) for p in written]})
+        else:
+            out.print(f"{len(written)} files in {into}: begin with {into / 'README.md'}")
+            out.print(f"On a machine with a GPU: cd {into}; python run_time.py")
+    return GOOD

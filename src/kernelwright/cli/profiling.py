@@ -1,0 +1,84 @@
+"""The command that shows where the time of a step goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kernelwright.support.errors import GOOD
+
+from .names import known
+from .options import Json, printing, waiting
+from .training import Device, Threads, prepare
+
+
+def _checked(what: str) -> str:
+    return what if what in ("train", "generate") else known(what)
+
+
+def profile(
+    what: Annotated[
+        str, typer.Argument(metavar="train | generate | OP", callback=_checked)
+    ] = "train",
+    model: Annotated[str, typer.Option(help="A preset, of train and generate.")] = "gpt2-tiny",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 8,
+    context: Annotated[int, typer.Option(min=0, help="Tokens of a sequence (0: the model's).")] = 0,
+    swap: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OP=RUNG", help="What this rung changes in step time and loss. Repeatable."
+        ),
+    ] = None,
+    ncu: Annotated[
+        bool, typer.Option("--ncu", help="Read hardware counters by Nsight Compute.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("profile"),
+    threads: Threads = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> int:
+    """Profile a training step, a step of generation, or an operator.
+
+    Prints kernels by name, count and time, each with its operator, and writes a trace for Perfetto,
+    a flame graph with Python stacks (one HTML file) and memory by time.
+
+    \b
+    Examples:
+      kernelwright profile train --model gpt2-124m --batch 32
+      kernelwright profile generate --model llama-124m --batch 1
+      kernelwright profile train --swap add_layer_norm=triton_row
+      kernelwright profile softmax --ncu
+    """
+    with printing(as_json) as console:
+        with waiting("getting ready", console) as say:
+            from kernelwright.workbench.profile import ncu as counters
+            from kernelwright.workbench.profile import profile as module
+            from kernelwright.workbench.profile import swap as swaps
+            from kernelwright.workbench.profile import workload
+
+            from .render import profiles
+
+            pairs = [swaps.parsed(text) for text in swap or []]
+            where = prepare(device, threads, False)
+
+            def make() -> Any:
+                return workload.make(what, model, batch, context, where)
+
+            say("profiling")
+            found = module.profile(make(), where, out)
+            say("swapping")
+            swapped = [swaps.measure(make, op, rung, where) for op, rung in pairs]
+            say("waiting for Nsight Compute")
+            counted = counters.measure(what, model, batch, context) if ncu else []
+        if as_json:
+            console.emit({"profile": found, "swaps": swapped, "ncu": counted})
+            return GOOD
+        console.print(profiles.profile(found), profiles.operators(found))
+        if counted:
+            console.print(profiles.counters(counted))
+        lines = [*profiles.files(found), *(x for s in swapped for x in profiles.swap(s))]
+        for line in lines:
+            console.print(line, markup=False, soft_wrap=True)
+    return GOOD

@@ -1,0 +1,89 @@
+"""The command that runs a user's own CUDA program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernelwright.support.errors import GOOD, WRONG, UsageError
+
+from .options import printing
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE.cu", help="A CUDA program.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARG ...]", help="The program's own arguments."),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--check",
+            metavar="races|bounds|init|divergence|all",
+            help="Check every memory access and barrier of the kernels. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="With --check: the order in which threads run.")
+    ] = 0,
+    dissect: Annotated[
+        bool,
+        typer.Option("--dissect", help="Show what each line costs: sectors, bank conflicts, lanes."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Run under gdb, stopped at the first kernel.")
+    ] = False,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Build by nvcc and run on this machine's GPU.")
+    ] = False,
+    as_: Annotated[
+        str,
+        typer.Option(
+            "--as", metavar="GPU", help="Whose properties the program is told (without --gpu)."
+        ),
+    ] = "h200",
+) -> int:
+    """Run a whole CUDA program: main, host API and kernels. Needs no GPU.
+
+    Without --gpu the program is built by the C++ compiler and its kernels run in the emulator. Its
+    output is its own; findings follow it on standard error, with file and line. Times that the
+    program measures are the emulator's, not a GPU's. docs/run.md lists what is supported.
+
+    Exit codes: the program's own; 1 if a check found something or a kernel was ended, 2 wrong
+    usage, 3 it cannot be built here.
+
+    \b
+    Examples:
+      kernelwright run saxpy.cu
+      kernelwright run reduce.cu --check all
+      kernelwright run transpose.cu --dissect -- 1024 32
+      kernelwright run matmul.cu --gpu
+    """
+    if not file.is_file():
+        raise UsageError(f"{file}: there is no such file")
+    if sum((bool(check), dissect, debug, gpu)) > 1:
+        raise UsageError("--check, --dissect, --debug, --gpu: give only one of them")
+    with printing(False):
+        from kernelwright.workbench.run_program import run_program as module
+
+        from .render import programs, terminal
+
+        own = tuple(arguments or ())
+        with terminal.checked():
+            if gpu:
+                return module.on_gpu(file, own)
+            if debug:
+                module.debug(file, own, as_)
+            if dissect:
+                found = module.dissect(file, own, as_)
+            else:
+                found = module.emulated(file, own, as_, check or (), seed)
+        text = programs.after(found, bool(check))
+        if text:
+            print(text, file=sys.stderr)
+        return found.code or (WRONG if found.failed else GOOD)

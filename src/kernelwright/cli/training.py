@@ -1,0 +1,220 @@
+"""Commands that train models and generate text with them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kernelwright.support.errors import GOOD, UsageError
+
+from .options import Json, printing
+
+Text = str | None
+Int = int | None
+Float = float | None
+Device = Annotated[Text, typer.Option(help="cuda or cpu (default: what is here).")]
+Threads = Annotated[Int, typer.Option(help="CPU threads (default: PyTorch's choice).")]
+
+
+def train(
+    data: Annotated[
+        Text,
+        typer.Option(
+            help="A text file, a folder of texts, a URL, or token shards of this library, llm.c or "
+            "nanoGPT (default: the sources of Python's standard library)."
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        Text,
+        typer.Option(
+            help="bytes (default), chars, bpe (trained on the data), or a folder with GPT-2's "
+            "vocab.json and merges.txt, or a tokenizer.json."
+        ),
+    ] = None,
+    vocabulary: Annotated[Int, typer.Option(help="Tokens of a BPE that is trained.")] = None,
+    model: Annotated[
+        Text, typer.Option(help="A preset: gpt2-tiny (default), gpt2-124m, llama-124m, ...")
+    ] = None,
+    context: Annotated[Int, typer.Option(help="Tokens of a sequence.")] = None,
+    dropout: Annotated[Float, typer.Option(help="Default: the model's.")] = None,
+    steps: Annotated[Int, typer.Option(help="Of the optimizer.")] = None,
+    batch: Annotated[Int, typer.Option(help="Sequences of a step, of all processes.")] = None,
+    micro: Annotated[Int, typer.Option(help="Sequences of a forward; gradients add up.")] = None,
+    lr: Annotated[Float, typer.Option(help="Highest learning rate.")] = None,
+    schedule: Annotated[Text, typer.Option(help="cosine, wsd or constant.")] = None,
+    warm_up: Annotated[Int, typer.Option(help="Steps in which the rate rises.")] = None,
+    weight_decay: Annotated[Float, typer.Option(help="Of matrices.")] = None,
+    beta2: Annotated[Float, typer.Option(help="Of AdamW.")] = None,
+    clip: Annotated[Float, typer.Option(help="Largest norm of the gradients; 0: any.")] = None,
+    precision: Annotated[
+        Text,
+        typer.Option(
+            help="float32, autocast (products in bfloat16), or bfloat16 (parameters too, with "
+            "float32 copies in the optimizer)."
+        ),
+    ] = None,
+    compile: Annotated[
+        Text, typer.Option(help="none, block or model (torch.compile), or graph (a CUDA graph).")
+    ] = None,
+    recompute: Annotated[
+        Text, typer.Option(help="Activations that are computed again: none, selective, full.")
+    ] = None,
+    parallel: Annotated[Text, typer.Option(help="Under torchrun: ddp or fsdp.")] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Refuse what may give other bits each time.")
+    ] = False,
+    seed: Annotated[Int, typer.Option(help="Of weights, data order and dropout.")] = None,
+    save_every: Annotated[Int, typer.Option(help="Steps between checkpoints.")] = None,
+    keep: Annotated[Int, typer.Option(help="Checkpoints that are kept.")] = None,
+    eval_every: Annotated[Int, typer.Option(help="Steps between validations.")] = None,
+    eval_batches: Annotated[Int, typer.Option(help="Batches of a validation.")] = None,
+    max_bad_steps: Annotated[
+        Int, typer.Option(help="Stop after this many gradients that are not finite.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/N).")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue a run from its newest checkpoint, or from one.")
+    ] = None,
+    threads: Threads = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> int:
+    """Train a GPT-2 or a Llama on a text: on a CPU, on a GPU, or on several under torchrun.
+
+    The run's folder gets log.jsonl, checkpoints/, model/ (a Hugging Face checkpoint), samples.txt
+    and loss.svg. A run that is killed continues with --resume, bit for bit with --deterministic.
+
+    \b
+    Examples:
+      kernelwright train
+      kernelwright train --data shakespeare.txt --tokenizer chars --steps 2000
+      kernelwright train --data tokens/ --model gpt2-124m --batch 512 --micro 32
+      kernelwright train --resume runs/1 --steps 4000
+      torchrun --nproc-per-node 2 -m kernelwright.cli train --parallel fsdp
+    """
+    given = {
+        "data": data, "tokenizer": tokenizer, "vocabulary": vocabulary, "model": model,
+        "context": context, "dropout": dropout, "steps": steps, "batch": batch, "micro": micro,
+        "lr": lr, "schedule": schedule, "warm_up": warm_up, "weight_decay": weight_decay,
+        "beta2": beta2, "clip": clip, "precision": precision, "compile": compile,
+        "recompute": recompute, "parallel": parallel, "deterministic": deterministic or None,
+        "seed": seed, "save_every": save_every, "keep": keep, "eval_every": eval_every,
+        "eval_batches": eval_batches, "max_bad_steps": max_bad_steps,
+    }  # fmt: skip
+    given = {name: value for name, value in given.items() if value is not None}
+    with printing(as_json) as console:
+        if out is not None and resume is not None:
+            raise UsageError("out: a run that continues stays in its folder")
+        where = prepare(device, threads, deterministic)
+        from kernelwright.train import run
+        from kernelwright.train.settings import Settings
+
+        from .render.training import Display
+
+        with Display(console) as display:
+            if resume is not None:
+                result = run.resume(resume, given, where, display)
+            else:
+                result = run.begin(Settings(**given), out or _free(), where, display)
+            first = os.environ.get("RANK", "0") == "0"
+            if as_json and first:
+                console.emit(result)
+            elif first:
+                display.finished(result, result.folder / run.PICTURE)
+    return GOOD
+
+
+def generate(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="A training run, one of its checkpoints, or a Hugging Face model."),
+    ],
+    prompts: Annotated[
+        list[str] | None, typer.Argument(help="Texts to continue (default: a new line).")
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="New tokens of each prompt.")] = 200,
+    temperature: Annotated[
+        float, typer.Option(help="0 takes the most likely token each time.")
+    ] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Only the k most likely tokens; 0: all.")] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Only the most likely tokens with this probability together.")
+    ] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(help="Only tokens with this share of the largest probability.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    precision: Annotated[
+        str, typer.Option(help="float32 or bfloat16 (default: bfloat16 on a GPU).")
+    ] = "",
+    threads: Threads = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> int:
+    """Continue texts with a trained model, printed as they are generated.
+
+    Several prompts are computed together and printed one after the other.
+
+    \b
+    Examples:
+      kernelwright generate runs/1
+      kernelwright generate runs/1 "def main(" "class " --tokens 300 --top-p 0.9
+      kernelwright generate path/to/gpt2 "Once upon a time" --temperature 0
+    """
+    with printing(as_json) as console:
+        where = prepare(device, threads, False)
+        from kernelwright.infer import folder as folders
+        from kernelwright.infer import generate as module
+        from kernelwright.infer.sampling import Sampling
+
+        how = Sampling(temperature, top_k, top_p, min_p)
+        texts = prompts or ["\n"]
+        model, tokenizer = folders.load(folder, where, precision)
+        found = list(texts)
+        if len(texts) == 1 and not as_json:
+            console.print(texts[0], end="", markup=False, soft_wrap=True)
+        for parts in module.texts(model, tokenizer, texts, tokens, how, seed):
+            found = [text + part for text, part in zip(found, parts, strict=True)]
+            if len(texts) == 1 and not as_json:
+                console.print(parts[0], end="", markup=False, soft_wrap=True)
+        if as_json:
+            console.emit(found)
+        elif len(texts) == 1:
+            console.print()
+        else:
+            for i, text in enumerate(found):
+                console.print(f"--- {i + 1} ---", style="bold")
+                console.print(text, markup=False, soft_wrap=True)
+    return GOOD
+
+
+def prepare(device: str | None, threads: int | None, deterministic: bool) -> Any:
+    """The device that is asked for; sets what must be set before PyTorch computes."""
+    if deterministic:  # cuBLAS reads it when it is first called
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    from kernelwright.machine import here
+
+    if threads is not None:
+        if threads < 1:
+            raise UsageError(f"threads: must be at least 1, is {threads}")
+        torch.set_num_threads(threads)
+    if device is None:
+        return here()
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"device: {device!r} is neither cpu nor cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device: PyTorch finds no GPU here")
+    return torch.device(device)
+
+
+def _free() -> Path:
+    """The first of runs/1, runs/2, ... that does not exist."""
+    number = 1
+    while Path("runs", str(number)).exists():
+        number += 1
+    return Path("runs", str(number))

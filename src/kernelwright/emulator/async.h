@@ -1,0 +1,90 @@
+// Asynchronous copies: what a thread has begun, in groups.
+#pragma once
+#include <cstring>
+#include <memory>
+
+#include "fibers.h"
+
+namespace kw::emulator {
+
+struct Copy {
+  void *to;
+  unsigned bytes, group;
+  const void *where;
+  unsigned char data[16];
+};
+struct Async {
+  std::vector<Copy> copies;  // by group
+  unsigned group = 0;        // that is being filled
+};
+
+namespace {
+
+// End the copies of the groups before `group`.
+void end_copies(Thread &t, unsigned group) {
+  if (!t.async) return;
+  const Observer *o = t.block->launch->observer;
+  auto &copies = t.async->copies;
+  std::size_t n = 0;
+  for (; n < copies.size() && copies[n].group < group; ++n) {
+    const Copy &c = copies[n];
+    if (o && o->copy) o->copy(t, c.to, c.bytes, true, c.where);
+    std::memcpy(c.to, c.data, c.bytes);
+  }
+  copies.erase(copies.begin(), copies.begin() + n);
+}
+
+void forget_copies(Thread &t) {
+  if (!t.async) return;
+  end_copies(t, ~0u);
+  delete t.async;
+  t.async = nullptr;
+}
+
+}  // namespace
+}  // namespace kw::emulator
+
+using namespace kw::emulator;
+
+void kw_async_copy(void *to, const void *from, unsigned bytes, unsigned read, const void *where) {
+  Thread *t = kw_current;
+  if (!where) where = HERE;
+  Worker &w = worker_of(t);
+  if (!t->async) {
+    w.busy = true;
+    t->async = new Async;
+    w.busy = false;
+  }
+  if (read) kw_access(from, read, kRead, where);
+  Copy c = {to, bytes, t->async->group, where, {}};
+  std::memcpy(c.data, from, read);  // may fault: not busy
+  w.busy = true;
+  const Observer *o = t->block->launch->observer;
+  if (o && o->copy) o->copy(*t, to, bytes, false, where);
+  t->async->copies.push_back(c);
+  w.busy = false;
+}
+
+void kw_async_commit() {
+  if (kw_current->async) ++kw_current->async->group;
+}
+
+void kw_async_wait(unsigned groups) {
+  Thread *t = kw_current;
+  if (!t->async) return;
+  const unsigned last = t->async->group;
+  end_copies(*t, last > groups ? last - groups : 0);
+}
+
+void *kw_map_shared(void *p, unsigned rank) {
+  Thread *t = kw_current;
+  Running &b = worker_of(t).blocks[rank];
+  if (rank >= t->block->cluster)
+    kw_fail("asks for block %u of a cluster that has %u", rank, t->block->cluster);
+  return memory_of(worker_of(t), b) + (static_cast<unsigned char *>(p) - t->block->shared);
+}
+
+void kw_together(unsigned mask, void *data, void (*act)(void *const *, unsigned)) {
+  kw_current->act = act;
+  kw_warp_wait(kTogether, mask, reinterpret_cast<std::uint64_t>(data), 0);
+}

@@ -1,0 +1,6 @@
+// Stands for NVIDIA's header of the same name.
+#pragma once
+extern "C" {
+cudaError_t cudaProfilerStart();
+cudaError_t cudaProfilerStop();
+}

@@ -1,0 +1,39 @@
+// What a whole CUDA program finds without including anything: CUDA C++ for the CPU, and the host
+// API, whose types and declarations are those of NVIDIA's own headers.
+#pragma once
+#define KW_PROGRAM 1
+
+#include <ctype.h>
+#include <float.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <tuple>
+
+#include <kw_emulator.h>
+
+#include "program/cuda_types.h"
+#include "program/launch.h"
+#include "program/host_api.h"
+#include "program/device_api.h"
+#include "program/ptx.h"
+#include "program/textures.h"
+#include "program/lockstep.h"
+
+#define __CUDA_RUNTIME_H__
+#define __CUDACC__ 1
+#define __NVCC__ 1
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+#define __CUDACC_VER_BUILD__ 0
+#define __CUDACC_EXTENDED_LAMBDA__ 1
+#define __CUDACC_RELAXED_CONSTEXPR__ 1
+#define __CUDA_ARCH__ 900
+#define __CUDA_ARCH_LIST__ 900

@@ -1,0 +1,44 @@
+// NVIDIA's types and declarations of the host API, read as a host compiler reads them; and what
+// programs still use that the API of CUDA 13 has no more.
+#pragma once
+
+// NVIDIA's host_defines.h and vector_types.h: the emulator has its own of both
+#define __HOST_DEFINES_H__
+#define __VECTOR_TYPES_H__
+#define CUDARTAPI
+#define CUDARTAPI_CDECL
+#define __device_builtin__
+#define __device_builtin_texture_type__
+#define __device_builtin_surface_type__
+#define __cudart_builtin__
+#define __specialization_static static
+#define __cluster_dims__(...)
+#define __block_size__(...)
+#define __inline_hint__
+#define __thread__ thread_local
+#define __no_return__ __attribute__((noreturn))
+#define __inline__ inline
+
+// CUDA 13 has four long numbers with each alignment, too.
+#define KW_ALIGNED(name, T)                                   \
+  struct alignas(16) name##4_16a { T x, y, z, w; };           \
+  struct alignas(32) name##4_32a { T x, y, z, w; };
+KW_ALIGNED(long, long)
+KW_ALIGNED(ulong, unsigned long)
+KW_ALIGNED(longlong, long long)
+KW_ALIGNED(ulonglong, unsigned long long)
+KW_ALIGNED(double, double)
+#undef KW_ALIGNED
+
+#define cudaDeviceProp kw_cudaDeviceProp
+#include <cuComplex.h>
+#include <cuda_runtime_api.h>
+#include <library_types.h>
+#undef cudaDeviceProp
+
+// Fields that older toolkits had, too.
+struct cudaDeviceProp : kw_cudaDeviceProp {
+  int clockRate, memoryClockRate, deviceOverlap, computeMode, kernelExecTimeoutEnabled;
+  int cooperativeMultiDeviceLaunch, singleToDoublePrecisionPerfRatio;
+  int maxTexture1DLinear;
+};

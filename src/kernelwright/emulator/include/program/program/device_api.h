@@ -1,0 +1,156 @@
+// Device functions of older toolkits, and those that only whole programs use.
+#pragma once
+
+// ---- shuffles and votes without a mask: of the lanes that have not ended
+
+#define KW_LEGACY(name, ...)                                                            \
+  template <typename T> KW_BUILT_IN T name(T value, __VA_ARGS__, int width = 32) {      \
+    return name##_sync(0xffffffffu, value, lane, width);                                \
+  }
+KW_LEGACY(__shfl, int lane)
+KW_LEGACY(__shfl_up, unsigned lane)
+KW_LEGACY(__shfl_down, unsigned lane)
+KW_LEGACY(__shfl_xor, int lane)
+#undef KW_LEGACY
+KW_BUILT_IN int __any(int predicate) { return __any_sync(0xffffffffu, predicate); }
+KW_BUILT_IN int __all(int predicate) { return __all_sync(0xffffffffu, predicate); }
+KW_BUILT_IN unsigned __ballot(int predicate) { return __ballot_sync(0xffffffffu, predicate); }
+
+// ---- atomics on vectors: of their parts, each
+
+#define KW_VECTOR_ATOMIC(T)                          \
+  KW_BUILT_IN T##2 atomicAdd(T##2 *p, T##2 v) {      \
+    return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)}; \
+  }                                                  \
+  KW_BUILT_IN T##4 atomicAdd(T##4 *p, T##4 v) {      \
+    return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), \
+            atomicAdd(&p->w, v.w)};                  \
+  }
+KW_VECTOR_ATOMIC(float)
+#undef KW_VECTOR_ATOMIC
+
+// ---- rounding by name; round to nearest is in maths.h
+
+namespace kw::program {
+// x is the exact result rounded to nearest, `lost` what that left out.
+template <typename T> inline T toward(T x, T lost, int direction) {  // -1 down, 0 zero, 1 up
+  if (lost == 0 || x != x) return x;
+  const int wanted = direction ? direction : x > 0 ? -1 : 1;
+  if ((lost > 0) != (wanted > 0)) return x;
+  return std::nextafter(x, wanted > 0 ? T(INFINITY) : T(-INFINITY));
+}
+inline float narrow(double exact, int direction) {
+  const float x = static_cast<float>(exact);
+  const double lost = exact - x;
+  if (lost == 0 || x != x) return x;
+  const int wanted = direction ? direction : exact > 0 ? -1 : 1;
+  if ((lost > 0) != (wanted > 0)) return x;
+  return std::nextafterf(x, wanted > 0 ? INFINITY : -INFINITY);
+}
+inline float quotient(float a, float b, int direction) {
+  const float q = a / b;
+  return toward(q, static_cast<float>(-std::fma(double(q), double(b), -double(a)) / double(b)),
+                direction);
+}
+inline float root(float a, int direction) {
+  const float r = std::sqrt(a);
+  return toward(r, static_cast<float>(-std::fma(double(r), double(r), -double(a))), direction);
+}
+}  // namespace kw::program
+#define KW_ROUNDED(suffix, direction)                                                          \
+  inline float __fadd_##suffix(float a, float b) {                                             \
+    return kw::program::narrow(double(a) + double(b), direction);                              \
+  }                                                                                            \
+  inline float __fsub_##suffix(float a, float b) { return __fadd_##suffix(a, -b); }            \
+  inline float __fmul_##suffix(float a, float b) {                                             \
+    return kw::program::narrow(double(a) * double(b), direction);                              \
+  }                                                                                            \
+  inline float __fmaf_##suffix(float a, float b, float c) {                                    \
+    return kw::program::narrow(double(a) * double(b) + double(c), direction);                  \
+  }                                                                                            \
+  inline float __fdiv_##suffix(float a, float b) {                                             \
+    return kw::program::quotient(a, b, direction);                                             \
+  }                                                                                            \
+  inline float __frcp_##suffix(float a) { return kw::program::quotient(1, a, direction); }     \
+  inline float __fsqrt_##suffix(float a) { return kw::program::root(a, direction); }           \
+  inline float __double2float_##suffix(double a) { return kw::program::narrow(a, direction); } \
+  inline float __int2float_##suffix(int a) { return kw::program::narrow(a, direction); }       \
+  inline float __uint2float_##suffix(unsigned a) { return kw::program::narrow(a, direction); }
+KW_ROUNDED(rz, 0)
+KW_ROUNDED(ru, 1)
+KW_ROUNDED(rd, -1)
+#undef KW_ROUNDED
+
+// ---- four bytes, two 16-bit numbers in a word
+
+namespace kw::program {
+template <typename T, typename F> inline unsigned each_of(unsigned a, unsigned b, F f) {
+  constexpr int kBits = sizeof(T) * 8;
+  unsigned made = 0;
+  for (int i = 0; i < 32; i += kBits)
+    made |= (static_cast<unsigned>(f(static_cast<T>(a >> i), static_cast<T>(b >> i))) &
+             ((1u << kBits) - 1))
+            << i;
+  return made;
+}
+}  // namespace kw::program
+#define KW_SIMD(name, U, S, suffix)                                                              \
+  inline unsigned __vadd##suffix(unsigned a, unsigned b) {                                       \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x + y; });                    \
+  }                                                                                              \
+  inline unsigned __vsub##suffix(unsigned a, unsigned b) {                                       \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x - y; });                    \
+  }                                                                                              \
+  inline unsigned __vmaxu##suffix(unsigned a, unsigned b) {                                      \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x > y ? x : y; });            \
+  }                                                                                              \
+  inline unsigned __vmaxs##suffix(unsigned a, unsigned b) {                                      \
+    return kw::program::each_of<S>(a, b, [](int x, int y) { return x > y ? x : y; });            \
+  }                                                                                              \
+  inline unsigned __vminu##suffix(unsigned a, unsigned b) {                                      \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x < y ? x : y; });            \
+  }                                                                                              \
+  inline unsigned __vmins##suffix(unsigned a, unsigned b) {                                      \
+    return kw::program::each_of<S>(a, b, [](int x, int y) { return x < y ? x : y; });            \
+  }                                                                                              \
+  inline unsigned __vcmpeq##suffix(unsigned a, unsigned b) {                                     \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x == y ? -1 : 0; });          \
+  }                                                                                              \
+  inline unsigned __vabsdiffu##suffix(unsigned a, unsigned b) {                                  \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x > y ? x - y : y - x; });    \
+  }
+KW_SIMD(4, unsigned char, signed char, 4)
+KW_SIMD(2, unsigned short, short, 2)
+#undef KW_SIMD
+
+// ---- what hides latency or places work on a GPU changes nothing here
+
+KW_BUILT_IN void cudaGridDependencySynchronize() {}
+KW_BUILT_IN void cudaTriggerProgrammaticLaunchCompletion() {}
+KW_BUILT_IN void __prof_trigger(int) {}
+KW_BUILT_IN void *__cvta_shared_to_generic(size_t at) {
+  return const_cast<unsigned char *>(kw_current->block->shared) + at;
+}
+KW_BUILT_IN void *__cvta_global_to_generic(size_t at) { return reinterpret_cast<void *>(at); }
+KW_BUILT_IN bool __isShared(const void *p) {
+  const auto *at = static_cast<const unsigned char *>(p), *start = kw_current->block->shared;
+  return at >= start &&
+         at < start + kw_current->block->shared_bytes + kw_current->block->dynamic_bytes;
+}
+KW_BUILT_IN bool __isGlobal(const void *p) { return !__isShared(p) && !__isLocal(p); }
+
+inline float norm3df(float a, float b, float c) { return std::hypot(a, b, c); }
+inline double norm3d(double a, double b, double c) { return std::hypot(a, b, c); }
+inline float rnorm3df(float a, float b, float c) { return 1 / std::hypot(a, b, c); }
+inline double exp10(double x, int) { return ::exp10(x); }
+inline float normcdfinvf(float p);
+inline double normcdfinv(double p) {
+  double low = -40, high = 40;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (normcdf(middle) < p ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+inline float normcdfinvf(float p) { return static_cast<float>(normcdfinv(p)); }
+inline float cyl_bessel_i0f(float x) { return static_cast<float>(std::cyl_bessel_i(0, x)); }

@@ -1,0 +1,110 @@
+// kernel<<<grid, block, shared, stream>>>(arguments): what such an expression becomes.
+#pragma once
+
+extern __attribute__((visibility("hidden"))) __thread unsigned char kw_dynamic[];
+#define KW_DYNAMIC __asm__("kw_dynamic")
+
+#pragma GCC visibility push(default)
+namespace kw::program {
+
+template <typename T> struct Channel;  // the format of a texel
+
+struct Config {
+  dim3 grid, block;
+  size_t shared = 0;
+  cudaStream_t stream = nullptr;
+  unsigned cluster = 1;
+  bool cooperative = false;
+  Config(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr)
+      : grid(grid), block(block), shared(shared), stream(stream) {}
+  Config() = default;
+};
+
+// A launch with its arguments, which may run later and several times.
+struct Job {
+  const char *name;
+  void (*entry)(void *const *);
+  std::shared_ptr<void> closure;  // what `entry` is given
+  Config config;
+  const void *kernel;  // its address, or null
+};
+void submit(Job);
+// Memory that the host has written otherwise than by a function of the API.
+void wrote(const void *, size_t bytes);
+
+// Kernels whose addresses are taken as void *: how their parameters are read.
+using Bind = Job (*)(const void *kernel, void **arguments);
+const void *know(const void *kernel, Bind);
+
+template <typename F, typename... A> struct Closure {
+  F f;
+  std::tuple<A...> arguments;
+  template <std::size_t... I> KW_UNSEEN KW_BUILT_IN void call(Closure *c, std::index_sequence<I...>) {
+    c->f(A(std::get<I>(c->arguments))...);
+  }
+  KW_UNSEEN static void run(void *const *p) {
+    call(static_cast<Closure *>(const_cast<void *>(static_cast<const void *>(p))),
+         std::index_sequence_for<A...>{});
+  }
+};
+
+template <typename F> struct Launcher {
+  const char *name;
+  Config config;
+  F f;
+  template <typename... A> void operator()(A... arguments) {
+    using C = Closure<F, A...>;
+    submit({name, C::run, std::shared_ptr<void>(new C{f, {arguments...}}), config, nullptr});
+  }
+};
+template <typename F> Launcher<F> launcher(const char *name, Config config, F f) {
+  return {name, config, f};
+}
+
+template <typename... P> struct Plain {
+  const char *name;
+  Config config;
+  void (*kernel)(P...);
+  void operator()(P... arguments) { submit(job(kernel, arguments..., name, config)); }
+  static Job job(void (*kernel)(P...), P... arguments, const char *name, Config config) {
+    using C = Closure<void (*)(P...), P...>;
+    return {name, C::run, std::shared_ptr<void>(new C{kernel, {arguments...}}), config,
+            reinterpret_cast<const void *>(kernel)};
+  }
+};
+template <typename... P>
+Plain<P...> plain(const char *name, void (*kernel)(P...), Config config) {
+  return {name, config, kernel};
+}
+
+template <typename... P> struct Known {
+  template <std::size_t... I>
+  static Job with(void (*kernel)(P...), void **a, std::index_sequence<I...>) {
+    return Plain<P...>::job(kernel, *static_cast<std::remove_cv_t<P> *>(a[I])..., "a kernel", {});
+  }
+  static Job bind(const void *kernel, void **arguments) {
+    return with(reinterpret_cast<void (*)(P...)>(const_cast<void *>(kernel)), arguments,
+                std::index_sequence_for<P...>{});
+  }
+};
+template <typename... P> void *address(void (*kernel)(P...)) {
+  return const_cast<void *>(know(reinterpret_cast<const void *>(kernel), Known<P...>::bind));
+}
+inline void *address(const void *p) { return const_cast<void *>(p); }
+
+}  // namespace kw::program
+#pragma GCC visibility pop
+
+#define KW_LAUNCH(name, call, ...)                           \
+  kw::program::launcher(name, kw::program::Config(__VA_ARGS__), \
+                        [=](auto... kw_a) mutable { call; })
+#define KW_LAUNCH_PLAIN(name, kernel, ...) \
+  kw::program::plain(name, &kernel, kw::program::Config(__VA_ARGS__))
+
+// What stands behind a program's own code: its shared memory, and how it starts.
+extern "C" void kw_program_begin(const void *inside, const void *dynamic);
+#define KW_WHOLE_PROGRAM(bytes)                                                          \
+  KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                                         \
+  __attribute__((constructor(101))) static void kw_begin() {                             \
+    kw_program_begin(reinterpret_cast<const void *>(&kw_begin), kw_dynamic_shared());    \
+  }

@@ -1,0 +1,70 @@
+// asm statements: their text is parsed once, and its instructions are executed by the runtime.
+#pragma once
+
+#pragma GCC visibility push(default)
+namespace kw::ptx {
+
+// An operand of an asm statement: %0, %1, ... in its text.
+struct Operand {
+  std::uint64_t value;  // its bits
+  void *to;             // the variable that takes the result, or null
+  unsigned bytes;       // of that variable
+  char letter;          // h, r, l, f, d, n, q
+  bool reads;
+};
+struct Code;  // a parsed text
+const Code *parsed(const char *text, const char *file, int line);
+void execute(const Code *, Operand *, unsigned count);
+
+template <typename T> KW_BUILT_IN std::uint64_t bits_of(const T &value, char letter) {
+  std::uint64_t bits = 0;
+  if constexpr (std::is_pointer_v<T>) {
+    bits = reinterpret_cast<std::uint64_t>(value);
+  } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
+    bits = static_cast<std::uint64_t>(value);
+  } else {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (letter == 'f') {
+        const float own = static_cast<float>(value);
+        __builtin_memcpy(&bits, &own, sizeof own);
+        return bits;
+      }
+      if (letter == 'd') {
+        const double own = static_cast<double>(value);
+        __builtin_memcpy(&bits, &own, sizeof own);
+        return bits;
+      }
+    }
+    __builtin_memcpy(&bits, &value, sizeof value < 8 ? sizeof value : 8);
+  }
+  return bits;
+}
+// "=r"(x): x is a variable; "r"(x): x is a value.
+template <typename T> KW_BUILT_IN Operand operand(const char *constraint, T &&x) {
+  using U = std::remove_reference_t<T>;
+  if (constraint[0] == '=' || constraint[0] == '+') {
+    const char letter = constraint[1] == '&' ? constraint[2] : constraint[1];
+    const bool reads = constraint[0] == '+';
+    return {reads ? bits_of(x, letter) : 0, const_cast<void *>(static_cast<const volatile void *>(&x)),
+            sizeof(U), letter, reads};
+  }
+  return {bits_of<std::decay_t<U>>(x, constraint[0]), nullptr, 0, constraint[0], true};
+}
+template <typename... O> KW_BUILT_IN void run(const Code *code, O... operands) {
+  Operand all[sizeof...(O) + 1] = {operands..., {}};
+  execute(code, all, sizeof...(O));
+  for (const Operand &o : all)
+    if (o.to) __builtin_memcpy(o.to, &o.value, o.bytes < 8 ? o.bytes : 8);
+}
+
+// A statement: each has a type of `text` of its own.
+template <typename Text, typename... O>
+KW_BUILT_IN void statement(Text text, const char *file, int line, O... operands) {
+  static const Code *const code = parsed(text(), file, line);
+  KW_OTHERS_RAN;
+  run(code, operands...);
+  KW_OTHERS_RAN;
+}
+
+}  // namespace kw::ptx
+#pragma GCC visibility pop

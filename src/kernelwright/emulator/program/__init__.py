@@ -1,0 +1,23 @@
+"""Whole CUDA programs on the CPU: a .cu file with its host code, built and run as it is.
+
+    tokens.py    C++ text as tokens
+    rewrite.py   launches, asm statements and extern shared arrays as C++
+    sources.py   the program's files
+    build.py     the executable
+    run.py       runs it and reads what the runtime tells
+    checks.py    findings of the checks
+    dissect.py   costs of accesses by line
+    places.py    addresses as lines
+    errors.py    messages of the compiler
+    host/        the host API: memory, launches, streams, events, graphs, device properties
+    ../include/program   headers for programs, beside those for kernels
+
+Device memory is memory of the process; work in streams is done when it is issued.
+"""
+
+from __future__ import annotations
+
+from .run import Note, Result, debugged, libraries, run
+from .sources import folders
+
+__all__ = ["Note", "Result", "debugged", "folders", "libraries", "run"]

@@ -1,0 +1,182 @@
+"""Builds a program: its rewritten files, compiled with the emulator's headers and linked with the
+runtime and the host API."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache as once
+from pathlib import Path
+
+from kernelwright.support import cache
+from kernelwright.support.errors import CompileError, ToolchainError, UsageError
+
+from .. import build, compiler
+from . import errors, sources
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = "program"
+#: A program is C++ as nvcc's default takes it, with exceptions.
+DROPPED = ("-std=c++17", "-fno-exceptions")
+#: no-pie: an address is the same in the file and in the process.
+DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fno-builtin-clock",
+           "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_FP8_SUPPORT",
+           "-DCCCL_DISABLE_FP16_SUPPORT", "-DCCCL_DISABLE_BF16_SUPPORT")  # fmt: skip
+
+
+def program(source: Path, kind: str) -> Path:
+    """The executable of a program, built now if it is missing.
+
+    Args:
+        kind: a key of `compiler.KINDS`.
+
+    Raises:
+        CompileError: naming the line and the construct that the emulator does not support.
+        ToolchainError: a compiler or NVIDIA's headers are missing. UsageError: it has no `main`.
+    """
+    if why := compiler.missing(kind):
+        raise ToolchainError(why)
+    files = sources.own(source.resolve())
+    made = sources.made(files, source.resolve())
+    has_main = any(re.search(r"\bmain\s*\(", text) for text in files.values())
+    if not has_main:
+        raise UsageError(
+            f"{source} has no function main: run one kernel with "
+            f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
+        )
+    flags = _flags(kind, files)
+    texts = [part for name, text in made.items() for part in (name, _bytes(text))]
+    entry = cache.key(["program", *texts, host().parent.name, prelude(kind).parent.name, *flags])
+    what = f"building {source.name} for the CPU"
+
+    def compile_(work: Path) -> cache.Files:
+        for name, text in made.items():
+            (work / name).write_bytes(_bytes(text))
+        unit, object_, out = work / "unit.cpp", work / "unit.o", work / PROGRAM
+        first = next(iter(made))
+        unit.write_text(
+            f'#include "{first}"\n#line 1 "unit.cpp"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n'
+        )
+        include = ["-include", str(prelude(kind)), f"-I{work}", *_folders(source)]
+        done = build._call(work, [*flags, *include, "-c", str(unit), "-o", str(object_)])
+        if not done.returncode:
+            libraries = [str(host()), str(build.runtime())]
+            link = ["-no-pie", "-pthread", str(object_), *libraries, "-lm", *_linked(files)]
+            done = build._call(work, [*link, "-o", str(out)])
+        if done.returncode:
+            raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
+        return {PROGRAM: out.read_bytes()}
+
+    path = cache.get_or_build("emulated-program", entry, what, compile_) / PROGRAM
+    path.chmod(0o700)
+    return path
+
+
+@once
+def host() -> Path:
+    """The host API as a library, shared by all programs."""
+    files = sorted((HERE / "host").glob("*.*"))
+    flags = (*compiler.LANGUAGE, "-O2", "-g1", *_processor())
+    entry = cache.key(
+        ["host", build._emulator(), compiler.version(), *(p.read_bytes() for p in files), *flags]
+    )
+
+    def compile_(work: Path) -> cache.Files:
+        out = work / "host.so"
+        units = [p for p in files if p.suffix == ".cpp"]
+        objects = [work / f"{p.stem}.o" for p in units]
+        include = _include()
+
+        def one(pair: tuple[Path, Path]):
+            return build._call(work, [*flags, *include, "-c", str(pair[0]), "-o", str(pair[1])])
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            done = list(pool.map(one, zip(units, objects, strict=True)))
+        done.append(
+            build._call(work, ["-shared", *map(str, objects), str(build.runtime()), "-o", str(out)])
+            if not any(d.returncode for d in done)
+            else done[0]
+        )
+        for d in done:
+            if d.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused the host API:\n{d.stderr}")
+        return {out.name: out.read_bytes()}
+
+    what = "building the emulator's host API"
+    return cache.get_or_build("emulated", entry, what, compile_) / "host.so"
+
+
+@once
+def prelude(kind: str) -> Path:
+    """The header that every program includes first; for g++, precompiled."""
+    flags = _flags(kind, {})
+    entry = cache.key(["program-prelude", build._emulator(), compiler.version(), *flags])
+
+    def compile_(work: Path) -> cache.Files:
+        header, out = work / "prelude.h", work / "prelude.h.gch"
+        header.write_text("#include <kw_program.h>\n")
+        files = {header.name: header.read_bytes()}
+        if compiler.is_gnu():
+            done = build._call(
+                work, [*flags, *_include(), "-x", "c++-header", str(header), "-o", str(out)]
+            )
+            if done.returncode:
+                raise CompileError(f"{compiler.command()[0]} refused a header:\n{done.stderr}")
+            files[out.name] = out.read_bytes()
+        return files
+
+    what = "building the emulator's headers"
+    return cache.get_or_build("emulated", entry, what, compile_) / "prelude.h"
+
+
+def _flags(kind: str, files: dict[Path, str]) -> list[str]:
+    own = [f for f in compiler.flags(kind) if f not in DROPPED]
+    parallel = ["-fopenmp"] if _uses_openmp(files) else []
+    return [*own, *DIALECT, *parallel, *(_include() if files else ())]
+
+
+def _uses_openmp(files: dict[Path, str]) -> bool:
+    return any("omp.h" in text or "#pragma omp" in text for text in files.values())
+
+
+def _linked(files: dict[Path, str]) -> list[str]:
+    return ["-fopenmp"] if _uses_openmp(files) else []
+
+
+def _processor() -> tuple[str, ...]:
+    return compiler._processor()
+
+
+def _folders(source: Path) -> Iterable[str]:
+    return (f"-I{p}" for p in sources.folders(source.resolve()))
+
+
+@once
+def _include() -> tuple[str, ...]:
+    """The emulator's headers before NVIDIA's."""
+    mine = compiler.HERE / "include"
+    places = [mine / "program", mine, compiler.HERE, *nvidia()]
+    return tuple(f"-I{p}" for p in places)
+
+
+@once
+def nvidia() -> tuple[Path, ...]:
+    """Folders of the CUDA toolkit's headers.
+
+    Raises:
+        ToolchainError: there are none.
+    """
+    from cuda import pathfinder
+
+    found = pathfinder.find_nvidia_header_directory("cudart")
+    if not found:
+        raise ToolchainError(
+            "the headers of the CUDA toolkit are missing: pip install nvidia-cuda-runtime"
+        )
+    return Path(found), Path(found) / "cccl"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", errors="surrogateescape")

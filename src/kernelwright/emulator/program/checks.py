@@ -1,0 +1,85 @@
+"""The checks of a program: what its process is told, and its findings as text."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from .. import build, checks, messages
+from ..checks import CHECKS, Finding, words
+from .places import frames_of
+
+#: Also warn of barriers that some threads ended without.
+EXITS = 16
+PATIENCE = 10.0
+_ALLOCATES = re.compile(
+    r"cuda(?:Malloc\w*|HostAlloc)\s*(?:<[^>]*>)?\s*\(\s*(?:\([^()]*\)|reinterpret_cast<[^>]*>\s*\()?"
+    r"\s*&?\s*([\w.\->\[\]]+)"
+)
+
+
+def settings(executable: Path, wanted: Iterable[str], seed: int) -> dict[str, str]:
+    """Settings of a run: {name: one line}."""
+    places = checks._thread_locals(executable)
+    variables = " ".join(f"{at} {size}" for at, size in sorted(places))
+    return {
+        "observer": str(build.observer(checks.HERE)),
+        "checks": str(sum(CHECKS[c] for c in set(wanted)) | EXITS),
+        "finding_bytes": str(ctypes.sizeof(words.RawFinding)),
+        "variables": variables,
+        "seed": str(seed),
+        "workers": "1",
+        "patience": str(PATIENCE),
+    }
+
+
+def findings(folder: Path, executable: Path) -> list[Finding]:
+    """The findings that a run has left in its folder."""
+    file = folder / "findings"
+    if not file.exists():
+        return []
+    data = file.read_bytes()
+    size = ctypes.sizeof(words.RawFinding)
+    raw = [words.RawFinding.from_buffer_copy(data, i) for i in range(0, len(data), size)]
+    lines = [line.split("\t") for line in (folder / "calls").read_text().splitlines()]
+    allocated = [(int(n), int(at, 16)) for kind, n, at, *_ in lines if kind == "memory"]
+    addresses = {a for f in raw for a in (f.a.where, f.b.where) if a} | {a for _, a in allocated}
+    frames = frames_of(addresses, executable)
+    messages._known.update(frames)
+    widths = {f.region: f.bytes for f in raw}
+    names = names_of((at for _, at in allocated), frames)
+    memory = {
+        i: words.Memory(names[at], n, widths.get(i, 1) or 1)
+        for i, (n, at) in enumerate(allocated)
+    }
+    variables = {k: name for k, (_, name) in checks._thread_locals(executable).items()}
+    calls: list[words.Call] = []
+    for kind, *rest in lines:
+        if kind == "call":
+            name, *numbers = rest
+            gx, gy, gz, bx, by, bz, shared, cluster, static = map(int, numbers)
+            its = (shared, (bx, by, bz), (gx, gy, gz), cluster)
+            calls.append(words.Call(name, memory, variables, static, *its))
+    return words.said(raw, calls)
+
+
+def names_of(places: Iterable[int], frames: dict[int, messages.Frames]) -> dict[int, str]:
+    """What the program calls memory, by the address of the call that allocated it. Of several calls
+    in a line, each has the name that stands at its place."""
+    lines: dict[tuple[str, int], list[int]] = {}
+    for place in sorted(set(places)):
+        own = [f for f in frames.get(place, ()) if not words._of_the_emulator(f[1])]
+        lines.setdefault(own[0][1:] if own else ("", 0), []).append(place)
+    found: dict[int, str] = {}
+    for (path, line), those in lines.items():
+        file = Path(path)
+        text = file.read_text(errors="replace").splitlines() if file.is_file() else []
+        named = _ALLOCATES.findall("\n".join(text[line - 1 : line + 1]))
+        for i, place in enumerate(those):
+            if len(those) <= len(named):
+                found[place] = named[i]
+            else:
+                found[place] = f"the memory of {file.name}:{line}" if text else "device memory"
+    return found

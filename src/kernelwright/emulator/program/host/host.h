@@ -1,0 +1,83 @@
+// What the parts of the host API know of each other.
+#pragma once
+#define KW_PROGRAM 1
+#include <stdlib.h>
+
+#include <cmath>
+#include <memory>
+#include <tuple>
+
+#include <kw_emulator.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "program/cuda_types.h"
+#include "program/launch.h"
+
+// The line of the program that called.
+#define HERE __builtin_extract_return_addr(__builtin_return_address(0))
+
+#pragma GCC visibility push(default)
+namespace kw::program {
+
+// ---- errors (device.cpp)
+
+// Remember an error as the last one; `give` is how every function of the API ends.
+cudaError_t give(cudaError_t);
+// An error of a kernel: every later call returns it.
+void poison(cudaError_t);
+cudaError_t poisoned();
+// The API cannot be called from a kernel.
+void from_host(const char *function);
+
+// ---- what is told to whoever runs the program (report.cpp)
+
+void note(const char *kind, const std::string &text);
+std::string setting(const char *name, const char *otherwise);
+
+// ---- memory (memory.cpp)
+
+enum class Kind { kDevice, kManaged, kPinned, kArray };
+struct Allocation {
+  char *at;
+  size_t bytes;
+  Kind kind;
+  const void *where;  // the line that allocated it
+  char *mapped;       // with its guard pages
+  size_t mapped_bytes;
+  bool written;  // by the host, whole
+};
+void *allocate(size_t bytes, Kind, const void *where);
+bool release(void *);
+// The allocation that holds an address, or null.
+const Allocation *holding(const void *);
+std::vector<Allocation> allocations();
+// The observer learns what the host has written.
+void wrote(const void *, size_t bytes);
+void tell_writes(void (*)(const void *, size_t bytes));
+
+// ---- checks (checks.cpp)
+
+// Check all launches; `library` is the observer's.
+void check_launches(const std::string &library, unsigned wanted);
+
+// ---- costs (dissect.cpp)
+
+void dissect_launches(const std::string &library);
+
+// ---- launches (launches.cpp)
+
+// Called around each launch; the observer sees those for which `before` returns true.
+void observe(const emulator::Observer *, bool (*before)(const Job &, const emulator::Launch &),
+             void (*after)());
+
+void run(const Job &);
+// Run now, or when the graph that is being recorded is launched.
+cudaError_t in_stream(cudaStream_t, std::function<cudaError_t()>);
+
+}  // namespace kw::program
+#pragma GCC visibility pop

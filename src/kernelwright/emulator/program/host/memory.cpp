@@ -1,0 +1,418 @@
+// Device memory: the process's own, each allocation between pages that no one may touch.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "host.h"
+
+namespace kw::program {
+namespace {
+
+constexpr size_t kPage = 4096, kAligned = 256;
+
+std::mutex lock;
+void (*told)(const void *, size_t) = nullptr;  // the observer
+std::map<std::uintptr_t, Allocation> all;
+size_t used = 0;
+
+size_t rounded(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+void *allocate(size_t bytes, Kind kind, const void *where) {
+  const size_t inside = rounded(std::max<size_t>(bytes, 1), kAligned);
+  const size_t pages = rounded(inside, kPage), mapped = pages + 2 * kPage;
+  void *made = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) return nullptr;
+  char *const base = static_cast<char *>(made);
+  mprotect(base, kPage, PROT_NONE);
+  mprotect(base + kPage + pages, kPage, PROT_NONE);
+  // its end meets the page behind it
+  char *const at = base + kPage + pages - inside;
+  std::lock_guard<std::mutex> hold(lock);
+  used += bytes;
+  all[reinterpret_cast<std::uintptr_t>(at)] = {at, bytes, kind, where, base, mapped, false};
+  return at;
+}
+
+bool release(void *p) {
+  std::lock_guard<std::mutex> hold(lock);
+  const auto found = all.find(reinterpret_cast<std::uintptr_t>(p));
+  if (found == all.end()) return false;
+  const Allocation a = found->second;
+  all.erase(found);
+  used -= a.bytes;
+  // never given again: who touches it later is caught
+  mprotect(a.mapped, a.mapped_bytes, PROT_NONE);
+  madvise(a.mapped, a.mapped_bytes, MADV_DONTNEED);
+  if (a.mapped_bytes > (1 << 20)) munmap(a.mapped, a.mapped_bytes);
+  return true;
+}
+
+const Allocation *holding(const void *p) {
+  std::lock_guard<std::mutex> hold(lock);
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  auto after = all.upper_bound(at);
+  if (after == all.begin()) return nullptr;
+  const Allocation &a = (--after)->second;
+  return at < reinterpret_cast<std::uintptr_t>(a.at) + std::max<size_t>(a.bytes, 1) ? &a : nullptr;
+}
+
+std::vector<Allocation> allocations() {
+  std::lock_guard<std::mutex> hold(lock);
+  std::vector<Allocation> found;
+  for (const auto &[at, a] : all) found.push_back(a);
+  return found;
+}
+
+void wrote(const void *p, size_t bytes) {
+  if (told) told(p, bytes);
+}
+void tell_writes(void (*function)(const void *, size_t)) { told = function; }
+
+namespace {
+
+cudaError_t out_of_memory_or(void *made, void **p) {
+  if (!made) return give(cudaErrorMemoryAllocation);
+  *p = made;
+  return give(cudaSuccess);
+}
+
+std::string line(const void *where) {
+  char text[32];
+  snprintf(text, sizeof text, "@%p@", where);
+  return text;
+}
+
+// Whether `bytes` bytes at `p` may be copied: not past the end of the allocation that holds it.
+bool inside(const char *function, const void *p, size_t bytes, bool on_device, const void *where) {
+  const Allocation *a = holding(p);
+  if (!a) {
+    if (on_device && reinterpret_cast<std::uintptr_t>(p) < kPage) {
+      note("api", line(where) + ": " + function + " is given a null pointer");
+      return false;
+    }
+    return true;  // a variable of the program, or the host's memory
+  }
+  const size_t offset = static_cast<const char *>(p) - a->at;
+  if (offset + bytes <= a->bytes) return true;
+  note("api", line(where) + ": " + function + " of " + std::to_string(bytes) + " bytes at offset " +
+                  std::to_string(offset) + " of " + std::to_string(a->bytes) +
+                  " bytes allocated at " + line(a->where));
+  return false;
+}
+
+cudaError_t copy(const char *function, void *to, const void *from, size_t bytes,
+                 cudaMemcpyKind kind, const void *where) {
+  if (!bytes) return give(cudaSuccess);
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
+    return give(cudaErrorInvalidMemcpyDirection);
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (!to || !from || !inside(function, to, bytes, to_device, where) ||
+      !inside(function, from, bytes, from_device, where))
+    return give(cudaErrorInvalidValue);
+  std::memmove(to, from, bytes);
+  wrote(to, bytes);
+  return give(cudaSuccess);
+}
+
+cudaError_t copy_rows(const char *function, void *to, size_t to_pitch, const void *from,
+                      size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                      const void *where) {
+  if (width > to_pitch || width > from_pitch) return give(cudaErrorInvalidPitchValue);
+  for (size_t y = 0; y < height; ++y) {
+    const cudaError_t e = copy(function, static_cast<char *>(to) + y * to_pitch,
+                               static_cast<const char *>(from) + y * from_pitch, width, kind, where);
+    if (e) return e;
+  }
+  return give(cudaSuccess);
+}
+
+cudaError_t set(const char *function, void *p, int value, size_t bytes, const void *where) {
+  if (!bytes) return give(cudaSuccess);
+  if (!inside(function, p, bytes, true, where)) return give(cudaErrorInvalidValue);
+  std::memset(p, value, bytes);
+  wrote(p, bytes);
+  return give(cudaSuccess);
+}
+
+}  // namespace
+}  // namespace kw::program
+
+using namespace kw::program;
+
+#define API                        \
+  from_host(__func__);             \
+  if (cudaError_t e = poisoned()) \
+  return give(e)
+
+extern "C" {
+
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+  API;
+  if (!p) return give(cudaErrorInvalidValue);
+  if (!bytes) {
+    *p = nullptr;
+    return give(cudaSuccess);
+  }
+  size_t free_bytes = 0, total = 0;
+  cudaMemGetInfo(&free_bytes, &total);
+  if (bytes > free_bytes) return give(cudaErrorMemoryAllocation);
+  return out_of_memory_or(allocate(bytes, Kind::kDevice, HERE), p);
+}
+cudaError_t cudaMallocAsync(void **p, size_t bytes, cudaStream_t) {
+  API;
+  return out_of_memory_or(allocate(bytes, Kind::kDevice, HERE), p);
+}
+cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned) {
+  API;
+  return out_of_memory_or(allocate(bytes, Kind::kManaged, HERE), p);
+}
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
+  API;
+  return out_of_memory_or(allocate(bytes, Kind::kPinned, HERE), p);
+}
+cudaError_t cudaMallocHost(void **p, size_t bytes) {
+  API;
+  return out_of_memory_or(allocate(bytes, Kind::kPinned, HERE), p);
+}
+cudaError_t cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height) {
+  API;
+  *pitch = rounded(width, 512);
+  return out_of_memory_or(allocate(*pitch * height, Kind::kDevice, HERE), p);
+}
+cudaError_t cudaMalloc3D(cudaPitchedPtr *p, cudaExtent extent) {
+  API;
+  const size_t pitch = rounded(extent.width, 512);
+  void *made = allocate(pitch * extent.height * extent.depth, Kind::kDevice, HERE);
+  *p = {made, pitch, extent.width, extent.height};
+  return give(made ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void *p) {
+  API;
+  return give(!p || release(p) ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return cudaFree(p); }
+cudaError_t cudaFreeHost(void *p) {
+  API;
+  return give(!p || release(p) ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaHostRegister(void *, size_t, unsigned) {
+  API;
+  return give(cudaSuccess);
+}
+cudaError_t cudaHostUnregister(void *) {
+  API;
+  return give(cudaSuccess);
+}
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
+  API;
+  *device = host;
+  return give(cudaSuccess);
+}
+cudaError_t cudaHostGetFlags(unsigned *flags, void *) {
+  API;
+  *flags = cudaHostAllocMapped;
+  return give(cudaSuccess);
+}
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
+  API;
+  kw_cudaDeviceProp its;
+  cudaGetDeviceProperties(&its, 0);
+  std::lock_guard<std::mutex> hold(lock);
+  *total = its.totalGlobalMem;
+  *free_bytes = *total - std::min(used, *total);
+  return give(cudaSuccess);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *its, const void *p) {
+  API;
+  const Allocation *a = holding(p);
+  *its = {};
+  its->type = !a                          ? cudaMemoryTypeUnregistered
+              : a->kind == Kind::kManaged ? cudaMemoryTypeManaged
+              : a->kind == Kind::kPinned  ? cudaMemoryTypeHost
+                                          : cudaMemoryTypeDevice;
+  its->devicePointer = a ? const_cast<void *>(p) : nullptr;
+  its->hostPointer = a && a->kind != Kind::kDevice ? const_cast<void *>(p) : nullptr;
+  return give(cudaSuccess);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
+  API;
+  return copy("cudaMemcpy", to, from, bytes, kind, HERE);
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  API;
+  const void *where = HERE;
+  return in_stream(stream, [=] { return copy("cudaMemcpyAsync", to, from, bytes, kind, where); });
+}
+cudaError_t cudaMemcpyPeer(void *to, int, const void *from, int, size_t bytes) {
+  API;
+  return copy("cudaMemcpyPeer", to, from, bytes, cudaMemcpyDeviceToDevice, HERE);
+}
+cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes, cudaStream_t s) {
+  API;
+  const void *where = HERE;
+  return in_stream(s, [=] {
+    return copy("cudaMemcpyPeerAsync", to, from, bytes, cudaMemcpyDeviceToDevice, where);
+  });
+}
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+  API;
+  return copy_rows("cudaMemcpy2D", to, to_pitch, from, from_pitch, width, height, kind, HERE);
+}
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t s) {
+  API;
+  const void *where = HERE;
+  return in_stream(s, [=] {
+    return copy_rows("cudaMemcpy2DAsync", to, to_pitch, from, from_pitch, width, height, kind,
+                     where);
+  });
+}
+cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset,
+                               cudaMemcpyKind kind) {
+  API;
+  void *to = static_cast<char *>(const_cast<void *>(symbol)) + offset;
+  return copy("cudaMemcpyToSymbol", to, from, bytes, kind, HERE);
+}
+cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset,
+                                 cudaMemcpyKind kind) {
+  API;
+  return copy("cudaMemcpyFromSymbol", to, static_cast<const char *>(symbol) + offset, bytes, kind,
+              HERE);
+}
+cudaError_t cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t bytes,
+                                    size_t offset, cudaMemcpyKind kind, cudaStream_t stream) {
+  API;
+  void *to = static_cast<char *>(const_cast<void *>(symbol)) + offset;
+  return cudaMemcpyAsync(to, from, bytes, kind, stream);
+}
+cudaError_t cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset,
+                                      cudaMemcpyKind kind, cudaStream_t stream) {
+  API;
+  return cudaMemcpyAsync(to, static_cast<const char *>(symbol) + offset, bytes, kind, stream);
+}
+cudaError_t cudaGetSymbolAddress(void **p, const void *symbol) {
+  API;
+  *p = const_cast<void *>(symbol);
+  return give(cudaSuccess);
+}
+cudaError_t cudaMemset(void *p, int value, size_t bytes) {
+  API;
+  return set("cudaMemset", p, value, bytes, HERE);
+}
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
+  API;
+  const void *where = HERE;
+  return in_stream(stream, [=] { return set("cudaMemsetAsync", p, value, bytes, where); });
+}
+cudaError_t cudaMemset2D(void *p, size_t pitch, int value, size_t width, size_t height) {
+  API;
+  for (size_t y = 0; y < height; ++y)
+    if (auto e = set("cudaMemset2D", static_cast<char *>(p) + y * pitch, value, width, HERE))
+      return e;
+  return give(cudaSuccess);
+}
+cudaError_t cudaMemPrefetchAsync(const void *, size_t, cudaMemLocation, unsigned, cudaStream_t) {
+  API;
+  return give(cudaSuccess);
+}
+cudaError_t cudaMemAdvise(const void *, size_t, cudaMemoryAdvise, cudaMemLocation) {
+  API;
+  return give(cudaSuccess);
+}
+cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void *, size_t, unsigned) {
+  API;
+  return give(cudaSuccess);
+}
+
+// ---- arrays: rows of elements without a pitch
+
+cudaError_t cudaMallocArray(cudaArray_t *array, const cudaChannelFormatDesc *format, size_t width,
+                            size_t height, unsigned) {
+  return cudaMalloc3DArray(array, format, {width, height, 0}, 0);
+}
+}
+
+// A cudaArray_t is the address of one of these.
+struct cudaArray {
+  cudaChannelFormatDesc format;
+  cudaExtent extent;
+  size_t element, row;
+  char *data;
+};
+
+namespace kw::program {
+const cudaArray *array_of(cudaArray_const_t a) { return a; }
+}  // namespace kw::program
+
+extern "C" {
+cudaError_t cudaMalloc3DArray(cudaArray_t *array, const cudaChannelFormatDesc *format,
+                              cudaExtent extent, unsigned) {
+  API;
+  const size_t element = (format->x + format->y + format->z + format->w) / 8;
+  const size_t height = std::max<size_t>(extent.height, 1), depth = std::max<size_t>(extent.depth, 1);
+  const size_t row = element * extent.width;
+  auto *data = static_cast<char *>(allocate(row * height * depth, Kind::kArray, HERE));
+  if (!data) return give(cudaErrorMemoryAllocation);
+  *array = new cudaArray{*format, extent, element, row, data};
+  return give(cudaSuccess);
+}
+cudaError_t cudaFreeArray(cudaArray_t array) {
+  API;
+  if (!array) return give(cudaSuccess);
+  release(array->data);
+  delete array;
+  return give(cudaSuccess);
+}
+cudaError_t cudaArrayGetInfo(cudaChannelFormatDesc *format, cudaExtent *extent, unsigned *flags,
+                             cudaArray_t array) {
+  API;
+  if (format) *format = array->format;
+  if (extent) *extent = array->extent;
+  if (flags) *flags = 0;
+  return give(cudaSuccess);
+}
+cudaError_t cudaMemcpy2DToArray(cudaArray_t to, size_t x, size_t y, const void *from, size_t pitch,
+                                size_t width, size_t height, cudaMemcpyKind kind) {
+  API;
+  if (height == 1 && width > to->row) height = width / to->row, pitch = width = to->row;
+  return copy_rows("cudaMemcpy2DToArray", to->data + y * to->row + x, to->row, from, pitch, width,
+                   height, kind, HERE);
+}
+cudaError_t cudaMemcpy2DFromArray(void *to, size_t pitch, cudaArray_const_t from, size_t x,
+                                  size_t y, size_t width, size_t height, cudaMemcpyKind kind) {
+  API;
+  return copy_rows("cudaMemcpy2DFromArray", to, pitch, from->data + y * from->row + x, from->row,
+                   width, height, kind, HERE);
+}
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms *p) {
+  API;
+  const size_t element = p->srcArray   ? p->srcArray->element
+                         : p->dstArray ? p->dstArray->element
+                                       : 1;
+  const size_t width = p->extent.width * element;
+  const auto place = [&](cudaArray_t array, const cudaPitchedPtr &ptr, const cudaPos &pos, size_t y,
+                         size_t z) {
+    if (array) {
+      const size_t rows = std::max<size_t>(array->extent.height, 1);
+      return array->data + ((pos.z + z) * rows + pos.y + y) * array->row + pos.x * element;
+    }
+    const size_t rows = ptr.ysize ? ptr.ysize : p->extent.height;
+    return static_cast<char *>(ptr.ptr) + ((pos.z + z) * rows + pos.y + y) * ptr.pitch +
+           pos.x * (p->srcArray || p->dstArray ? element : 1);
+  };
+  for (size_t z = 0; z < p->extent.depth; ++z)
+    for (size_t y = 0; y < p->extent.height; ++y)
+      if (auto e = copy("cudaMemcpy3D", place(p->dstArray, p->dstPtr, p->dstPos, y, z),
+                        place(p->srcArray, p->srcPtr, p->srcPos, y, z), width, p->kind, HERE))
+        return e;
+  return give(cudaSuccess);
+}
+}

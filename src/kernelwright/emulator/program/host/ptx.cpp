@@ -1,0 +1,335 @@
+// asm statements: parsing, and the loop that executes them.
+#include "ptx.h"
+
+#include <ctype.h>
+
+#include <algorithm>
+#include <map>
+
+namespace kw::ptx {
+namespace {
+
+const char *const kSpecials[] = {
+    "laneid",      "warpid",      "nwarpid",     "tid.x",       "tid.y",        "tid.z",
+    "ntid.x",      "ntid.y",      "ntid.z",      "ctaid.x",     "ctaid.y",      "ctaid.z",
+    "nctaid.x",    "nctaid.y",    "nctaid.z",    "smid",        "nsmid",        "gridid",
+    "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt",  "clock",
+    "clock64",     "clock_hi",    "globaltimer", "globaltimer_lo", "cluster_ctarank",
+    "cluster_nctarank", "dynamic_smem_size", "total_smem_size", "clusterid.x",
+};
+
+class Parser {
+ public:
+  Parser(const char *text, Code &code) : at_(text), code_(code) {}
+  void run() {
+    while (code_.wrong.empty()) {
+      skip();
+      if (!*at_) break;
+      if (*at_ == '{' || *at_ == '}' || *at_ == ';') {
+        ++at_;
+        continue;
+      }
+      statement();
+    }
+    for (Instruction &i : code_.instructions)
+      for (Arg &a : i.args)
+        if (a.kind == Arg::kLabel) {
+          const auto found = labels_.find(a.name);
+          if (found != labels_.end())
+            a.number = found->second;
+          else if (i.words[0] == "bra")
+            wrong(i.text);
+        }
+  }
+
+ private:
+  void wrong(const std::string &text) {
+    if (code_.wrong.empty()) code_.wrong = text;
+  }
+  void skip() {
+    for (;;) {
+      while (isspace(static_cast<unsigned char>(*at_))) ++at_;
+      if (at_[0] == '/' && at_[1] == '/')
+        while (*at_ && *at_ != '\n') ++at_;
+      else if (at_[0] == '/' && at_[1] == '*') {
+        at_ += 2;
+        while (*at_ && !(at_[0] == '*' && at_[1] == '/')) ++at_;
+        if (*at_) at_ += 2;
+      } else
+        return;
+    }
+  }
+  static bool in_name(char c) {
+    return isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '.' || c == ':';
+  }
+  // A name with its dots; "::" belongs to it, ":" does not.
+  std::string name() {
+    const char *start = at_;
+    while (in_name(*at_)) {
+      if (*at_ == ':') {
+        if (at_[1] != ':') break;
+        ++at_;
+      }
+      ++at_;
+    }
+    return {start, at_};
+  }
+  void statement() {
+    const char *start = at_;
+    Instruction made;
+    if (*at_ == '@') {
+      ++at_;
+      made.guard.inverted = *at_ == '!';
+      if (*at_ == '!') ++at_;
+      const bool inverted = made.guard.inverted;
+      made.guard = arg();
+      made.guard.inverted = inverted;
+      skip();
+    }
+    if (*at_ == '%') {  // a label may be made of an operand
+      while (*at_ == '%') ++at_;
+    }
+    made.name = name();
+    if (made.name.empty()) return stop(start);
+    skip();
+    if (*at_ == ':') {
+      ++at_;
+      labels_[made.name] = code_.instructions.size();
+      return;
+    }
+    if (made.name[0] == '.') return declaration(made.name);
+    while (*at_ && *at_ != ';' && *at_ != '}') {
+      made.args.push_back(arg());
+      skip();
+      if (*at_ == ',' || *at_ == '|')
+        ++at_;
+      else
+        break;
+      skip();
+    }
+    skip();
+    if (*at_ && *at_ != ';' && *at_ != '}') return stop(start);
+    made.text.assign(start, at_);
+    while (!made.text.empty() && isspace(static_cast<unsigned char>(made.text.back())))
+      made.text.pop_back();
+    if (*at_ == ';') ++at_;
+    prepare(made);
+  }
+  void stop(const char *start) {
+    const char *end = start;
+    while (*end && *end != ';') ++end;
+    wrong(std::string(start, end));
+  }
+  void prepare(Instruction &i) {
+    std::string word;
+    for (const char c : i.name + ".") {
+      if (c != '.') {
+        word += c;
+        continue;
+      }
+      i.words.push_back(word);
+      Type t;
+      if (i.words.size() > 1 && type_of(word, &t)) i.types.push_back(t);
+      word.clear();
+    }
+    for (const auto chapter : {arithmetic, memory, together, control})
+      if ((i.act = chapter(i))) break;
+    if (!i.act) return wrong(i.text);
+    code_.instructions.push_back(i);
+  }
+  // .reg .pred p, q;  .reg .b32 r<4>;
+  void declaration(const std::string &what) {
+    if (what != ".reg") return stop((".x" + what).c_str() + 2);
+    skip();
+    name();
+    for (;;) {
+      skip();
+      while (*at_ == '%') ++at_;
+      const std::string its = name();
+      skip();
+      if (*at_ == '<') {
+        const long count = strtol(at_ + 1, const_cast<char **>(&at_), 10);
+        for (long k = 0; k < count; ++k) slot(its + std::to_string(k));
+        skip();
+        if (*at_ == '>') ++at_;
+      } else if (!its.empty()) {
+        slot(its);
+      }
+      skip();
+      if (*at_ != ',') break;
+      ++at_;
+    }
+  }
+  unsigned slot(const std::string &its) {
+    const auto [found, fresh] = slots_.try_emplace(its, code_.slots);
+    if (fresh) ++code_.slots;
+    return found->second;
+  }
+  Arg arg() {
+    skip();
+    Arg a;
+    if (*at_ == '[') {
+      ++at_;
+      a = arg();
+      skip();
+      while (*at_ == '+' || *at_ == '-') {
+        const int sign = *at_++ == '-' ? -1 : 1;
+        skip();
+        const Arg more = arg();
+        if (more.kind == Arg::kNumber)
+          a.number += sign * more.number;
+        else
+          a.parts.push_back(more);
+        skip();
+      }
+      if (*at_ == ']') ++at_;
+      a.address = true;
+    } else if (*at_ == '{') {
+      ++at_;
+      a.kind = Arg::kVector;
+      skip();
+      while (*at_ && *at_ != '}') {
+        a.parts.push_back(arg());
+        skip();
+        if (*at_ == ',') ++at_;
+        skip();
+      }
+      if (*at_) ++at_;
+    } else if (*at_ == '!') {
+      ++at_;
+      a = arg();
+      a.inverted = true;
+    } else if (*at_ == '_') {
+      ++at_;
+      a.kind = Arg::kNone;
+    } else if (isdigit(static_cast<unsigned char>(*at_)) || *at_ == '-') {
+      literal(a);
+    } else if (*at_ == '%' && isdigit(static_cast<unsigned char>(at_[1]))) {
+      a.kind = Arg::kSlot;
+      a.slot = static_cast<unsigned>(strtol(at_ + 1, const_cast<char **>(&at_), 10));
+    } else {
+      while (*at_ == '%') ++at_;
+      const char *start = at_;
+      const std::string its = name();
+      if (its.empty()) ++at_;
+      const auto known = std::find(std::begin(kSpecials), std::end(kSpecials), its);
+      if (slots_.count(its)) {
+        a.kind = Arg::kSlot, a.slot = slots_[its];
+      } else if (known != std::end(kSpecials)) {
+        a.kind = Arg::kSpecial, a.slot = static_cast<unsigned>(known - std::begin(kSpecials));
+      } else {
+        a.kind = Arg::kLabel, a.name.assign(start, at_);
+      }
+    }
+    return a;
+  }
+  void literal(Arg &a) {
+    a.kind = Arg::kNumber;
+    char *end;
+    const bool minus = *at_ == '-';
+    if (minus) ++at_;
+    if (at_[0] == '0' && (at_[1] == 'f' || at_[1] == 'F') && isxdigit((unsigned char)at_[2])) {
+      a.number = strtoull(at_ + 2, &end, 16);  // the bits of a float
+    } else if (at_[0] == '0' && (at_[1] == 'd' || at_[1] == 'D')) {
+      a.number = strtoull(at_ + 2, &end, 16);
+    } else if (at_[0] == '0' && (at_[1] == 'b' || at_[1] == 'B')) {
+      a.number = strtoull(at_ + 2, &end, 2);
+    } else {
+      a.number = strtoull(at_, &end, 0);
+      if (*end == '.') a.number = to_bits(static_cast<float>(strtod(at_, &end)));
+    }
+    if (*end == 'U' || *end == 'u') ++end;
+    if (minus) a.number = -a.number;
+    at_ = end;
+  }
+
+  const char *at_;
+  Code &code_;
+  std::map<std::string, unsigned> slots_;
+  std::map<std::string, u64> labels_;
+};
+
+}  // namespace
+
+bool type_of(const std::string &name, Type *found) {
+  static const std::map<std::string, Type> known = {
+      {"f16", {'f', 16, false}},    {"f32", {'f', 32, false}},    {"f64", {'f', 64, false}},
+      {"f16x2", {'f', 16, true}},   {"bf16", {'h', 16, false}},   {"bf16x2", {'h', 16, true}},
+      {"tf32", {'t', 32, false}},   {"u8", {'u', 8, false}},      {"u16", {'u', 16, false}},
+      {"u32", {'u', 32, false}},    {"u64", {'u', 64, false}},    {"s8", {'s', 8, false}},
+      {"s16", {'s', 16, false}},    {"s32", {'s', 32, false}},    {"s64", {'s', 64, false}},
+      {"b8", {'b', 8, false}},      {"b16", {'b', 16, false}},    {"b32", {'b', 32, false}},
+      {"b64", {'b', 64, false}},    {"b128", {'b', 128, false}},  {"pred", {'p', 1, false}},
+      {"e4m3", {'4', 8, false}},    {"e5m2", {'5', 8, false}},    {"e4m3x2", {'4', 8, true}},
+      {"e5m2x2", {'5', 8, true}},   {"f32x2", {'f', 32, true}},   {"u16x2", {'u', 16, true}},
+      {"s16x2", {'s', 16, true}},   {"s4", {'s', 4, false}},      {"u4", {'u', 4, false}},
+      {"b1", {'b', 1, false}},
+  };
+  const auto at = known.find(name);
+  if (at == known.end()) return false;
+  *found = at->second;
+  return true;
+}
+
+bool Instruction::has(const char *word) const {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+u64 Frame::get(const Arg &a) const {
+  u64 value = a.number;
+  if (a.kind == Arg::kSlot) value = a.address ? slots[a.slot] + a.number : slots[a.slot];
+  if (a.kind == Arg::kSpecial) value = special(a.slot);
+  if (a.address)
+    for (const Arg &more : a.parts) value += get(more);
+  return a.inverted ? !value : value;
+}
+void Frame::set(const Arg &a, u64 value) {
+  if (a.kind == Arg::kSlot) slots[a.slot] = value;
+}
+
+u64 special(unsigned which) {
+  const emulator::Thread &t = *kw_current;
+  const emulator::Block &b = *t.block;
+  const u32 lane = t.number % 32;
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const u64 clock = now.tv_sec * 1000000000ull + now.tv_nsec;
+  const u64 values[] = {
+      lane, t.number / 32, (b.count + 31) / 32, t.index.x, t.index.y, t.index.z, b.size.x, b.size.y,
+      b.size.z, b.index.x, b.index.y, b.index.z, b.grid.x, b.grid.y, b.grid.z, b.worker, 132, 0,
+      1u << lane, (2u << lane) - 1, (1u << lane) - 1, ~((1u << lane) - 1), ~((2u << lane) - 1),
+      static_cast<u32>(clock), clock, clock >> 32, clock, static_cast<u32>(clock), b.rank,
+      b.cluster, b.launch->shared, b.shared_bytes + b.launch->shared, b.index.x / b.cluster,
+  };
+  return values[which];
+}
+
+const Code *parsed(const char *text, const char *file, int line) {
+  auto *code = new Code;
+  code->file = file, code->line = line;
+  Parser(text, *code).run();
+  return code;
+}
+
+void execute(const Code *code, Operand *operands, unsigned count) {
+  const void *where = HERE;
+  kw_current->where = where;
+  if (!code->wrong.empty()) {
+    const char *why = refused(code->wrong);
+    kw_fail_at(where, "PTX `%s` is not emulated%s%s", code->wrong.c_str(), why ? ": " : "",
+               why ? why : "");
+  }
+  u64 few[kOperands + 32];
+  std::vector<u64> many(code->slots > kOperands + 32 ? code->slots : 0);
+  Frame frame = {many.empty() ? few : many.data(), where, 0};
+  for (unsigned i = 0; i < count; ++i) frame.slots[i] = operands[i].value;
+  for (unsigned i = kOperands; i < code->slots; ++i) frame.slots[i] = 0;
+  const int last = static_cast<int>(code->instructions.size());
+  while (frame.next < last) {
+    const Instruction &i = code->instructions[frame.next++];
+    if (i.guard.kind == Arg::kNone || (frame.get(i.guard) & 1)) i.act(i, frame);
+  }
+  for (unsigned i = 0; i < count; ++i) operands[i].value = frame.slots[i];
+}
+
+}  // namespace kw::ptx

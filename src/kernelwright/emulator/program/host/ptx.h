@@ -1,0 +1,98 @@
+// Parsed asm statements.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "host.h"
+#include "program/ptx.h"
+
+namespace kw::ptx {
+
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+// A type such as f32, b64, u8, f16x2, bf16x2, e4m3x2, pred. `kind`: f, h (bf16), t (tf32), u, s, b,
+// p, 4 (e4m3), 5 (e5m2).
+struct Type {
+  char kind = 0;
+  unsigned bits = 0;
+  bool pair = false;
+  unsigned bytes() const { return bits * (pair ? 2 : 1) / 8; }
+  bool floating() const { return kind == 'f' || kind == 'h' || kind == 't'; }
+};
+bool type_of(const std::string &name, Type *found);
+
+struct Arg {
+  enum Kind { kSlot, kNumber, kSpecial, kVector, kLabel, kNone } kind = kNone;
+  unsigned slot = 0;        // of a register or an operand; which special register
+  u64 number = 0;           // an immediate; what is added to an address
+  bool address = false;     // it stands in brackets
+  bool inverted = false;    // !p
+  std::vector<Arg> parts;   // of a vector
+  std::string name;         // of a label
+};
+
+struct Instruction;
+struct Frame {
+  u64 *slots;
+  const void *where;
+  int next;  // the instruction that follows; jumps change it
+  u64 get(const Arg &) const;
+  void set(const Arg &, u64 value);
+};
+using Act = void (*)(const Instruction &, Frame &);
+
+struct Instruction {
+  std::string text, name;
+  std::vector<std::string> words;  // the name's parts
+  std::vector<Type> types;
+  Arg guard;
+  std::vector<Arg> args;
+  Act act = nullptr;
+  int plan[8] = {};  // what the act has worked out beforehand
+  bool has(const char *word) const;
+  bool begins(const char *words) const { return name.rfind(words, 0) == 0; }
+  Type type() const { return types.empty() ? Type{'b', 32, false} : types.back(); }
+};
+
+constexpr unsigned kOperands = 64;
+
+struct Code {
+  std::vector<Instruction> instructions;
+  unsigned slots = kOperands;
+  std::string wrong;  // what is not emulated
+  const char *file;
+  int line;
+};
+
+// The act of an instruction, or null where there is none. Each chapter has its own.
+Act arithmetic(Instruction &);
+Act memory(Instruction &);
+Act together(Instruction &);
+Act control(Instruction &);
+
+// Why an instruction is refused by name, or null.
+const char *refused(const std::string &name);
+u64 special(unsigned which);
+
+// ---- values
+
+template <typename T> T from_bits(u64 bits) {
+  T x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+template <typename T> u64 to_bits(T x) {
+  u64 bits = 0;
+  __builtin_memcpy(&bits, &x, sizeof x);
+  return bits;
+}
+inline u64 masked(u64 x, unsigned bits) { return bits >= 64 ? x : x & ((u64(1) << bits) - 1); }
+inline std::int64_t extended(u64 x, unsigned bits) {
+  return static_cast<std::int64_t>(x << (64 - bits)) >> (64 - bits);
+}
+// A floating-point value of 16, 32 or 64 bits.
+double number(Type, u64 bits);
+u64 bits_of_number(Type, double x);
+
+}  // namespace kw::ptx

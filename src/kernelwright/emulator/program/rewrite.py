@@ -1,0 +1,334 @@
+"""Turns what only nvcc understands into C++: launches, asm statements, `extern __shared__`.
+
+Each line keeps its number, so that messages and debug information name the lines of the file.
+
+    kernel<T><<<grid, block>>>(x, n);
+        becomes (KW_LAUNCH("kernel<T>", (kernel<T>(kw_a...)), grid, block))(x, n);
+    asm volatile("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+        becomes kw::ptx::statement([] { return "ex2.approx.f32 %0, %1;"; }, __FILE__, __LINE__,
+        kw::ptx::operand("=f", (y)), kw::ptx::operand("f", (x)));
+    extern __shared__ float tile[];
+        becomes float (&tile)[] = *reinterpret_cast<float (*)[]>(kw_dynamic);
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .tokens import Token, angle_opening, closing, opening, split, text_of, tokens
+
+_ASM = ("asm", "__asm__", "__asm")
+_QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline")
+
+
+@dataclass
+class Edits:
+    """Replacements of parts of a text; parts do not overlap."""
+
+    text: str
+    made: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def replace(self, start: int, end: int, by: str) -> None:
+        """The lines that are gone stay as empty ones."""
+        part = self.text[start:end]
+        # in the definition of a macro, line ends are escaped
+        end_of_line = "\\\n" if "\\\n" in part.replace("\\\r\n", "\\\n") else "\n"
+        missing = part.count("\n") - by.count("\n")
+        self.made.append((start, end, by + end_of_line * max(0, missing)))
+
+    def insert(self, at: int, what: str) -> None:
+        self.made.append((at, at, what))
+
+    def done(self) -> str:
+        made, at = [], 0
+        for start, end, by in sorted(self.made, key=lambda e: e[:2]):
+            made += [self.text[at:start], by]
+            at = end
+        return "".join([*made, self.text[at:]])
+
+
+def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
+    """The text as C++.
+
+    Args:
+        kernels: the program's kernels, as `kernels_of` finds them in each of its files.
+    """
+    all_ = tokens(text)
+    edits = Edits(text)
+    for i, token in enumerate(all_):
+        if token.kind == "name":
+            if token.text in _ASM:
+                _asm(text, all_, i, edits)
+            elif token.text == "extern":
+                _extern_shared(text, all_, i, edits)
+            elif token.text == "volatile":
+                _volatile(all_, i, edits)
+            elif token.text in kernels:
+                _address(all_, i, edits)
+        elif token.text == "<" and _three(all_, i, "<"):
+            _launch(text, all_, i, kernels, edits)
+    return edits.done()
+
+
+def kernels_of(text: str) -> dict[str, bool]:
+    """The kernels that a text defines or declares: {name: whether the name alone says which function
+    it is, with no default arguments}."""
+    all_ = tokens(text)
+    found: dict[str, bool] = {}
+    bodies: set[str] = set()
+    for i, token in enumerate(all_):
+        named = _signature(all_, i) if token.text == "__global__" else None
+        if named is None:
+            continue
+        at, end = named
+        name = all_[at].text
+        plain = not _is_template(all_, i) and all_[at - 1].text not in ("::", "##")
+        plain &= not any(t.text == "=" for t in all_[at:end])
+        body = all_[end + 1].text == "{" if end + 1 < len(all_) else False
+        if name in bodies and body:  # overloaded
+            plain = False
+        if body:
+            bodies.add(name)
+        found[name] = found.get(name, True) and plain
+    return found
+
+
+def _signature(all_: list[Token], at: int) -> tuple[int, int] | None:
+    """The name of the kernel whose __global__ stands at `at`, and the end of its parameters.
+    Attributes have arguments too: the name stands before the last list."""
+    at += 1
+    while at < len(all_) and all_[at].text not in ("{", ";"):
+        if all_[at].text == "(":
+            end = closing(all_, at)
+            if end is None:
+                return None
+            name = all_[at - 1]
+            special = name.text.startswith("__") and name.text.endswith("__")
+            if name.kind == "name" and not special:
+                return at - 1, end
+            at = end
+        at += 1
+    return None
+
+
+def _is_template(all_: list[Token], at: int) -> bool:
+    i = at - 1
+    while i >= 0 and (all_[i].kind in ("name", "string") or all_[i].text == ")"):
+        if all_[i].text == ")":
+            before = opening(all_, i)
+            if before is None:
+                return False
+            i = before
+        i -= 1
+    return i >= 0 and all_[i].text == ">"
+
+
+def _three(all_: list[Token], at: int, mark: str) -> bool:
+    """Whether three equal marks begin here."""
+    before = all_[at - 1].text if at else ""
+    return [t.text for t in all_[at : at + 3]] == [mark] * 3 and before != mark
+
+
+def _launch(
+    text: str, all_: list[Token], at: int, kernels: Mapping[str, bool], edits: Edits
+) -> None:
+    first = _callee(all_, at)
+    end = _end_of_configuration(all_, at + 3)
+    if first is None or end is None:
+        return
+    name = text_of(text, all_, first, at)
+    flat = re.sub(r"\s+", " ", name.replace("\\\n", " "))
+    said = flat.replace("\\", "\\\\").replace('"', '\\"')
+    if kernels.get(flat):
+        head = f'(KW_LAUNCH_PLAIN("{said}", {flat}, '
+    else:
+        head = f'(KW_LAUNCH("{said}", ({flat}(kw_a...)), '
+    edits.replace(all_[first].start, all_[at + 2].end, head)
+    edits.replace(all_[end].start, all_[end + 2].end, "))")
+
+
+def _end_of_configuration(all_: list[Token], at: int) -> int | None:
+    while at < len(all_):
+        token = all_[at]
+        if token.kind == "mark":
+            if token.text in ("(", "[", "{"):
+                end = closing(all_, at)
+                if end is None:
+                    return None
+                at = end
+            elif token.text in (";", ")", "]", "}"):
+                return None
+            elif [t.text for t in all_[at : at + 4]] == [">", ">", ">", "("]:
+                return at
+        at += 1
+    return None
+
+
+def _callee(all_: list[Token], at: int) -> int | None:
+    """The first token of the expression before <<<."""
+    i = at - 1
+    while i >= 0:
+        text = all_[i].text
+        if text == ">":
+            before = angle_opening(all_, i)
+            if before is None or before == 0 or all_[before - 1].kind != "name":
+                return None
+            i = before - 1
+        elif text in (")", "]"):
+            before = opening(all_, i)
+            if before is None:
+                return None
+            i = before
+            called = i > 0 and all_[i - 1].kind == "name" and all_[i - 1].text != "return"
+            if text == "]" or called:
+                i -= 1
+        elif all_[i].kind != "name":
+            return None
+        previous = all_[i - 1].text if i else ""
+        if previous in ("::", ".", "->", "##"):
+            before_that = all_[i - 2] if i > 1 else None
+            if before_that is None or not (
+                before_that.kind == "name" or before_that.text in (">", ")", "]")
+            ):
+                return i - 1 if previous == "::" else None
+            i -= 2
+            continue
+        return i - 1 if previous == "template" else i
+    return None
+
+
+def _asm(text: str, all_: list[Token], at: int, edits: Edits) -> None:
+    i = at + 1
+    while i < len(all_) and all_[i].text in _QUALIFIERS:
+        i += 1
+    end = closing(all_, i) if i < len(all_) and all_[i].text == "(" else None
+    if end is None or (end == i + 2 and re.fullmatch(r'"\w*"', all_[i + 1].text)):
+        return  # asm("name") says how a symbol is called
+    inside = _with_single_colons(all_[i : end + 1])
+    pieces = split(inside, 1, len(inside) - 1, ":")
+    code = text_of(text, inside, *pieces[0])
+    made = [f"kw::ptx::statement([] {{ return {code}; }}, __FILE__, __LINE__"]
+    for first, last in pieces[1:3]:
+        made += _operands(text, inside, first, last)
+    edits.replace(all_[at].start, all_[end].end, ", ".join(made) + ")")
+
+
+def _operands(text: str, all_: list[Token], first: int, last: int) -> list[str]:
+    """ "=r"(x), "r"(y) as calls; nvcc does not need the commas."""
+    made: list[str] = []
+    at = first
+    while at < last:
+        if all_[at].text == ",":
+            at += 1
+            continue
+        paren = next((k for k in range(at, last) if all_[k].text == "("), last)
+        end = closing(all_, paren) if paren < last else None
+        end = last if end is None else end + 1
+        constraint = text_of(text, all_, at, paren)
+        made.append(f"kw::ptx::operand({constraint}, {text_of(text, all_, paren, end)})")
+        at = end
+    return made
+
+
+def _with_single_colons(all_: list[Token]) -> list[Token]:
+    """In no bracket, :: is an empty list between two colons."""
+    made: list[Token] = []
+    depth = 0
+    for t in all_:
+        if t.kind == "mark":
+            depth += (t.text in "([{") - (t.text in ")]}")
+            if t.text == "::" and depth == 1:
+                made.append(Token("mark", ":", t.start, t.start + 1))
+                made.append(Token("mark", ":", t.end - 1, t.end))
+                continue
+        made.append(t)
+    return made
+
+
+def _extern_shared(text: str, all_: list[Token], at: int, edits: Edits) -> None:
+    """In a function, a reference: functions may give one name to arrays of several types."""
+    end, array, type_ = at, 0, list[str]()
+    while end < len(all_) and all_[end].text not in (";", "{", "(", "=", "__global__"):
+        if all_[end].text in ("__align__", "alignas", "__attribute__"):
+            closed = closing(all_, end + 1)
+            end = len(all_) if closed is None else closed + 1
+            continue
+        if all_[end].text == "[" and not array:
+            array = end
+        elif not array and all_[end].text not in ("extern", "__shared__"):
+            type_.append(all_[end].text)
+        end += 1
+    if end >= len(all_) or all_[end].text != ";" or not array:
+        return
+    if not any(t.text == "__shared__" for t in all_[at:end]):
+        return
+    if not _in_function(all_, at) or any(t.text == "," for t in all_[array:end]):
+        edits.insert(all_[end].start, " KW_DYNAMIC")
+        return
+    its, name, sizes = " ".join(type_[:-1]), type_[-1], text_of(text, all_, array, end)
+    made = f"{its} (&{name}){sizes} = *reinterpret_cast<{its} (*){sizes}>(kw_dynamic)"
+    edits.replace(all_[at].start, all_[end].start, made)
+
+
+def _in_function(all_: list[Token], at: int) -> bool:
+    open_: list[bool] = []
+    for i in range(at):
+        if all_[i].kind != "mark":
+            continue
+        if all_[i].text == "{":
+            open_.append(i > 0 and all_[i - 1].text in (")", "const", "noexcept", "else", "do"))
+        elif all_[i].text == "}" and open_:
+            open_.pop()
+    return any(open_)
+
+
+_ARITHMETIC = frozenset(
+    "float double int unsigned long short char signed T half __half DATA_TYPE Real real uint "
+    "uint32_t int32_t size_t DTYPE scalar_t".split()
+)
+
+
+def _volatile(all_: list[Token], at: int, edits: Edits) -> None:
+    """volatile T *name, a parameter or a variable, as a pointer whose writes lanes do together."""
+    if at and (all_[at - 1].text in _ASM or all_[at - 1].text in ("__shared__", "<")):
+        return
+    first, end = at, at + 1
+    if at and all_[at - 1].text in _ARITHMETIC:  # T volatile *
+        first = at - 1
+        type_ = [all_[first].text]
+    else:
+        while end < len(all_) and all_[end].text in _ARITHMETIC:
+            end += 1
+        type_ = [t.text for t in all_[at + 1 : end]]
+    following = [t.text for t in all_[end : end + 3]]
+    if not type_ or following[:1] != ["*"] or len(following) < 3:
+        return
+    name = all_[end + 1]
+    if name.kind != "name" or following[2] not in (",", ")", "=", ";"):
+        return
+    made = f"kw::program::Lockstep<{' '.join(type_)}> "
+    edits.replace(all_[first].start, all_[end].end, made)
+
+
+def _address(all_: list[Token], at: int, edits: Edits) -> None:
+    """(void *)kernel: as an address that says which parameters the kernel has."""
+    i = at - 1
+    if i >= 0 and all_[i].text == "&":
+        i -= 1
+    if i < 3 or [t.text for t in all_[i - 2 : i + 1]] != ["void", "*", ")"]:
+        return
+    before = opening(all_, i)
+    if before is None or i - before > 4:
+        return
+    end = at + 1
+    if end < len(all_) and all_[end].text == "<":
+        depth = 0
+        while end < len(all_):
+            depth += (all_[end].text == "<") - (all_[end].text == ">")
+            end += 1
+            if depth == 0:
+                break
+    edits.replace(all_[before].start, all_[i].end, "kw::program::address(")
+    edits.insert(all_[end - 1].end, ")")

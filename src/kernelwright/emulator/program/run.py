@@ -1,0 +1,114 @@
+"""Runs a program in a process of its own, and reads what the runtime tells of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..build import runtime
+from ..checks import Finding, words
+from ..dissect import Dissected
+from . import build, checks, dissect, sources
+from .places import with_lines
+from .rewrite import kernels_of
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the runtime tells of a run: `kind` is failed (a kernel was ended), api (a call of the
+    host API is wrong) or timed (the program measured emulated time)."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a program ended."""
+
+    code: int
+    notes: tuple[Note, ...]
+    findings: tuple[Finding, ...] = ()
+    dissected: tuple[Dissected, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a kernel was ended or a check found an error."""
+        errors = (f for f in self.findings if words.WARNING not in f.text)
+        return any(n.kind in ("failed", "api") for n in self.notes) or any(errors)
+
+
+def run(
+    source: Path,
+    arguments: Sequence[str] = (),
+    gpu: str = "h200",
+    check: Sequence[str] = (),
+    seed: int = 0,
+    dissects: bool = False,
+) -> Result:
+    """Build a program and run it with this process's input and output.
+
+    Args:
+        gpu: the GPU whose properties it is told.
+        check: keys of CHECKS.
+        seed: of the order of a block's threads, with checks; 0 for increasing index.
+        dissects: whether to count what the first launch of each kernel costs.
+
+    Raises:
+        CompileError, ToolchainError, UsageError: as `build.program`.
+    """
+    runtime()
+    kind = "watched" if check else "dissected" if dissects else "fast"
+    executable = build.program(source, kind)
+    with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
+        settings = {"gpu": gpu}
+        if check:
+            settings |= checks.settings(executable, check, seed)
+        if dissects:
+            settings |= dissect.settings()
+        for name, value in settings.items():
+            (Path(folder) / name).write_text(value)
+        environment = {**os.environ, "KERNELWRIGHT_RUN": folder}
+        command = [str(source), *arguments]
+        done = subprocess.run(command, executable=executable, env=environment)
+        found = checks.findings(Path(folder), executable)
+        costs = dissect.dissected(Path(folder), source.resolve(), executable)
+        notes = _notes(Path(folder), executable, stopped=bool(found))
+        return Result(done.returncode, notes, tuple(found), tuple(costs))
+
+
+def _notes(folder: Path, executable: Path, stopped: bool) -> tuple[Note, ...]:
+    """`stopped`: the findings say why a kernel was ended before it wrote out of bounds."""
+    file = folder / "notes"
+    if not file.exists():
+        return ()
+    found: list[Note] = []
+    for entry in file.read_text(errors="replace").split("\0"):
+        kind, tab, text = entry.partition("\t")
+        if tab and not (stopped and "stopped before it writes" in text):
+            found.append(Note(kind, with_lines(text, executable)))
+    return tuple(found)
+
+
+def debugged(source: Path) -> tuple[Path, tuple[str, ...]]:
+    """A program built for a debugger, and the names of its kernels.
+
+    Raises:
+        CompileError, ToolchainError, UsageError: as `build.program`.
+    """
+    names = [k for text in sources.own(source.resolve()).values() for k in kernels_of(text)]
+    return build.program(source, "debug"), tuple(dict.fromkeys(names))
+
+
+_LIBRARIES = ("cublasLt", "cublas", "curand", "cufft", "cusparse", "cusolver", "cudnn")
+
+
+def libraries(source: Path) -> list[str]:
+    """NVIDIA's libraries whose headers a program includes."""
+    texts = "\n".join(sources.own(source.resolve()).values())
+    return [n for n in _LIBRARIES if re.search(rf"#\s*include\s*<{n}(_v2|Dn)?\.h>", texts)]

@@ -1,0 +1,100 @@
+"""The files of a program: its source and the headers of its own, rewritten side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from kernelwright.support.errors import UsageError
+
+from .rewrite import kernels_of, rewritten
+
+_INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
+#: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
+_CORE = re.compile(r"^(thrust|cub|cuda/std)/")
+LEVELS = 4  # folders above a source in which its project may keep headers
+SHARED = ("", "Common", "common", "include", "inc", "utils", "util")
+#: Headers that are part of the emulator even where a project has its own.
+_SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
+
+
+@cache
+def folders(source: Path) -> tuple[Path, ...]:
+    """Where headers of a source are looked for, beside the folder of whoever includes them."""
+    above = [source.parent, *source.parent.parents][: LEVELS + 1]
+    return tuple(p / name for p in above for name in SHARED if (p / name).is_dir())
+
+
+def own(source: Path) -> dict[Path, str]:
+    """A program's own files and their text: the source first.
+
+    Raises:
+        UsageError: a file is not text.
+    """
+    found: dict[Path, str] = {}
+    left = [source]
+    while left:
+        path = left.pop()
+        if path in found:
+            continue
+        found[path] = _text(path)
+        left += [header for _, header in _includes(found[path], path, source)]
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig", errors="surrogateescape").replace("\r\n", "\n")
+    except OSError as e:
+        raise UsageError(f"{path}: {e.strerror}") from None
+
+
+def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[str], Path]]:
+    for found in _INCLUDE.finditer(text):
+        quoted, name = found[2] == '"', found[3].strip().replace("\\", "/")
+        if name.startswith(_SYSTEM):
+            continue
+        places = (path.parent, *folders(source)) if quoted else folders(source)
+        header = next((p / name for p in places if (p / name).is_file()), None)
+        if header is not None:
+            yield found, header.resolve()
+
+
+def names(files: dict[Path, str]) -> dict[Path, str]:
+    """What each file is called where the program is built."""
+    return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}
+
+
+def made(files: dict[Path, str], source: Path) -> dict[str, str]:
+    """{name: text} of the rewritten files; each says which file it comes from."""
+    kernels: dict[str, bool] = {}
+    for text in files.values():
+        for name, plain in kernels_of(text).items():
+            kernels[name] = kernels.get(name, True) and plain
+    called = names(files)
+    done: dict[str, str] = {called[source]: ""}  # the first
+    for path, text in files.items():
+        by_place = {m.start(): header for m, header in _includes(text, path, source)}
+
+        def included(found: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
+            if found.start() in by_place:
+                return f'{found[1]}"{called[by_place[found.start()]]}"'
+            if _CORE.match(found[3]):
+                name = f"kw_{re.sub(r'[^a-z0-9]', '_', found[3])}.h"
+                done[name] = _core(found[3])
+                return f'{found[1]}"{name}"'
+            return found[0]
+
+        whole = _INCLUDE.sub(included, text)
+        done[called[path]] = f'#line 1 "{path}"\n' + rewritten(whole, kernels)
+    return done
+
+
+def _core(header: str) -> str:
+    """A header that includes one of the core libraries as a host compiler would."""
+    macros = ("__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDACC_VER_MAJOR__")
+    push = "".join(f'#pragma push_macro("{m}")\n#undef {m}\n' for m in macros)
+    pop = "".join(f'#pragma pop_macro("{m}")\n' for m in macros)
+    return f"#pragma once\n{push}#include <{header}>\n{pop}"

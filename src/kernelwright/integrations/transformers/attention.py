@@ -1,0 +1,71 @@
+"""Attention of transformers models by `attn_implementation="kernelwright"`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+NAME = "kernelwright"
+#: What models pass that changes scores or weights and that this attention does not compute.
+UNKNOWN = ("softcap", "s_aux", "head_mask")
+
+
+def register_attention() -> str:
+    """Make `attn_implementation="kernelwright"` known to transformers, for from_pretrained,
+    from_config and set_attn_implementation. Masks are those of its "sdpa".
+
+    Returns:
+        "kernelwright", to be passed as attn_implementation.
+    """
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    return NAME
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    position_bias: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """What transformers calls for each layer: (B, H, L, D) to (B, L, H, D), and no weights.
+
+    Keys and values keep their own number of heads, and the result comes in the order of the
+    tokens, so that nothing is repeated or copied.
+
+    Raises:
+        NotImplementedError: the model asks for something in the scores that is not computed here.
+    """
+    import kernelwright as kw
+
+    for name in UNKNOWN:
+        if options.get(name) is not None:
+            raise NotImplementedError(
+                f"{name}: is not supported by attn_implementation={NAME!r}; use 'eager'"
+            )
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    # one query sees the whole cache; a mask already says what is causal
+    causal = causal and query.shape[2] > 1 and attention_mask is None
+    mask = attention_mask
+    if position_bias is not None:
+        mask = position_bias if mask is None else _biased(position_bias, mask)
+    y = kw.scaled_dot_product_attention(
+        query, key, value, mask, dropout, causal, scaling, enable_gqa=True
+    )
+    return y.transpose(1, 2).contiguous(), None
+
+
+def _biased(bias: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    if mask.dtype == torch.bool:
+        return bias.masked_fill(~mask, -torch.inf)
+    return bias + mask

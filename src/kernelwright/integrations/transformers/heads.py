@@ -1,0 +1,119 @@
+"""A language model's forward that gives the loss without the logits.
+
+While a model trains, its logits are wanted for nothing but the loss, and they are the largest
+tensor there is. So in training, given labels, `output.logits` is None; in evaluation, and without
+labels, logits are there as ever. `skip_logits=False` or `True` says otherwise for one call, and
+`return_token_accuracy=True` gives `output.token_accuracy`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import make_dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from . import masks
+from .binding import takes
+from .logits import Call, Logits, head_and_loss
+
+Forward = Callable[..., Any]
+
+
+class _WithoutHead:
+    """A model, but its head notes what it is given."""
+
+    def __init__(self, model, head, loss, call):
+        vars(self)["_of"] = model, head, loss, call  # one name, which no model has
+
+    def __getattr__(self, name):
+        model, head, loss, call = vars(self)["_of"]
+        if name == "loss_function":  # the property logs for some models: no compiler traces that
+            return loss
+        found = getattr(model, name)
+        if name != head:
+            return found
+        return lambda states: Logits(call, found, states, _dtype(states))
+
+    def __setattr__(self, name, value):
+        setattr(vars(self)["_of"][0], name, value)
+
+
+def _dtype(states):
+    """Of a linear layer's result."""
+    device = states.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+
+
+@cache
+def language_model(own: Forward, head: str, causal: bool, loss: Any, given_loss: Any) -> Forward:
+    """What replaces `own`, a language model's forward.
+
+    Args:
+        head: the name of the child that makes logits.
+        causal: its decoder makes causal masks, with a window or without.
+        loss: the model's loss function.
+        given_loss: its attribute `_loss_function`, None where it has none; if a user has set
+            another since, the logits are computed.
+    """
+    signature = inspect.signature(own)
+    names = tuple(signature.parameters)[1:]
+    counting = {output: _with_accuracy(output) for output in _outputs(own)}
+
+    def forward(self, *args, skip_logits=None, return_token_accuracy=False, **kwargs):
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if causal and masks.only_causal(self, given):
+            kwargs["only_causal"] = True  # for the layers
+        skips = self.training if skip_logits is None else skip_logits
+        labels = given.get("labels")
+        notes = getattr(self, "_loss_function", None) is given_loss and takes(
+            getattr(self, head), head_and_loss
+        )
+        if return_token_accuracy and (labels is None or not notes):
+            why = "there are no labels" if notes else "the head or the loss is not the model's own"
+            raise ValueError(f"return_token_accuracy: {why}")
+        if not notes or labels is None or not (skips or return_token_accuracy):
+            return own(self, *args, **kwargs)
+        call = Call(keeps=not skips, counts=return_token_accuracy)
+        return _output(own(_WithoutHead(self, head, loss, call), *args, **kwargs), call, counting)
+
+    # Trainer reads there which columns of a dataset the model takes
+    forward.__signature__ = signature
+    return forward
+
+
+def _output(output, call: Call, counting: dict[type, type]):
+    """A model's output with its logits, or with None in their place, and the accuracy."""
+    if isinstance(output, tuple):
+        found = tuple(_logits(value, call) for value in output)
+        return found if call.accuracy is None else (*found, call.accuracy)
+    fields = {name: _logits(value, call) for name, value in output.items()}
+    if call.accuracy is None:
+        return type(output)(**fields)
+    with_accuracy = counting.get(type(output)) or _with_accuracy(type(output))
+    return with_accuracy(**fields, token_accuracy=call.accuracy)
+
+
+def _logits(value, call: Call):
+    if not isinstance(value, Logits):
+        return value
+    return value.tensor() if call.keeps else None
+
+
+def _outputs(own: Forward) -> Iterator[type]:
+    """The classes of outputs that a forward's code names."""
+    own = inspect.unwrap(own)
+    for name in own.__code__.co_names:
+        found = own.__globals__.get(name)
+        if inspect.isclass(found) and issubclass(found, dict):
+            yield found
+
+
+@cache
+def _with_accuracy(output: type) -> type:
+    """A class of outputs with `token_accuracy` besides."""
+    field = ("token_accuracy", torch.Tensor | None, None)
+    return make_dataclass(output.__name__, [field], bases=(output,))

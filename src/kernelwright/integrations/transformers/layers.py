@@ -1,0 +1,214 @@
+"""What stands in for decoder layers and vision blocks: the sum before a norm is the norm's.
+
+A layer adds its attention's result to the residual stream and normalises the sum for its MLP. The
+norm is called with both (norms.py), which makes the two one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import norms
+from .binding import takes
+from .remake import remade
+
+Forward = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """How a layer's children follow each other; each by the name of its attribute.
+
+    Attributes:
+        before, attention: the norm before the attention, and the attention.
+        after: what the attention's result passes through before it is added to the stream.
+        norm, mlp: the norm of the sum, and the MLP that it feeds.
+        behind: what the MLP's result passes through before it is added.
+        multiplier: the attribute that both results are multiplied by, or "".
+        only_named: the attention is given no arguments but those that the layer names.
+        pairs: children whose results are tuples, of which the first one counts.
+    """
+
+    before: str = "input_layernorm"
+    attention: str = "self_attn"
+    after: tuple[str, ...] = ()
+    norm: str = "post_attention_layernorm"
+    mlp: str = "mlp"
+    behind: tuple[str, ...] = ()
+    multiplier: str = ""
+    only_named: bool = False
+    pairs: tuple[str, ...] = ("self_attn",)
+
+
+def forward_of(layer: Layer, names: tuple[str, ...]) -> Forward:
+    """A layer's forward.
+
+    Args:
+        names: the arguments of its own forward after the hidden states.
+    """
+
+    def forward(self, hidden_states, *args, only_causal=False, **kwargs):
+        given = dict(zip(names, args, strict=False)) | kwargs
+        residual, attention = hidden_states, getattr(self, layer.attention)
+        if "attention_mask" in given:
+            mask = given["attention_mask"]
+            given["attention_mask"] = masked(attention, residual, mask, only_causal)
+        if layer.only_named:
+            given = {name: given[name] for name in names if name in given}
+        norm = getattr(self, layer.before)
+        normed = norm(residual)
+        with remade(norm, normed, residual):
+            found = attention(hidden_states=normed, **given)
+        del normed
+        hidden_states = _through(self, layer.after, first(found), layer.multiplier)
+        norm = getattr(self, layer.norm)
+        hidden_states, residual = add_norm(norm, hidden_states, residual)
+        with remade(norm, hidden_states, residual):
+            hidden_states = first(getattr(self, layer.mlp)(hidden_states))
+        return residual + _through(self, layer.behind, hidden_states, layer.multiplier)
+
+    return forward
+
+
+def first(result):
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _through(module, names, hidden_states, multiplier):
+    for name in names:
+        hidden_states = getattr(module, name)(hidden_states)
+    return hidden_states * getattr(module, multiplier) if multiplier else hidden_states
+
+
+def add_norm(norm, x, residual):
+    if any(takes(norm, forward) for forward in norms.FORWARDS):
+        return norm(x, residual)
+    residual = residual + x
+    return norm(residual), residual
+
+
+def masked(attention, hidden_states, attention_mask, only_causal):
+    """The mask that attention needs: none if it is only causal and no window is shorter than the
+    sequence."""
+    if not only_causal:
+        return attention_mask
+    window = getattr(attention.config, "sliding_window", None)
+    window = getattr(attention, "sliding_window", window)  # of this layer, or of all
+    return None if window is None or hidden_states.shape[1] <= window else attention_mask
+
+
+def gpt2_layer(
+    self,
+    hidden_states,
+    past_key_values=None,
+    attention_mask=None,
+    encoder_hidden_states=None,
+    encoder_attention_mask=None,
+    use_cache=False,
+    only_causal=False,
+    **kwargs,
+):
+    residual = hidden_states
+    hidden_states, _ = self.attn(
+        self.ln_1(hidden_states),
+        past_key_values=past_key_values,
+        attention_mask=masked(self.attn, residual, attention_mask, only_causal),
+        use_cache=use_cache,
+        **kwargs,
+    )
+    if encoder_hidden_states is not None:
+        hidden_states, residual = add_norm(self.ln_cross_attn, hidden_states, residual)
+        hidden_states, _ = self.crossattention(
+            hidden_states,
+            past_key_values=past_key_values,
+            attention_mask=attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+        )
+    hidden_states, residual = add_norm(self.ln_2, hidden_states, residual)
+    return residual + self.mlp(hidden_states)
+
+
+def llama4_layer(
+    self, hidden_states, attention_mask=None, position_ids=None, past_key_values=None,
+    use_cache=False, position_embeddings=None, **kwargs,
+):  # fmt: skip
+    residual = hidden_states
+    hidden_states, _ = self.self_attn(
+        hidden_states=self.input_layernorm(hidden_states),
+        position_embeddings=position_embeddings,
+        attention_mask=attention_mask,
+        past_key_values=past_key_values,
+        use_cache=use_cache,
+        **kwargs,
+    )
+    hidden_states, residual = add_norm(self.post_attention_layernorm, hidden_states, residual)
+    hidden_states = first(self.feed_forward(hidden_states))
+    return residual + hidden_states.view(residual.shape)
+
+
+def gemma4_layer(
+    self, hidden_states, per_layer_input=None, shared_kv_states=None, position_embeddings=None,
+    attention_mask=None, position_ids=None, past_key_values=None, **kwargs,
+):  # fmt: skip
+    residual = hidden_states
+    hidden_states, _ = self.self_attn(
+        hidden_states=self.input_layernorm(hidden_states),
+        position_embeddings=position_embeddings,
+        attention_mask=attention_mask,
+        shared_kv_states=shared_kv_states,
+        position_ids=position_ids,
+        past_key_values=past_key_values,
+        **kwargs,
+    )
+    hidden_states = self.post_attention_layernorm(hidden_states)
+    hidden_states, residual = add_norm(self.pre_feedforward_layernorm, hidden_states, residual)
+    hidden_states = self.mlp(hidden_states)
+    if self.enable_moe_block:
+        hidden_states = self.post_feedforward_layernorm_1(hidden_states) + _experts(self, residual)
+    hidden_states = residual + self.post_feedforward_layernorm(hidden_states)
+    if self.hidden_size_per_layer_input:
+        gate = self.act_fn(self.per_layer_input_gate(hidden_states))
+        more = self.per_layer_projection(gate * per_layer_input)
+        hidden_states = hidden_states + self.post_per_layer_input_norm(more)
+    return hidden_states * self.layer_scalar
+
+
+def _experts(self, residual):
+    """Gemma 4's experts, which run beside the MLP."""
+    tokens = residual.reshape(-1, residual.shape[-1])
+    _, weights, chosen = self.router(tokens)
+    found = self.experts(self.pre_feedforward_layernorm_2(tokens), chosen, weights)
+    return self.post_feedforward_layernorm_2(found.reshape(residual.shape))
+
+
+# transformers' class to how its children follow each other
+LAYERS: dict[str, Layer] = {
+    "llama.LlamaDecoderLayer": Layer(),
+    "mixtral.MixtralDecoderLayer": Layer(),
+    "moonshine.MoonshineEncoderLayer": Layer(),
+    "nemotron.NemotronDecoderLayer": Layer(only_named=True),
+    "gpt_oss.GptOssDecoderLayer": Layer(pairs=("self_attn", "mlp")),
+    "granite.GraniteDecoderLayer": Layer(multiplier="residual_multiplier"),
+    "phi3.Phi3DecoderLayer": Layer(after=("resid_attn_dropout",), behind=("resid_mlp_dropout",)),
+    "gemma2.Gemma2DecoderLayer": Layer(
+        after=("post_attention_layernorm",),
+        norm="pre_feedforward_layernorm",
+        behind=("post_feedforward_layernorm",),
+    ),
+    "glm4.Glm4DecoderLayer": Layer(
+        after=("post_self_attn_layernorm",), behind=("post_mlp_layernorm",)
+    ),
+    "glm4v.Glm4vTextDecoderLayer": Layer(
+        after=("post_self_attn_layernorm",), behind=("post_mlp_layernorm",)
+    ),
+    "glm4v.Glm4vVisionBlock": Layer(before="norm1", attention="attn", norm="norm2", pairs=()),
+    "clip.CLIPEncoderLayer": Layer(before="layer_norm1", norm="layer_norm2"),
+}
+WRITTEN: dict[str, tuple[Forward, Layer]] = {
+    "gpt2.GPT2Block": (gpt2_layer, Layer(norm="ln_2", pairs=("attn", "crossattention"))),
+    "llama4.Llama4TextDecoderLayer": (llama4_layer, Layer()),
+    "gemma4.Gemma4TextDecoderLayer": (gemma4_layer, Layer(norm="pre_feedforward_layernorm")),
+}

@@ -1,0 +1,138 @@
+"""What stands in for MLPs: the activation, and its product with up, are one pass.
+
+The last layer, if it is a plain Linear, is called with what the activation reads and computes it
+itself (recompute.py), so that its hooks run and FSDP gathers its weight where it always does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+import kernelwright as kw
+
+from .binding import takes
+from .recompute import activated_linear
+
+Forward = Callable[..., Any]
+GATED = {"silu": ("swiglu",), "gelu": ("geglu", "none"), "gelu_tanh": ("geglu", "tanh")}
+PLAIN = {
+    "gelu": ("gelu", "none"),
+    "gelu_tanh": ("gelu", "tanh"),
+    "silu": ("silu",),
+    "relu2": ("squared_relu",),
+}
+
+
+@dataclass(frozen=True)
+class MLP:
+    """How an MLP's children follow each other; each by the name of its attribute.
+
+    Attributes:
+        up: the layers before the activation: gate and up, or one that makes both, or one alone.
+        gated: the activation of gate is multiplied by up.
+        down, act: the layer behind the activation, and the activation.
+        up_first: of one layer that makes both, the first half is up.
+        limit: the attribute that bounds gate from above and up on both sides, or "".
+    """
+
+    up: tuple[str, ...] = ("gate_proj", "up_proj")
+    gated: bool = True
+    down: str = "down_proj"
+    act: str = "act_fn"
+    up_first: bool = False
+    limit: str = ""
+
+
+def forward_of(mlp: MLP, by: tuple[str, ...]) -> Forward:
+    """An MLP's forward.
+
+    Args:
+        by: the activation's name among kw's, and what it is called with besides.
+    """
+    linear = linear_of(by)
+    activate = getattr(kw, by[0])
+
+    def forward(self, *args, **named):
+        (x,) = (*args, *named.values())  # the families name it differently
+        inputs = tuple(getattr(self, name)(x) for name in mlp.up)
+        if mlp.gated and len(inputs) == 1:
+            inputs = inputs[0].chunk(2, dim=-1)
+            inputs = inputs[::-1] if mlp.up_first else inputs
+        if mlp.limit:
+            (gate, up), limit = inputs, getattr(self, mlp.limit)
+            inputs = gate.clamp(max=limit), up.clamp(-limit, limit)
+        down = getattr(self, mlp.down)
+        if takes(down, linear):
+            return down(*inputs, activates=True)
+        return down(activate(*inputs, *by[1:]))
+
+    return forward
+
+
+@cache
+def linear_of(by: tuple[str, ...]) -> Forward:
+    """A Linear's forward that, where it is told so, applies the activation first."""
+
+    def forward(self, input, up=None, activates=False):
+        if not activates:
+            return F.linear(input, self.weight, self.bias)
+        inputs = (input,) if up is None else (input, up)
+        return activated_linear(inputs, self.weight, self.bias, *by)
+
+    return forward
+
+
+def gpt2_gelu_mlp(self, hidden_states):
+    return _gpt2_mlp(self, hidden_states, "none")
+
+
+def gpt2_gelu_tanh_mlp(self, hidden_states):
+    return _gpt2_mlp(self, hidden_states, "tanh")
+
+
+def _gpt2_mlp(self, hidden_states, approximate):
+    if takes(self.c_fc, conv1d_gelu):
+        hidden_states = self.c_fc(hidden_states, approximate)
+    else:
+        hidden_states = kw.gelu(self.c_fc(hidden_states), approximate)
+    return self.dropout(self.c_proj(hidden_states))
+
+
+def conv1d_gelu(self, x, approximate=None):
+    """GPT-2's first linear layer; with `approximate`, its bias and gelu are one pass."""
+    rows = x.view(-1, x.size(-1))
+    if approximate is None:
+        y = torch.addmm(self.bias, rows, self.weight)
+    else:
+        y = kw.bias_gelu(product := rows @ self.weight, self.bias.to(product.dtype), approximate)
+    return y.view(*x.shape[:-1], self.nf)
+
+
+GPT2_ORDER = MLP(("c_fc",), gated=False, down="c_proj", act="act")
+GPT2 = {"gelu": gpt2_gelu_mlp, "gelu_tanh": gpt2_gelu_tanh_mlp}
+
+_FUSED = {"up": ("gate_up_proj",), "act": "activation_fn"}
+# transformers' class to how its children follow each other
+MLPS: dict[str, MLP] = {
+    "llama.LlamaMLP": MLP(),
+    "qwen2_5_vl.Qwen2_5_VLMLP": MLP(),
+    "llama4.Llama4TextMLP": MLP(act="activation_fn"),
+    "deepseek_v4.DeepseekV4MLP": MLP(limit="limit"),
+    "phi3.Phi3MLP": MLP(**_FUSED),
+    "granitemoeshared.GraniteMoeSharedMLP": MLP(
+        ("input_linear",), down="output_linear", act="activation"
+    ),
+    "moonshine.MoonshineDecoderMLP": MLP(("fc1",), down="fc2", act="activation_fn", up_first=True),
+    "nemotron.NemotronMLP": MLP(("up_proj",), gated=False),
+    "clip.CLIPMLP": MLP(("fc1",), gated=False, down="fc2", act="activation_fn"),
+    "dinov2.Dinov2MLP": MLP(("fc1",), gated=False, down="fc2", act="activation"),
+    "qwen2_vl.VisionMlp": MLP(("fc1",), gated=False, down="fc2", act="act"),
+    "qwen3_vl.Qwen3VLVisionMLP": MLP(("linear_fc1",), gated=False, down="linear_fc2", act="act_fn"),
+    "gpt_neox.GPTNeoXMLP": MLP(("dense_h_to_4h",), gated=False, down="dense_4h_to_h", act="act"),
+}

@@ -1,0 +1,175 @@
+"""What stands in for the norms of transformers' models: one fused pass each, or two with a sum.
+
+Called with a residual besides its input, a norm adds both, normalises the sum and returns the sum
+too. The families' norms differ in where they keep their eps and weight, in what is added to the
+weight, and in the dtype of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+import kernelwright as kw
+
+Forward = Callable[..., Any]
+# forwards of `rms_norm` to (name of the eps, what gives the weight, offset)
+REMADE: dict[Forward, tuple[str, Any, float]] = {}
+
+
+def weight_of(module: nn.Module):
+    return module.weight
+
+
+def no_weight(module: nn.Module):
+    return None
+
+
+def weight_if_scaled(module: nn.Module):
+    """Gemma 4's norms have no weight where they do not scale."""
+    return module.weight if module.with_scale else None
+
+
+def wider(x, weight):
+    """A weight wider than the input makes the result as wide, as a product does."""
+    return torch.promote_types(x.dtype, weight.dtype)
+
+
+def of_weight(x, weight):
+    """T5's: a 16-bit weight decides; beside any other the result is no narrower than float32."""
+    if weight.dtype in (torch.float16, torch.bfloat16):
+        return weight.dtype
+    return torch.promote_types(torch.float32, weight.dtype)
+
+
+def rms_norm(eps: str, weight=weight_of, offset: float = 0.0, dtype=None) -> Forward:
+    """A norm's forward.
+
+    Args:
+        eps: the name of the module's attribute.
+        weight: of the module, what it multiplies by.
+        offset: added to the weight.
+        dtype: of the input and the weight, the result's; by default the input's.
+    """
+
+    def forward(self, *args, residual=None, **named):
+        x, residual = _given(args, residual, named)
+        w, e = weight(self), getattr(self, eps)
+        shape = x.shape[-1:] if w is None else w.shape
+        if residual is not None:
+            h = torch.promote_types(x.dtype, residual.dtype)
+            if dtype is None or dtype(x.new_empty(0, dtype=h), w) == h:
+                return kw.add_rms_norm(x, residual, shape, w, e, offset=offset)
+            residual = x = residual + x
+        y = _rms_norm(x, shape, w, e, offset, x.dtype if dtype is None else dtype(x, w))
+        return y if residual is None else (y, residual)
+
+    REMADE[forward] = eps, weight, offset
+    return forward
+
+
+def again(norm: nn.Module, x: torch.Tensor, formula: tuple[str, Any, float], rung: str | None):
+    """What a norm of `rms_norm` made of x, made once more."""
+    eps, weight, offset = formula
+    run = torch.ops.kernelwright.rms_norm
+    return run(x, weight(norm), getattr(norm, eps), offset, rung=rung)[0]
+
+
+def _rms_norm(x, shape, weight, eps, offset, dtype):
+    wide = torch.promote_types(x.dtype, dtype)
+    x = x if x.dtype == wide else x.to(wide)
+    y = _without_autocast(kw.rms_norm, x, shape, weight, eps, offset=offset)
+    return y if y.dtype == dtype else y.to(dtype)
+
+
+def cohere_norm(self, *args, residual=None, **named):
+    """layer_norm without a bias, computed in float32 and rounded to the input's dtype."""
+    x, residual = _given(args, residual, named)
+    weight, eps = self.weight, self.variance_epsilon
+    if residual is not None:
+        return kw.add_layer_norm(x, residual, weight.shape, weight, None, eps)
+    return _without_autocast(kw.layer_norm, x, weight.shape, weight, None, eps)
+
+
+def olmo_norm(self, *args, residual=None, **named):
+    """layer_norm without weight and bias, as `cohere_norm`."""
+    x, residual = _given(args, residual, named)
+    if residual is not None:
+        return kw.add_layer_norm(x, residual, self.normalized_shape, eps=1e-5)
+    return _without_autocast(kw.layer_norm, x, self.normalized_shape, eps=1e-5)
+
+
+def nemotron_norm(self, *args, residual=None, **named):
+    """layer_norm with 1 added to the weight; under autocast all of it is in autocast's dtype."""
+    x, residual = _given(args, residual, named)
+    shape, weight, bias = self.normalized_shape, self.weight + 1.0, self.bias
+    if not torch.is_autocast_enabled():
+        if residual is not None:
+            return kw.add_layer_norm(x, residual, shape, weight, bias, self.eps)
+        return kw.layer_norm(x, shape, weight, bias, self.eps)
+    h = x if residual is None else residual + x
+    to = torch.get_autocast_dtype(x.device.type)
+    weight, bias = weight.to(to), None if bias is None else bias.to(to)
+    y = _without_autocast(kw.layer_norm, h.to(to), shape, weight, bias, self.eps)
+    return y if residual is None else (y, h)
+
+
+def layer_norm(self, *args, residual=None, **named):
+    x, residual = _given(args, residual, named)
+    if residual is None:
+        return kw.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    return kw.add_layer_norm(x, residual, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+def torch_rms_norm(self, *args, residual=None, **named):
+    x, residual = _given(args, residual, named)
+    if residual is None:
+        return kw.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+    return kw.add_rms_norm(x, residual, self.normalized_shape, self.weight, self.eps)
+
+
+llama_norm = rms_norm("variance_epsilon", dtype=wider)
+gemma_norm = rms_norm("eps", offset=1.0)
+olmo2_norm = rms_norm("variance_epsilon")
+moshi_norm = rms_norm("eps")
+t5_norm = rms_norm("variance_epsilon", dtype=of_weight)
+llama4_norm = rms_norm("eps", dtype=wider)
+weightless_norm = rms_norm("eps", no_weight)
+gemma4_norm = rms_norm("eps", weight_if_scaled)
+
+# transformers' or PyTorch's class to (operator as the report calls it, forward)
+NORMS: dict[str, tuple[str, Forward]] = {
+    "llama.LlamaRMSNorm": ("rms_norm", llama_norm),
+    "gemma.GemmaRMSNorm": ("rms_norm(offset=1)", gemma_norm),
+    "olmo2.Olmo2RMSNorm": ("rms_norm", olmo2_norm),
+    "helium.HeliumRMSNorm": ("rms_norm", olmo2_norm),
+    "moshi.MoshiRMSNorm": ("rms_norm", moshi_norm),
+    "t5.T5LayerNorm": ("rms_norm", t5_norm),
+    "llama4.Llama4TextRMSNorm": ("rms_norm", llama4_norm),
+    "llama4.Llama4TextL2Norm": ("rms_norm", weightless_norm),
+    "deepseek_v4.DeepseekV4UnweightedRMSNorm": ("rms_norm", weightless_norm),
+    "gemma4.Gemma4RMSNorm": ("rms_norm", gemma4_norm),
+    "torch.nn.RMSNorm": ("rms_norm", torch_rms_norm),
+    "torch.nn.LayerNorm": ("layer_norm", layer_norm),
+    "cohere.CohereLayerNorm": ("layer_norm", cohere_norm),
+    "olmo.OlmoLayerNorm": ("layer_norm", olmo_norm),
+    "nemotron.NemotronLayerNorm1P": ("layer_norm", nemotron_norm),
+}
+FORWARDS = tuple(dict.fromkeys(forward for _, forward in NORMS.values()))
+
+
+def _given(args, residual, named):
+    """(x, residual) as they are passed: the families name x differently."""
+    x, *more = (*args, *named.values())
+    return x, more[0] if more else residual
+
+
+def _without_autocast(norm, x, *args, **more):
+    """These modules compute in float32 themselves, whatever autocast says of the operator."""
+    if not torch.is_autocast_enabled():
+        return norm(x, *args, **more)
+    with torch.autocast(x.device.type, enabled=False):
+        return norm(x, *args, **more)

@@ -1,0 +1,114 @@
+"""The operators that the models are made of.
+
+On a CPU each would dispatch PyTorch's own function, at a cost on the host that small models notice.
+There the function is called at once, unless `kw.use` names a rung of the operator.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from kernelwright.dispatch import override
+from kernelwright.ops.elementwise import bias_gelu as _bias_gelu
+from kernelwright.ops.elementwise import glu as _glu
+from kernelwright.ops.embedding import lookup as _lookup
+from kernelwright.ops.embedding import rope as _rope
+from kernelwright.ops.loss import linear_cross_entropy as _loss
+from kernelwright.ops.matmul import gemm as _gemm
+from kernelwright.ops.norm import layer_norm as _norm
+from kernelwright.ops.random import dropout as _dropout
+
+rope = _rope.rope  # PyTorch has none
+
+
+def _direct(x: torch.Tensor, *operators: str) -> bool:
+    """Whether PyTorch's function is called at once."""
+    return x.is_cpu and not any(override(name) for name in operators)
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x weight^T + bias."""
+    if _direct(x, "linear", "matmul"):
+        return F.linear(x, weight, bias)
+    return _gemm.linear(x, weight, bias)
+
+
+def linear_before_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """x weight^T, the argument of `gelu_after_linear`, which is given the same bias.
+
+    On a GPU the bias is added by the gelu, whose backward then sums the bias's gradient in the same
+    pass; on a CPU by the product.
+    """
+    if _direct(x, "linear", "matmul", "bias_gelu"):
+        return F.linear(x, weight, bias)
+    return linear(x, weight)
+
+
+def gelu_after_linear(z: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
+    """gelu(x weight^T + bias)."""
+    if _direct(z, "linear", "matmul", "bias_gelu"):
+        return F.gelu(z, approximate=approximate)
+    # under autocast the product is of 16 bits and the bias of 32
+    return _bias_gelu.bias_gelu(z, bias.to(z.dtype), approximate)
+
+
+def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """silu(gate) * up."""
+    if _direct(gate, "swiglu"):
+        return F.silu(gate) * up
+    return _glu.swiglu(gate, up)
+
+
+def embedding(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Rows of weight."""
+    if _direct(weight, "embedding"):
+        return F.embedding(tokens, weight)
+    return _lookup.embedding(tokens, weight)
+
+
+def add_layer_norm(
+    x: torch.Tensor, residual: torch.Tensor, norm: nn.LayerNorm
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(the norm of the sum, the sum)."""
+    if _direct(x, "add_layer_norm"):
+        total = x + residual
+        return F.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps), total
+    return _norm.add_layer_norm(
+        x, residual, norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    )
+
+
+def rms_norm(x: torch.Tensor, norm: nn.RMSNorm) -> torch.Tensor:
+    if _direct(x, "rms_norm"):
+        return F.rms_norm(x, norm.normalized_shape, norm.weight, norm.eps)
+    return _norm.rms_norm(x, norm.normalized_shape, norm.weight, norm.eps)
+
+
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, norm: nn.RMSNorm
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(the norm of the sum, the sum)."""
+    if _direct(x, "add_rms_norm"):
+        total = x + residual
+        return F.rms_norm(total, norm.normalized_shape, norm.weight, norm.eps), total
+    return _norm.add_rms_norm(x, residual, norm.normalized_shape, norm.weight, norm.eps)
+
+
+def dropout(x: torch.Tensor, p: float, training: bool = True) -> torch.Tensor:
+    if _direct(x, "dropout"):
+        return F.dropout(x, p, training) if p else x
+    return _dropout.dropout(x, p, training)
+
+
+def linear_cross_entropy(
+    x_BTC: torch.Tensor, weight_VC: torch.Tensor, targets_BT: torch.Tensor
+) -> torch.Tensor:
+    """The mean cross entropy of x weight^T, in float32 or wider; targets of -100 do not count."""
+    if _direct(x_BTC, "linear_cross_entropy"):
+        logits_NV = F.linear(x_BTC, weight_VC).flatten(0, -2)
+        wide = torch.promote_types(logits_NV.dtype, torch.float32)
+        return F.cross_entropy(logits_NV.to(wide), targets_BT.flatten())
+    wide = torch.promote_types(x_BTC.dtype, torch.float32)
+    return _loss.linear_cross_entropy(x_BTC, weight_VC, targets_BT, dtype=wide)

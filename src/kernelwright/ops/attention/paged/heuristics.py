@@ -1,0 +1,69 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.eligibility import kind as dtype_name
+from kernelwright.contract.eligibility import unsupported_dtype
+
+BYTES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
+MOST_SPLITS = 64
+CONFIGS = ({"cols": 64, "stages": 3, "waves": 2}, {"cols": 32, "stages": 4, "waves": 4})
+SCATTER_CONFIGS = ({},)
+
+
+def fits(gpu, q, k, v, table, lengths, scale, k_scale, v_scale):
+    if why := unsupported_dtype(q.dtype, "q"):
+        return why
+    for name, t in (("k", k), ("v", v)):
+        if t.dtype != q.dtype and t.dtype not in BYTES:
+            return f"{name}: {t.dtype} is neither q's {q.dtype} nor of 8 bits"
+        if t.dtype == torch.float8_e4m3fn and gpu.capability < (8, 9):
+            return f"{name}: float8_e4m3fn needs compute capability 8.9"
+        if t.shape[3] > 1 and t.stride(3) != 1:
+            return f"{name}: its heads are not contiguous"
+    if q.stride(2) != 1 and q.shape[2] > 1:
+        return "q: its heads are not contiguous"
+    if table.shape[1] > 1 and table.stride(1) != 1:
+        return "table: its rows are not contiguous"
+    if max(q.shape[2], v.shape[3]) > 256:
+        return f"a head of {max(q.shape[2], v.shape[3])} elements is wider than 256"
+    if table.shape[1] * k.shape[1] >= 2**31 - 512:
+        return "the table's tokens do not fit an int32"
+    return None
+
+
+def fits_scatter(gpu, key, value, k, v, slots, kind, k_scale, v_scale):
+    for name, t in (("key", key), ("value", value)):
+        if why := unsupported_dtype(t.dtype, name):
+            return why
+    if kind == "e4m3" and gpu.capability < (8, 9):
+        return "kind: float8_e4m3fn needs compute capability 8.9"
+    for name, t in (("k", k), ("v", v)):
+        if t.shape[3] > 1 and t.stride(3) != 1:
+            return f"{name}: its heads are not contiguous"
+    if key.shape[1] * max(key.shape[2], value.shape[2]) > 2**16:
+        return "key: a token does not fit a program's registers"
+    return "slots: not contiguous" if slots.shape[0] > 1 and slots.stride(0) != 1 else None
+
+
+def splits_of(gpu, config, blocks: int, tokens: int) -> int:
+    """Programs that share a sequence: enough to fill the machine, each with a few tiles."""
+    wanted = cdiv(config["waves"] * gpu.sms, max(blocks, 1))
+    return max(1, min(wanted, cdiv(tokens, 2 * config["cols"]), MOST_SPLITS))
+
+
+def order(gpu, **args):
+    return ()
+
+
+def bucket(q, k, table, **more):
+    sizes = (q.shape[0], q.shape[1] // max(k.shape[2], 1), table.shape[1] * k.shape[1])
+    powers = "/".join(str(next_power_of_2(n)) for n in sizes)
+    return f"{dtype_name(q.dtype)}/{dtype_name(k.dtype)}/{q.shape[2]}/{k.shape[1]}/{powers}"
+
+
+def bucket_update(key, kind, **more):
+    return f"{dtype_name(key.dtype)}/{kind}/{next_power_of_2(key.numel())}"

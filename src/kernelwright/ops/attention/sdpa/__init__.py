@@ -1,0 +1,255 @@
+"""scaled_dot_product_attention: from the formula to tensor cores that never wait for a weight."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+from kernelwright.ops._arguments import draw_seed, probability
+
+from . import heuristics, hopper_tiling, spec
+
+__all__ = ["LADDER", "LADDER_BACKWARD", "scaled_dot_product_attention"]
+
+_NATIVE = "cuDNN or FlashAttention-2 as PyTorch has them, else the formula"
+
+
+def _pytorch_backward() -> tuple[Rung, ...]:
+    """FlashAttention-2 adds gradients of queries up by atomics."""
+    manual, native = rungs.pytorch("_backward", native=_NATIVE, compiled=None)
+    return manual, replace(native, deterministic=False)
+
+
+RUNGS = (
+    *rungs.pytorch(native=_NATIVE, compiled=None),
+    rungs.cuda(
+        "staged",
+        "",
+        "three kernels: scores, softmax, values",
+        heuristics.fits_plain,
+        ({},),
+        serves=False,
+    ),
+    rungs.cuda(
+        "tiled",
+        "",
+        "one kernel: tiles of keys, online softmax, no score leaves the chip",
+        heuristics.fits_tiled,
+        ({},),
+        serves=False,
+    ),
+    rungs.cuda(
+        "mma",
+        "",
+        "FlashAttention-2 by mma.sync: a warp has 16 queries, weights stay in registers",
+        heuristics.fits_mma,
+        heuristics.MMA_CONFIGS,
+    ),
+    rungs.triton(
+        "flash",
+        "",
+        "FlashAttention-2: a block of queries a program, every option",
+        heuristics.fits_triton,
+        heuristics.FORWARD_CONFIGS,
+        heuristic=heuristics.choose_forward,
+    ),
+    Rung(
+        "cuda_wgmma",
+        "cuda",
+        "cuda_hopper:wgmma",
+        "two warp groups in ping-pong: one's exponentials beside the other's products",
+        supports=hopper_tiling.fits,
+        configs=hopper_tiling.WGMMA_CONFIGS,
+        sources=("cuda_wgmma.cu",),
+    ),
+    Rung(
+        "cuda_wgmma_persistent",
+        "cuda",
+        "cuda_hopper:persistent",
+        "a block works through many tiles: the next one is loaded beside the last values",
+        supports=hopper_tiling.fits,
+        configs=hopper_tiling.PERSISTENT_CONFIGS,
+        heuristic=hopper_tiling.choose_persistent,
+        sources=("cuda_wgmma_persistent.cu",),
+    ),
+)
+RUNGS_BACKWARD = (
+    *_pytorch_backward(),
+    Rung(
+        "triton_flash",
+        "triton",
+        "triton_flash_backward:plan",
+        "weights computed again; keys and queries in kernels of their own, no atomics",
+        supports=heuristics.fits_triton,
+        configs=heuristics.BACKWARD_CONFIGS,
+    ),
+    Rung(
+        "cuda_wgmma",
+        "cuda",
+        "cuda_hopper:wgmma_backward",
+        "gk and gv with keys first, gq by itself: weights and dS stay in registers",
+        supports=hopper_tiling.fits,
+        configs=hopper_tiling.BACKWARD_CONFIGS,
+        sources=("cuda_bwd_dot.cu", "cuda_wgmma_keys.cu", "cuda_wgmma_queries.cu"),
+    ),
+)
+LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket, "peers:PEERS")
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD,
+    RUNGS_BACKWARD,
+    __name__,
+    heuristics.order_backward,
+    heuristics.bucket,
+    "peers:PEERS",
+)
+_attention = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """softmax(scale query key^T + attn_mask) value, as
+    torch.nn.functional.scaled_dot_product_attention.
+
+    A key that is masked, by `is_causal`, by False or by -inf, counts for nothing, whatever its
+    score is; a query all of whose keys are masked gets zeros, and so do gradients through it.
+
+    Args:
+        query: (*, H, L, E) or (L, E). float32, float16 and bfloat16 have GPU rungs. Any strides: a
+            transposed (B, L, H, E) or a slice of a packed qkv is not copied, and the result comes
+            in the same order.
+        key: (*, H, S, E), of the query's dtype; dimensions in front of the heads broadcast.
+        value: (*, H, S, Ev).
+        attn_mask: broadcasts to (*, H, L, S): boolean, True where a query sees a key, or floating,
+            added to the scores. A floating one may want a gradient.
+        dropout_p: probability of dropping a weight; applies whether or not a module is training.
+            The seed comes from PyTorch's generator of the query's device.
+        is_causal: query i sees keys 0 to i, also where L and S differ.
+        scale: of the scores; by default 1 / sqrt(E).
+        enable_gqa: key and value may have fewer heads, a divisor of the query's; each serves as
+            many neighboring heads of the query.
+
+    Returns:
+        (*, H, L, Ev) in the query's dtype; under autocast that of autocast.
+
+    Raises:
+        TypeError: an argument is not floating point, or dtypes do not agree.
+        ValueError: shapes do not agree, or dropout_p is no probability.
+
+    Source: Dao, FlashAttention-2, arXiv:2307.08691.
+    """
+    for name, t in (("query", query), ("key", key), ("value", value)):
+        arguments.floating(name, t)
+        if t.ndim < 2:
+            raise ValueError(f"{name}: must have at least 2 dimensions, has {t.ndim}")
+    query, key, value = _autocast(query, key, value)
+    for name, t in (("key", key), ("value", value)):
+        if t.dtype != query.dtype:
+            raise TypeError(f"{name}: has dtype {t.dtype}, query has {query.dtype}")
+    try:
+        probability(dropout_p)
+    except ValueError as e:
+        raise ValueError(f"dropout_{e}") from None
+    if key.shape[-1] != query.shape[-1]:
+        raise ValueError(f"key: has heads of {key.shape[-1]} elements, query of {query.shape[-1]}")
+    if value.shape[-2] != key.shape[-2]:
+        raise ValueError(f"value: has {value.shape[-2]} rows, key has {key.shape[-2]}")
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
+    if scale < 0:
+        query, scale = -query, -scale
+
+    batch, heads = _leading(query, key, value, enable_gqa)
+    own = _heads(key) if _heads(key) == _heads(value) else heads
+    q, k, v = _four(query, batch, heads), _four(key, batch, own), _four(value, batch, own)
+    mask = None
+    if attn_mask is not None:
+        mask = _mask(attn_mask, query.dtype, (*batch, heads, q.shape[2], k.shape[2]))
+    wants = mask is not None and mask.requires_grad and torch.is_grad_enabled()
+    seed = draw_seed(query.device) if dropout_p > 0.0 else None
+    y, _ = _attention(q, k, v, mask, seed, is_causal, wants, float(scale), float(dropout_p))
+    dims = max(t.ndim for t in (query, key, value))
+    if len(batch) > 1:
+        return y.unflatten(0, batch)
+    return y if dims == 4 else y.squeeze(0) if dims == 3 else y.squeeze(0).squeeze(0)
+
+
+def _heads(t: torch.Tensor) -> int:
+    return t.shape[-3] if t.ndim > 2 else 1
+
+
+def _leading(query, key, value, grouped: bool) -> tuple[tuple[int, ...], int]:
+    """(the batch dimensions that all have, the result's heads)."""
+    try:
+        batch = torch.broadcast_shapes(*(t.shape[:-3] for t in (query, key, value)))
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
+        raise ValueError(f"key: batches of {shapes} do not broadcast") from None
+    heads = _heads(query)
+    for name, t in (("key", key), ("value", value)):
+        own = _heads(t)
+        if grouped and (own == 0 or heads % own) and heads:
+            raise ValueError(f"{name}: {own} heads are no divisor of the query's {heads}")
+        if not grouped and own != heads and own != 1:
+            if heads != 1:
+                raise ValueError(
+                    f"{name}: has {own} heads, query has {heads}; enable_gqa is not set"
+                )
+            heads = own
+    return tuple(batch), heads
+
+
+def _four(t: torch.Tensor, batch: tuple[int, ...], heads: int) -> torch.Tensor:
+    """(B, heads, rows, columns): batches as one dimension, heads repeated where there are fewer."""
+    own = _heads(t)
+    if t.ndim == 2:
+        t = t.unsqueeze(0)
+    if own != heads:
+        t = (
+            t.expand(*t.shape[:-3], heads, -1, -1)
+            if own == 1
+            else t.repeat_interleave(heads // own, -3)
+        )
+    t = t.expand(*batch, *t.shape[-3:])
+    return t if len(batch) == 1 else t.unsqueeze(0) if not batch else t.flatten(0, len(batch) - 1)
+
+
+def _mask(mask, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """(B or 1, heads or 1, L, S), expanded where its memory repeats."""
+    arguments.tensor("attn_mask", mask)
+    if mask.dtype not in (torch.bool, torch.float32, dtype):
+        raise TypeError(f"attn_mask: must be boolean, float32 or {dtype}, is {mask.dtype}")
+    if mask.ndim > len(shape):
+        raise ValueError(f"attn_mask: has {mask.ndim} dimensions, the scores have {len(shape)}")
+    kept = (1,) * (len(shape) - mask.ndim) + tuple(mask.shape)
+    for own, n in zip(kept, shape, strict=True):
+        if own not in (1, n):
+            raise ValueError(f"attn_mask: {tuple(mask.shape)} does not broadcast to {tuple(shape)}")
+    mask = mask[(None,) * (len(shape) - mask.ndim)]
+    batch = kept[:-3]
+    if any(n != 1 for n in batch):
+        batch = shape[:-3]
+    mask = mask.expand(*batch, kept[-3], *shape[-2:])
+    if len(batch) != 1:
+        mask = mask.flatten(0, len(batch) - 1) if batch else mask.unsqueeze(0)
+    return mask
+
+
+def _autocast(*tensors: torch.Tensor):
+    """What autocast makes of the operands of a product."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(t if t.dtype == torch.float64 else t.to(dtype) for t in tensors)

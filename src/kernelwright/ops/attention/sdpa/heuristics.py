@@ -1,0 +1,113 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import TensorSpec
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.eligibility import kind, unsupported_dtype
+
+WIDEST = 256  # head size
+MOST = 2**31 - 512  # of rows or keys: tiles reach beyond the last
+
+FORWARD_CONFIGS = (
+    {"rows": 128, "cols": 64, "warps": 8, "stages": 3},
+    {"rows": 128, "cols": 128, "warps": 8, "stages": 2},
+    {"rows": 128, "cols": 64, "warps": 4, "stages": 3},
+)
+MMA_CONFIGS = ({"cols": 64}, {"cols": 32})
+BACKWARD_CONFIGS = ({"many": 128, "few": 64, "warps": 8, "stages": 2},)
+
+
+def fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
+    """Why kernels do not take a call, or None."""
+    for name, t in {"q": q, "k": k, "v": v, **more}.items():
+        if name == "lse":
+            continue
+        if why := unsupported_dtype(t.dtype, name):
+            return why
+        if t.dtype != q.dtype:
+            return f"{name}: {t.dtype} is not q's {q.dtype}"
+    if max(q.shape[3], v.shape[3]) > WIDEST:
+        return f"a head of {max(q.shape[3], v.shape[3])} elements is wider than {WIDEST}"
+    if max(q.shape[2], k.shape[2]) > MOST:
+        return f"{max(q.shape[2], k.shape[2])} rows leave no room in an int32"
+    blocks = q.shape[0] * q.shape[1] * cdiv(max(q.shape[2], k.shape[2]), 16)
+    return f"{blocks} blocks are more than a grid has" if blocks > MOST else None
+
+
+def fits_triton(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
+    if mask is not None and mask.dtype != torch.bool and (why := unsupported_dtype(mask.dtype)):
+        return f"mask: {why}"
+    return fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more)
+
+
+def fits_plain(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
+    """Neither a mask nor dropped weights."""
+    if mask is not None:
+        return "mask: only `causal` is supported"
+    if seed is not None:
+        return "p: weights are not dropped"
+    return fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more)
+
+
+def fits_tiled(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
+    return _wider(q, v) or fits_plain(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p)
+
+
+def fits_mma(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
+    why = fits_vectors(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more)
+    return why or _wider(q, v)
+
+
+def _wider(q, v, most: int = 128) -> str | None:
+    wide = max(q.shape[3], v.shape[3])
+    return f"a head of {wide} elements is wider than {most}" if wide > most else None
+
+
+def fits_vectors(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
+    """Rows of 16-bit elements that are loaded 16 bytes at a time."""
+    if q.dtype not in (torch.bfloat16, torch.float16):
+        return f"{q.dtype} is not bfloat16 or float16"
+    for name, t in {"q": q, "k": k, "v": v, **more}.items():
+        if name != "lse" and (why := _off_vectors(t)):
+            return f"{name}: {why}"
+    return fits_plain(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more)
+
+
+def _off_vectors(t: TensorSpec) -> str | None:
+    """Why a tensor is not read 16 bytes of a row at a time."""
+    if t.align < 16:
+        return "its memory starts off a 16-byte boundary"
+    if t.stride(3) != 1 and t.shape[3] > 1:
+        return "its heads are not contiguous"
+    if t.shape[3] * t.itemsize % 16:
+        return f"heads of {t.shape[3]} elements are no multiple of 16 bytes"
+    for n, s in zip(t.shape[:3], t.stride()[:3], strict=True):
+        if n > 1 and (s <= 0 or s * t.itemsize % 16):
+            return f"strides {tuple(t.stride())} are not multiples of 16 bytes"
+    return None
+
+
+def choose_forward(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
+    """Fewer keys at a time where heads are narrow, and registers for them."""
+    return FORWARD_CONFIGS[0 if max(q.shape[3], v.shape[3]) <= 64 else 1]
+
+
+def order(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
+    return ()
+
+
+def order_backward(gpu, gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
+    return ()
+
+
+def bucket(q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
+    """Key of a call in the tuned table: dtype, head size, queries and keys and heads by powers of
+    two, what is masked."""
+    options = ("causal" if causal else "full") + ("/mask" if mask is not None else "")
+    options += "/drop" if seed is not None else ""
+    sizes = (q.shape[2], k.shape[2], q.shape[0] * q.shape[1])
+    powers = "/".join(str(next_power_of_2(n)) for n in sizes)
+    return f"{kind(q.dtype)}/{options}/{q.shape[3]}x{v.shape[3]}/{powers}"

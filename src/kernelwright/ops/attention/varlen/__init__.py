@@ -1,0 +1,148 @@
+"""attention_varlen: packed sequences, windows, soft caps, sinks, ALiBi."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+
+from . import heuristics, spec
+
+__all__ = ["LADDER", "LADDER_BACKWARD", "attention_varlen"]
+
+_NATIVE = "the formula, one sequence after another"
+LADDER = Ladder(
+    spec.FORWARD,
+    (
+        Rung("native", "torch", "torch_rungs:native", _NATIVE),
+        rungs.triton(
+            "varlen",
+            "",
+            "FlashAttention-2 over packed sequences; tiles outside a window are not visited",
+            heuristics.fits,
+            heuristics.CONFIGS,
+        ),
+    ),
+    __name__,
+    heuristics.order,
+    heuristics.bucket,
+)
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD,
+    (
+        Rung("native", "torch", "torch_rungs:native_backward", _NATIVE),
+        Rung(
+            "triton_varlen",
+            "triton",
+            "triton_varlen_backward:plan",
+            "keys and queries in kernels of their own, no atomics",
+            supports=heuristics.fits,
+            configs=heuristics.BACKWARD_CONFIGS,
+        ),
+    ),
+    __name__,
+    heuristics.order,
+    heuristics.bucket,
+)
+_attention = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+
+
+def attention_varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    is_causal: bool = False,
+    window: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Attention of sequences packed behind each other, none of which sees another.
+
+    Where a sequence has other numbers of queries and of keys, its last query stands at its last
+    key: query i of n is at position i + m - n among m keys.
+
+    Args:
+        query: (tokens, H, E). float32, float16 and bfloat16 have GPU rungs; any strides.
+        key: (tokens, Hk, E), Hk a divisor of H. value: (tokens, Hk, Ev).
+        cu_seqlens_q, cu_seqlens_k: (sequences + 1,) int32: where each sequence begins and, last,
+            where the last one ends: at the end of query, or of key. They are not looked at before
+            the kernels run, so what is wrong in them is not refused.
+        max_seqlen_q, max_seqlen_k: at least the length of the longest sequence.
+        is_causal: a query sees no later keys.
+        window: how many keys before and behind its own position a query sees; -1 is no limit.
+        softcap: where above 0, scores become softcap tanh(score / softcap).
+        sinks: (H,) a score of no key in each query's softmax. It may want a gradient.
+        alibi_slopes: (H,) float32: the distance of a query and a key times it is taken from the
+            score. It gets no gradient.
+        scale: of the scores, at least 0; by default 1 / sqrt(E).
+
+    Returns:
+        (tokens, H, Ev) in the query's dtype; zeros for a query that sees no key.
+
+    Raises:
+        TypeError: an argument is not floating point or has another dtype.
+        ValueError: shapes do not agree, or a number is out of range.
+
+    Source: Dao, FlashAttention-2, arXiv:2307.08691.
+    """
+    for name, t in (("query", query), ("key", key), ("value", value)):
+        arguments.floating(name, t)
+        if t.ndim != 3:
+            raise ValueError(f"{name}: must have 3 dimensions, has {t.ndim}")
+        if t.dtype != query.dtype:
+            raise TypeError(f"{name}: has dtype {t.dtype}, query has {query.dtype}")
+    heads = query.shape[1]
+    if key.shape[2] != query.shape[2]:
+        raise ValueError(f"key: has heads of {key.shape[2]} elements, query of {query.shape[2]}")
+    if value.shape[:2] != key.shape[:2]:
+        raise ValueError(f"value: {tuple(value.shape[:2])} is not key's {tuple(key.shape[:2])}")
+    if key.shape[1] == 0 or heads % key.shape[1]:
+        raise ValueError(f"key: {key.shape[1]} heads are no divisor of the query's {heads}")
+    _check_ends(cu_seqlens_q, cu_seqlens_k)
+    for name, n in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
+        if n < 0:
+            raise ValueError(f"{name}: must be at least 0, is {n}")
+    left, right = window
+    if left < -1 or right < -1:
+        raise ValueError(f"window: must be two numbers of at least -1, is {window}")
+    if softcap < 0:
+        raise ValueError(f"softcap: must be at least 0, is {softcap}")
+    for name, t in (("sinks", sinks), ("alibi_slopes", alibi_slopes)):
+        if t is not None:
+            arguments.floating(name, t)
+            if t.shape != (heads,):
+                raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be ({heads},)")
+    if alibi_slopes is not None and alibi_slopes.requires_grad:
+        raise ValueError("alibi_slopes: gets no gradient")
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[2]) if query.shape[2] else 1.0
+    if scale < 0:
+        raise ValueError(f"scale: must be at least 0, is {scale}")
+    return _attention(
+        query, key, value, cu_seqlens_q, cu_seqlens_k,
+        None if sinks is None else sinks.contiguous(),
+        None if alibi_slopes is None else alibi_slopes.contiguous(),
+        max_seqlen_q, max_seqlen_k, left, 0 if is_causal else right, softcap > 0, float(scale),
+        float(softcap),
+    )[0]  # fmt: skip
+
+
+def _check_ends(cu_q: torch.Tensor, cu_k: torch.Tensor) -> None:
+    for name, t in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
+        arguments.tensor(name, t)
+        if t.dtype != torch.int32:
+            raise TypeError(f"{name}: must be int32, is {t.dtype}")
+        if t.ndim != 1 or t.shape[0] < 1:
+            raise ValueError(f"{name}: must be one dimension of sequences + 1")
+    if cu_q.shape != cu_k.shape:
+        raise ValueError(f"cu_seqlens_k: {cu_k.shape[0]} ends, cu_seqlens_q has {cu_q.shape[0]}")

@@ -1,0 +1,1 @@
+"""Rows and elements by their numbers."""

@@ -1,0 +1,131 @@
+"""index_add: rows added to rows by their numbers, in an order that does not change."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+from kernelwright.ops._out import written
+
+from . import heuristics, spec
+
+RUNGS = (
+    Rung(
+        "manual", "torch", "torch_rungs:manual", "a product and a sum, in float32",
+        serves=False, deterministic=False,
+    ),
+    # PyTorch adds by atomics on a GPU
+    Rung(
+        "native", "torch", "torch_rungs:native", "PyTorch's own operator", deterministic=False
+    ),
+    rungs.cuda(
+        "atomics", "", "a copy, to which L2 adds in float32", heuristics.fits, heuristics.ATOMICS,
+        serves=False, deterministic=False,
+    ),
+    rungs.cuda(
+        "small", "", "few rows: each position looks at all others", heuristics.fits_small,
+        heuristics.SMALL,
+    ),
+    rungs.cuda(
+        "slots", "", "runs of positions, added in order: read and written once", heuristics.fits,
+        heuristics.SLOTS, sources=("cuda_runs.cu",),
+    ),
+)  # fmt: skip
+RUNGS_BACKWARD = (
+    *rungs.pytorch("_backward", manual="rows by number, times alpha", compiled=None),
+    rungs.cuda(
+        "vec16",
+        "_backward",
+        "16-byte vectors, several in flight",
+        heuristics.fits_backward,
+        heuristics.VEC16,
+    ),
+)
+LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD, RUNGS_BACKWARD, __name__, heuristics.order, heuristics.bucket_backward
+)
+# samples of a vmap may each have rows of their own
+_index_add = bind(LADDER, LADDER_BACKWARD, vmap="loop", same_gradient={"x": "y"})
+
+
+def index_add(
+    input: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    *,
+    alpha: float = 1,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """input, with slices of source added to those of its slices that index names, as
+    torch.index_add.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs, which add in float32 and
+            give the same bits every time; PyTorch serves the rest.
+        dim: the dimension of input whose slices are numbered.
+        index: int32 or int64 numbers of slices, one dimension or none; one may come again.
+        source: the slices, of the shape of input with len(index) in `dim`, and its dtype.
+        alpha: what source is multiplied by; read at each call.
+        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
+            gradient is not possible then.
+
+    Returns:
+        A tensor of the input's shape; `out` where it is given.
+
+    Raises:
+        TypeError: index is not int32 or int64, or source has another dtype than input.
+        ValueError: the shapes do not agree.
+        IndexError: dim is out of range; on a CPU, so is a number in index. A GPU stops with a
+            device-side assertion, as in PyTorch.
+    """
+    arguments.tensor("input", input)
+    arguments.tensor("source", source)
+    dim = numbered(input, dim, index)
+    if source.dtype != input.dtype:
+        raise TypeError(f"source: must be {input.dtype} like input, is {source.dtype}")
+    x, s = (t.reshape(1) if t.ndim == 0 else t for t in (input, source))
+    index = index.reshape(-1)
+    if s.shape != (*x.shape[:dim], index.numel(), *x.shape[dim + 1 :]):
+        raise ValueError(
+            f"source: has shape {tuple(source.shape)}, does not fit input {tuple(input.shape)} "
+            f"and {index.numel()} numbers in dimension {dim}"
+        )
+    flat = rows_along(index, x, dim)
+    y = _index_add(
+        as_rows(x, dim), flat, as_rows(s, dim), float(alpha)
+    ).reshape(input.shape)  # fmt: skip
+    return y if out is None else written(out, y)
+
+
+def numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
+    """The dimension from the front, of an input whose slices are numbered.
+
+    Raises:
+        TypeError, ValueError, IndexError: index is no list of integers, or dim is out of range.
+    """
+    arguments.tensor("index", index)
+    if index.dtype not in heuristics.INTEGERS:
+        raise TypeError(f"index: must be int32 or int64, is {index.dtype}")
+    if index.ndim > 1:
+        raise ValueError(f"index: must have one dimension, has {index.ndim}")
+    span = max(input.ndim, 1)
+    if not -span <= dim < span:
+        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
+    return dim % span
+
+
+def as_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """(the dimensions up to `dim`, those after it) as a matrix."""
+    return x.reshape(x.shape[: dim + 1].numel(), x.shape[dim + 1 :].numel())
+
+
+def rows_along(index: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Of the slices' numbers, those of the rows of `as_rows`. A number out of range stays so."""
+    before, n = x.shape[:dim].numel(), x.shape[dim]
+    if before == 1:
+        return index.contiguous()
+    first = torch.arange(before, device=index.device)[:, None] * n
+    return torch.where((index >= 0) & (index < n), first + index, -1).reshape(-1)

@@ -1,0 +1,93 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import math
+
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.eligibility import kind, log2
+
+from .tiling import MOST_OUTER, tiles, walk
+
+SIZES = (1, 2, 4, 8)  # bytes of an element
+MOST_DIMS = MOST_OUTER + 2
+MAX_GRID, MAX_GRID_Y = 2**31 - 1, 65535
+ROW = 128  # bytes of a row of a tile
+
+THREADS = ({"block": 256},)
+ROWS = ({"block": 256}, {"block": 128})
+SQUARE = ({"down": 8},)  # rows of threads on a tile of 32 x 32
+SWIZZLED = ({"block": 128}, {"block": 64})
+
+
+def _fits(x):
+    if x.itemsize not in SIZES:
+        return f"elements of {x.itemsize} bytes"
+    return None
+
+
+def fits_any(gpu, x, dims):
+    if len(walk(x, tuple(dims))) > MOST_DIMS:
+        return f"more than {MOST_DIMS} dimensions that do not merge"
+    return _fits(x)
+
+
+def fits_rows(gpu, x, dims):
+    if walk(x, tuple(dims))[-1].x != 1:
+        return "the last dimension of the result is not contiguous in x"
+    return fits_any(gpu, x, dims)
+
+
+def fits_tiles(gpu, x, dims):
+    t = tiles(x, tuple(dims))
+    if t is None:
+        return "no transposed matrices"
+    if _outer(t) > MAX_GRID_Y * MAX_GRID_Y:
+        return "too many matrices for a grid"
+    return _fits(x)
+
+
+def fits_swizzled(gpu, x, dims):
+    reason = fits_tiles(gpu, x, dims)
+    if reason:
+        return reason
+    t, width = tiles(x, tuple(dims)), 16 // x.itemsize
+    if x.align < 16 or any(s % width for s in _between(t)):
+        return "its vectors of 16 bytes are not aligned"
+    return None
+
+
+def _between(t):
+    """What separates the vectors of a tile, in elements."""
+    return (t.row.size, t.column.size, t.row.x, t.column.y, *(s for d in t.outer for s in d[1:]))
+
+
+def _outer(t) -> int:
+    return math.prod(d.size for d in t.outer)
+
+
+def width(x, dims) -> int:
+    """Elements that an access of the rows rung moves: up to 16 bytes."""
+    *outer, row = walk(x, tuple(dims))
+    strides = (s for d in outer for s in d[1:])
+    return math.gcd(16 // x.itemsize, x.align // x.itemsize, row.size, *strides)
+
+
+def blocks_of(count: int, block: int) -> tuple[int, int, int]:
+    """A grid of a thread for each of `count`."""
+    blocks = cdiv(count, block)
+    down = cdiv(blocks, MAX_GRID)
+    return cdiv(blocks, down), down, 1
+
+
+def order(gpu, x, dims):
+    return ()
+
+
+def bucket(x, dims):
+    """Key of a call in the tuned table: bytes of an element, what kind of copy, size."""
+    if walk(x, tuple(dims))[-1].x == 1:
+        side = "rows"
+    else:
+        side = "tiles" if tiles(x, tuple(dims)) else "strided"
+    return f"{kind(x.dtype)}/{side}/{log2(x.numel())}"

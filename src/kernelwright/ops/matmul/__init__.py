@@ -1,0 +1,1 @@
+"""Matrix products: dense, quantized, grouped, sparse, and as convolutions."""

@@ -1,0 +1,116 @@
+"""conv2d: a convolution of images with channels last, as a lesson in implicit matrix products."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, arguments, rungs
+from kernelwright.dispatch import apply_of, bind, vmap_loop
+
+from . import heuristics, spec
+
+__all__ = ["LADDER", "conv2d"]
+
+RUNGS = (
+    *rungs.pytorch(
+        manual="the matrix of patches in memory, then a product",
+        native="cuDNN",
+        compiled="the matrix of patches, under torch.compile",
+    ),
+    rungs.cuda("naive", "", "a thread for each result", heuristics.fits, ({},), serves=False),
+    rungs.cuda(
+        "implicit",
+        "",
+        "tiles of the matrix of patches are put together in shared memory",
+        heuristics.fits_implicit,
+        ({},),
+        serves=False,
+    ),
+)
+LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)
+_convolve = bind(LADDER, vmap="loop")
+
+
+def conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+) -> torch.Tensor:
+    """A convolution of images, as torch.nn.functional.conv2d of one group.
+
+    Args:
+        input: shape (N, C, H, W); copied to channels last unless it is stored so.
+        weight: shape (O, C, R, S), of the input's dtype.
+        bias: shape (O,).
+        stride, padding, dilation: of both dimensions, or of each.
+
+    Returns:
+        Shape (N, O, P, Q), with channels last in memory.
+
+    Raises:
+        TypeError: an argument is not floating point, or of another dtype than the input.
+        ValueError: a shape or a number does not fit.
+    """
+    for name, t in (("input", input), ("weight", weight)):
+        arguments.floating(name, t)
+        if t.ndim != 4:
+            raise ValueError(f"{name}: has {t.ndim} dimensions, should have 4")
+    if weight.shape[1] != input.shape[1] or 0 in weight.shape[2:]:
+        raise ValueError(
+            f"weight: has shape {tuple(weight.shape)}, should be (O, {input.shape[1]}, R, S)"
+        )
+    for name, t in (("weight", weight), ("bias", bias)):
+        if t is not None and t.dtype != input.dtype:
+            raise TypeError(f"{name}: is {t.dtype}, should be {input.dtype} as the input")
+    if bias is not None and tuple(bias.shape) != (weight.shape[0],):
+        raise ValueError(f"bias: has shape {tuple(bias.shape)}, should be ({weight.shape[0]},)")
+    geometry = [_pair(*given) for given in (("stride", stride, 1), ("padding", padding, 0),
+                                            ("dilation", dilation, 1))]  # fmt: skip
+    for i, name in enumerate(("height", "width")):
+        if spec.size(input.shape[2 + i], weight.shape[2 + i], *(g[i] for g in geometry)) < 1:
+            raise ValueError(f"input: its {name} of {input.shape[2 + i]} is less than the filter's")
+    x, w = (t.permute(0, 2, 3, 1).contiguous() for t in (input, weight))
+    given = (x, w, bias, *geometry)
+    wanted = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (x, w, bias)
+    )
+    return (_apply if wanted else _convolve)(*given).permute(0, 3, 1, 2)
+
+
+def _pair(name: str, value: int | tuple[int, int], least: int) -> list[int]:
+    both = [value, value] if isinstance(value, int) else list(value)
+    if len(both) != 2 or any(not isinstance(v, int) or v < least for v in both):
+        raise ValueError(f"{name}: {value} should be one or two integers of at least {least}")
+    return both
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(x, weight, bias, stride, padding, dilation):
+        return _convolve(x, weight, bias, stride, padding, dilation)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, *ctx.geometry = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.biased = None if bias is None else list(bias.shape)
+
+    @staticmethod
+    def backward(ctx, gy):
+        x, weight = (t.permute(0, 3, 1, 2) for t in ctx.saved_tensors)
+        gx, gweight, gbias = torch.ops.aten.convolution_backward(
+            gy.permute(0, 3, 1, 2), x, weight, ctx.biased, *ctx.geometry, False, [0, 0], 1,
+            [bool(wanted) for wanted in ctx.needs_input_grad[:3]],
+        )  # fmt: skip
+        last = (None if g is None else g.permute(0, 2, 3, 1) for g in (gx, gweight))
+        return *last, gbias, None, None, None
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return vmap_loop(_Convolution.apply, info.batch_size, in_dims, args)
+
+
+_apply = apply_of(_Convolution)

@@ -1,0 +1,45 @@
+"""Which rung takes a convolution. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.eligibility import kind, other_dtype
+from kernelwright.ops.matmul.gemm.few_rows_tiling import HALVES
+
+from .spec import outputs
+
+TILE = 64  # kTile of cuda_implicit.cu
+
+
+def fits(gpu, x, weight, bias, stride, padding, dilation):
+    given = {"x": x, "weight": weight, "bias": bias}
+    if why := other_dtype(given, "x"):
+        return why
+    for name, t in given.items():
+        if t is not None and not t.is_contiguous():
+            return f"{name}: is not contiguous"
+    (y,) = outputs(x, weight, bias, stride, padding, dilation)
+    if 0 in y.shape:
+        return "an empty result launches nothing"
+    if max(x.shape) >= 2**24 or weight.numel() >= 2**31 or y.numel() >= 2**38:
+        return f"sizes {x.shape} and {weight.shape} are more than 32-bit indices count"
+    return None
+
+
+def fits_implicit(gpu, x, weight, bias, stride, padding, dilation):
+    if x.dtype not in HALVES:
+        return f"x: {x.dtype} is not float16 or bfloat16"
+    if x.shape[3] % 8 or x.align < 16 or weight.align < 16:
+        return "x, weight: channels are not multiples of 16 bytes"
+    if cdiv(weight.shape[0], TILE) > 65_535:
+        return f"{weight.shape[0]} output channels are more than a grid of tiles has"
+    return fits(gpu, x, weight, bias, stride, padding, dilation)
+
+
+def order(gpu, **specs):
+    """None of them: they are there to teach, and cuDNN serves."""
+    return ()
+
+
+def bucket(x, weight, **others):
+    return "/".join((kind(x.dtype), *map(str, (*x.shape, *weight.shape[:3]))))

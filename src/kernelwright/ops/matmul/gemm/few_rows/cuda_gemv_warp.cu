@@ -1,0 +1,39 @@
+// One warp for each row of the weight.
+//
+// Idea: the lanes of a warp load neighbouring 16 bytes of a row and multiply them with the same
+// place of every row of x; shuffles add the 32 partial sums at the end.
+// Traffic: the weight once, 512 bytes side by side for each load of a warp; x once for each row of
+// the weight, out of L1.
+// Against `cuda_gemv_thread`: every byte of a sector is used by the load that fetched it.
+// Limit: x. Each load of the weight comes with one load of every row of x, from a cache that
+// delivers 128 bytes in a cycle.
+#include "dot.cuh"
+#include "result.cuh"
+
+constexpr int kWarps = 8;
+
+template <typename T, int MOST>
+__global__ void __launch_bounds__(32 * kWarps)
+    gemv_warp(const T *__restrict__ weight, const T *__restrict__ x, T *__restrict__ c, int m,
+              int n, int k, long long weight_line, long long x_line, long long i_stride,
+              long long r_stride) {
+  constexpr int kEach = kw::kVecWidth<T>;
+  const int i = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (i >= n) return;
+
+  float sums[MOST] = {};
+  const T *row = weight + i * weight_line;
+#pragma unroll 4
+  for (int j = lane * kEach; j < k; j += 32 * kEach) {
+    const auto w = kw::load_streaming<T, kEach>(row + j);
+#pragma unroll
+    for (int r = 0; r < MOST; r++)
+      if (r < m) sums[r] = few_rows::dot(w, kw::load<T, kEach>(x + r * x_line + j), sums[r]);
+  }
+#pragma unroll
+  for (int r = 0; r < MOST; r++) sums[r] = kw::warp_reduce<kw::Sum>(sums[r]);
+  const few_rows::Product<T> store{c, i_stride, r_stride};
+#pragma unroll
+  for (int r = 0; r < MOST; r++)
+    if (lane == 0 && r < m) store(sums[r], i, r, n);
+}

@@ -1,0 +1,162 @@
+"""Which products the rungs for few rows take, and their configs. Imports no kernel language.
+
+Of c = a b either operand may be the one with few rows: in x w^T a has them, in a matrix times a
+vector b does, as columns. The other one is called the weight: its rows are long and many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from kernelwright.contract import Config, Gpu, TensorSpec
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.eligibility import unsupported_dtype
+
+from .hopper_tiling import transposed
+
+FEW, MOST = 8, 64  # rows of x that a thread's registers hold, and that tensor cores take
+HALVES = (torch.float16, torch.bfloat16)
+ROWS, SLICE = 128, 128  # kRows and kSlice of few_rows.cuh
+THREADS = 256
+#: Blocks of a multiprocessor: one with a long ring of slices, or two with shorter ones.
+CONFIGS = ({"resident": 1}, {"resident": 2})
+STAGES = (2, 3, 4, 5, 6, 8)
+MOST_ROWS = 2**31 - 1024
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The operands of a product for few rows, each as rows of k.
+
+    Attributes:
+        weight, x: of shape (n, k) and (m, k).
+        names: of the operator's arguments, the weight's first.
+        strides: elements of the result from one row of the weight to the next, and of x.
+    """
+
+    weight: TensorSpec
+    x: TensorSpec
+    names: tuple[str, str]
+    strides: tuple[int, int]
+
+
+def sides(a, b, most: int) -> Sides | str:
+    """Both sides of a b, or why neither operand has few rows."""
+    if a.ndim != 2:
+        return "a batch"
+    n = b.shape[1]
+    if a.shape[0] <= most and a.shape[0] <= n:
+        return Sides(transposed(b), a, ("b", "a"), (1, n))
+    if n <= most:
+        return Sides(a, transposed(b), ("a", "b"), (n, 1))
+    return f"{min(a.shape[0], n)} rows are more than {most}"
+
+
+def line_of(t: TensorSpec) -> int:
+    """Elements from row to row of a matrix; of one row, none."""
+    return t.stride(0) if t.shape[0] > 1 else 0
+
+
+def fits_thread(gpu, a, b, tf32=False):
+    found = sides(a, b, FEW)
+    return found if isinstance(found, str) else unsupported_dtype(a.dtype) or _sizes(found.weight)
+
+
+def fits_vectors(gpu, a, b, tf32=False):
+    """What the rungs take that load 16 bytes along k."""
+    found = sides(a, b, FEW)
+    return found if isinstance(found, str) else _vectors(found)
+
+
+def fits_tensor_cores(gpu, a, b, tf32=False):
+    found = sides(a, b, MOST)
+    return found if isinstance(found, str) else _halves(found) or _vectors(found)
+
+
+def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    return _linear(x, weight, FEW) or _plain(bias, gate, residual)
+
+
+def fits_linear_tensor_cores(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    found = Sides(weight, x, ("weight", "x"), (1, weight.shape[0]))
+    return _halves(found) or _linear(x, weight, MOST) or _plain(bias, gate, residual)
+
+
+def _linear(x, weight, most: int) -> str | None:
+    if x.shape[0] > most:
+        return f"{x.shape[0]} rows are more than {most}"
+    return _vectors(Sides(weight, x, ("weight", "x"), (1, weight.shape[0])))
+
+
+def _plain(*read: TensorSpec | None) -> str | None:
+    """Why an epilogue's operands cannot be read as the result is written."""
+    if all(t is None or t.is_contiguous() for t in read):
+        return None
+    return "bias, gate and residual are not all contiguous"
+
+
+def _halves(of: Sides) -> str | None:
+    if of.x.dtype not in HALVES or of.weight.dtype != of.x.dtype:
+        return f"{of.weight.dtype} by {of.x.dtype}: not both float16 or both bfloat16"
+    return None
+
+
+def _vectors(of: Sides) -> str | None:
+    if why := unsupported_dtype(of.x.dtype):
+        return why
+    for name, t in zip(of.names, (of.weight, of.x), strict=True):
+        each = 16 // t.itemsize
+        if t.stride(1) != 1 and t.shape[1] > 1:
+            return f"{name}: has no neighbours along k"
+        if t.shape[1] % each or line_of(t) % each or t.align < 16:
+            return f"{name}: its lines along k are not multiples of 16 bytes"
+    return _sizes(of.weight)
+
+
+def _sizes(weight: TensorSpec) -> str | None:
+    n, k = weight.shape
+    if max(n, k) > MOST_ROWS or cdiv(n, ROWS) * cdiv(k, SLICE) >= 2**31:
+        return f"a weight of {n} x {k} is more than 32-bit indices count"
+    return None
+
+
+def power_of_two(m: int) -> int:
+    """Rows of x that a kernel is compiled for."""
+    return 1 << (m - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Template arguments of few_rows.cuh and what follows from them.
+
+    Attributes:
+        blocks: of 8 rows of x. stages: slices of the ring. resident: blocks of a multiprocessor.
+        shared: bytes of dynamic shared memory. grid: blocks of the launch, `tiles` of the weight.
+    """
+
+    blocks: int
+    stages: int
+    resident: int
+    shared: int
+    grid: int
+    tiles: int
+
+    @property
+    def partial(self) -> int:
+        """Floats of the tiles that blocks share: two for each block."""
+        return self.grid * 2 * ROWS * 8 * self.blocks
+
+
+def shape_of(gpu: Gpu, config: Config, m: int, n: int, k: int, weight_bytes: int) -> Shape:
+    """For a slice of `weight_bytes` of the weight in shared memory. Two blocks of a multiprocessor
+    share its memory and registers: not with more than 16 rows of x."""
+    blocks = power_of_two(cdiv(m, 8))
+    resident = config["resident"] if blocks <= 2 else 1
+    stage, sums = weight_bytes + 8 * blocks * SLICE * 2, 2 * 8 * blocks * (ROWS + 4) * 4
+    room = (gpu.shared_per_block - (resident - 1) * 2048) // resident - sums
+    stages = max(s for s in STAGES if s * stage <= room or s == STAGES[0])
+    tiles = cdiv(n, ROWS)
+    grid = min(gpu.sms * resident, tiles * cdiv(k, SLICE))
+    return Shape(blocks, stages, resident, stages * stage + sums, grid, tiles)

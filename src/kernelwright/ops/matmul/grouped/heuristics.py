@@ -1,0 +1,92 @@
+"""Which rung takes a grouped product, and with which launch parameters. Imports no kernel language.
+The configs' numbers are those of the Hopper rungs of matmul (gemm/hopper_tiling.py)."""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.eligibility import kind
+from kernelwright.ops.matmul.gemm.hopper_tiling import DTYPES, Matrix, matrix, transposed
+
+MOST_GROUPS = 1024  # kMostGroups of cuda_grouped.cu
+TILE = 64  # kTile of cuda_mma.cu
+
+CONFIGS = (
+    {"bm": 128, "bn": 256, "stages": 3, "boxes": 4},
+    {"bm": 128, "bn": 128, "stages": 5, "boxes": 2},
+    {"bm": 64, "bn": 128, "stages": 8, "boxes": 2},
+)
+
+
+def fits_mma(gpu, a, b, offsets):
+    if a.dtype not in DTYPES or b.dtype != a.dtype:
+        return f"{a.dtype} by {b.dtype}: not both bfloat16 or both float16"
+    if not offsets.is_contiguous():
+        return "offsets: is not contiguous"
+    for name, t in (("a", a), ("b", transposed(b))):
+        if t.stride(-1) != 1 and t.shape[-1] > 1:
+            return f"{name}: has no neighbours along k"
+        lines = [s for s, n in zip(t.stride()[:-1], t.shape[:-1], strict=True) if n > 1]
+        if t.shape[-1] % 8 or any(s % 8 for s in lines) or t.align < 16:
+            return f"{name}: its lines along k are not multiples of 16 bytes"
+    blocks = cdiv(a.shape[0], TILE) + offsets.shape[0]
+    if blocks > 65_535:
+        return f"{blocks} rows of tiles are more than a grid has"
+    return None
+
+
+def fits_swiglu_wgmma(gpu, a, b, offsets):
+    if transposed(b).stride(-1) != 1:
+        return "b: has no neighbours along k"
+    if b.shape[2] % 16:
+        return f"rows of {b.shape[2] // 2} results are no multiple of 16 bytes"
+    return fits_wgmma(gpu, a, b, offsets)
+
+
+def fits_wgmma(gpu, a, b, offsets):
+    if gpu.capability != (9, 0):
+        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
+    if a.dtype not in DTYPES or b.dtype != a.dtype:
+        return f"{a.dtype} by {b.dtype}: not both bfloat16 or both float16"
+    if offsets.shape[0] > MOST_GROUPS or not offsets.is_contiguous():
+        return f"offsets: is not contiguous, or has more than {MOST_GROUPS} elements"
+    if b.shape[2] % 8:
+        return f"rows of {b.shape[2]} results are no multiple of 16 bytes"
+    for name, t in (("a", a), ("b", transposed(b))):
+        found = matrix(name, t) if t.align >= 16 else f"{name}: starts off a 16-byte boundary"
+        if isinstance(found, str):
+            return found
+        if name == "a" and not found.k_major:
+            return "a: has no neighbours along k"
+        if name == "b" and b.shape[0] > 1 and not found.batched:
+            return "b: is one matrix for all groups"
+    return None
+
+
+def operands(a, b) -> tuple[Matrix, Matrix]:
+    """a as rows of k, b as a batch of n rows of k, in either order of memory."""
+    of_a, of_b = matrix("a", a), matrix("b", transposed(b))
+    assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)
+    return of_a, of_b
+
+
+def choose(gpu, a, b, offsets):
+    """Tiles as high as the mean group fills."""
+    rows, n = a.shape[0] / offsets.shape[0], b.shape[2]
+    if rows <= TILE:
+        return CONFIGS[2]
+    return CONFIGS[0] if cdiv(a.shape[0], 128) * cdiv(n, 256) >= gpu.sms else CONFIGS[1]
+
+
+def order(gpu, a, b, offsets):
+    return ("cuda_wgmma", "cuda_mma")
+
+
+def order_swiglu(gpu, a, b, offsets):
+    return ("cuda_wgmma",)
+
+
+def bucket(a, b, offsets):
+    """dtype, the order of b, and sizes by powers of two."""
+    sizes = (offsets.shape[0], a.shape[0], b.shape[2], a.shape[1])
+    along = "k" if b.stride(1) == 1 else "n"
+    return "/".join((kind(a.dtype), along, *(str(1 << max(s - 1, 0).bit_length()) for s in sizes)))

@@ -1,0 +1,49 @@
+"""The ladders of grouped products, from the bottom up."""
+
+from __future__ import annotations
+
+from kernelwright.contract import Ladder, Rung, rungs
+from kernelwright.dispatch import bind
+
+from . import heuristics, spec
+
+
+def _wgmma(suffix: str, idea: str, supports) -> Rung:
+    return Rung(
+        "cuda_wgmma",
+        "cuda",
+        f"cuda:wgmma{suffix}",
+        idea,
+        supports=supports,
+        configs=heuristics.CONFIGS,
+        heuristic=heuristics.choose,
+        sources=("../gemm/cuda_grouped.cu",),
+    )
+
+
+RUNGS = (
+    *rungs.pytorch(
+        manual="a product for each group, in float32",
+        native="PyTorch's grouped product, or a loop",
+        compiled=None,
+    ),
+    rungs.cuda("mma", "", "a block finds its group, tiles of 64 x 64", heuristics.fits_mma, ({},)),
+    _wgmma("", "Hopper's tensor cores, blocks work through the tiles of all groups",
+           heuristics.fits_wgmma),
+)  # fmt: skip
+SWIGLU_RUNGS = (
+    *rungs.pytorch(
+        "_swiglu",
+        manual="a product for each group in float32, then the formula",
+        native="PyTorch's grouped product, then its operators",
+        compiled=None,
+    ),
+    _wgmma("_swiglu", "a tile has as many columns of the gate as of the values",
+           heuristics.fits_swiglu_wgmma),
+)  # fmt: skip
+LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)
+LADDER_SWIGLU = Ladder(
+    spec.SWIGLU, SWIGLU_RUNGS, __package__, heuristics.order_swiglu, heuristics.bucket
+)
+grouped_mm = bind(LADDER, vmap="loop")
+grouped_swiglu = bind(LADDER_SWIGLU, vmap="loop")

@@ -1,0 +1,148 @@
+"""A layer of a mixture of experts, made of grouped products: each token goes to a few of many MLPs.
+
+    y = sum over a token's experts e of  w_e down_e (silu(gate_e x) up_e x)
+
+Tokens are sorted by expert, so that each expert's rows are one group; `grouped_swiglu` and
+`grouped_mm` work through all groups in a launch each; the results return to their tokens, weighted.
+Nothing is read back by the host: a CUDA graph can capture the layer.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import arguments
+from kernelwright.dispatch import apply_of, vmap_loop
+
+from .grouped import grouped_mm, grouped_swiglu
+
+
+def moe_route(
+    logits: torch.Tensor, top_k: int, *, normalize: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The experts of each token and their weights. Source: as torch.softmax, in float32, then
+    torch.topk, as in Mixtral (arXiv:2401.04088).
+
+    Args:
+        logits: shape (T, E), a router's.
+        top_k: experts of a token, 1 to E.
+        normalize: divide a token's weights by their sum, as Mixtral does, and as taking the softmax
+            of the chosen logits does.
+
+    Returns:
+        Weights of shape (T, top_k) and the logits' dtype, and indices of the experts, int64.
+
+    Raises:
+        TypeError: the logits are not floating point.
+        ValueError: they are not a matrix, or do not have so many columns.
+    """
+    arguments.floating("logits", logits)
+    if logits.ndim != 2:
+        raise ValueError(f"logits: has {logits.ndim} dimensions, should have 2")
+    if not 1 <= top_k <= logits.shape[1]:
+        raise ValueError(f"top_k: {top_k} of {logits.shape[1]} experts")
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    weights, indices = torch.softmax(logits, -1, dtype=wide).topk(top_k, -1)
+    if normalize:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights.to(logits.dtype), indices
+
+
+def moe_ffn(
+    input: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    weights: torch.Tensor,
+    indices: torch.Tensor,
+) -> torch.Tensor:
+    """The sum of a token's experts, each a gated MLP: weights down (silu(gate x) up x).
+
+    Source: as torch.nn.functional.linear and silu for each expert; layouts of the weights as in
+    transformers' MixtralExperts and Qwen3MoeExperts.
+
+    Args:
+        input: shape (T, H).
+        gate_up: shape (E, 2 F, H): rows of each expert's gate, then of its values.
+        down: shape (E, H, F).
+        weights: shape (T, K): of each token's experts, from `moe_route`.
+        indices: shape (T, K), int64, 0 to E - 1; not checked on a GPU.
+
+    Returns:
+        Shape (T, H). Differentiable by all but the indices.
+
+    Raises:
+        TypeError: an argument has another dtype.
+        ValueError: a shape does not fit.
+    """
+    _check(input, gate_up, down, weights, indices)
+    tokens, per_token = indices.shape
+    chosen = indices.reshape(-1)
+    ordered, order = torch.sort(chosen, stable=True)
+    experts = torch.arange(gate_up.shape[0], device=chosen.device)
+    offsets = torch.searchsorted(ordered, experts, right=True, out_int32=True)
+    back = torch.empty_like(order)
+    back[order] = torch.arange(order.numel(), device=order.device)
+
+    rows = _take(input, order, back, per_token)
+    hidden = grouped_swiglu(rows, gate_up.mT, offsets)
+    of_experts = grouped_mm(hidden, down.mT, offsets)
+    returned = _take(of_experts, back, order, 1).view(tokens, per_token, input.shape[1])
+    return torch.bmm(weights.to(input.dtype).unsqueeze(1), returned).squeeze(1)
+
+
+class _Rows(torch.autograd.Function):
+    """Row order[i] // each of x for each i; `back` is the inverse of `order`."""
+
+    @staticmethod
+    def forward(x, order, back, each):
+        return x.index_select(0, order // each if each > 1 else order)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, order, back, ctx.each = inputs
+        ctx.save_for_backward(order, back)
+
+    @staticmethod
+    def backward(ctx, g):
+        order, back = ctx.saved_tensors
+        gx = _take(g, back, order, 1)
+        return gx.view(-1, ctx.each, g.shape[1]).sum(1), None, None, None
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return vmap_loop(_Rows.apply, info.batch_size, in_dims, args)
+
+
+_take = apply_of(_Rows)
+
+
+def _check(input, gate_up, down, weights, indices) -> None:
+    for name, t in (("input", input), ("gate_up", gate_up), ("down", down), ("weights", weights)):
+        arguments.floating(name, t)
+    arguments.tensor("indices", indices)
+    for name, t in (("gate_up", gate_up), ("down", down)):
+        if t.dtype != input.dtype:
+            raise TypeError(f"{name}: is {t.dtype}, should be {input.dtype} as the input")
+    if indices.dtype != torch.int64:
+        raise TypeError(f"indices: is {indices.dtype}, should be torch.int64")
+    if input.ndim != 2:
+        raise ValueError(f"input: has {input.ndim} dimensions, should have 2")
+    tokens, width = input.shape
+    if gate_up.ndim != 3 or gate_up.shape[1] % 2 or gate_up.shape[2] != width:
+        raise ValueError(f"gate_up: has shape {tuple(gate_up.shape)}, should be (E, 2 F, {width})")
+    wanted = (gate_up.shape[0], width, gate_up.shape[1] // 2)
+    if tuple(down.shape) != wanted:
+        raise ValueError(f"down: has shape {tuple(down.shape)}, should be {wanted}")
+    if indices.ndim != 2 or indices.shape[0] != tokens or indices.shape[1] == 0:
+        raise ValueError(f"indices: has shape {tuple(indices.shape)}, should be ({tokens}, K)")
+    if weights.shape != indices.shape:
+        raise ValueError(
+            f"weights: has shape {tuple(weights.shape)}, should be {tuple(indices.shape)}"
+        )
+    known = type(indices) is torch.Tensor and not torch.compiler.is_compiling()
+    if indices.device.type == "cpu" and known and indices.numel():
+        low, high = indices.aminmax()
+        if low < 0 or high >= gate_up.shape[0]:
+            raise ValueError(
+                f"indices: has {int(low)} to {int(high)} of {gate_up.shape[0]} experts"
+            )

@@ -1,0 +1,142 @@
+"""quantized_linear: products with weights of 4 and 8 bits, for few rows of x."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from kernelwright.contract import Ladder, arguments, rungs
+from kernelwright.dispatch import apply_of, bind, vmap_loop
+from kernelwright.ops.matmul.gemm import matmul
+from kernelwright.ops.reduce.sum import sum
+
+from . import heuristics, spec
+from .weights import GROUP, QuantizedWeight, dequantized, quantize, read_awq, read_gptq
+
+__all__ = [
+    "LADDER",
+    "QuantizedWeight",
+    "quantize",
+    "quantized_linear",
+    "read_awq",
+    "read_gptq",
+]
+
+RUNGS = (
+    *rungs.pytorch(
+        manual="a float32 weight in memory, then a product",
+        native="a weight of x's dtype in memory, then cuBLAS",
+        compiled="the same under torch.compile",
+    ),
+    rungs.cuda(
+        "warp",
+        "",
+        "few rows: a warp for each row of the weight, which becomes float32 in registers",
+        heuristics.fits_warp,
+        ({},),
+        serves=False,
+    ),
+    rungs.cuda(
+        "few_rows",
+        "",
+        "up to 64 rows: tensor cores, the weight's integers become operands in registers",
+        heuristics.fits_tensor_cores,
+        heuristics.CONFIGS,
+        heuristic=heuristics.choose,
+    ),
+)
+LADDER = Ladder(
+    spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket, "peers:PEERS"
+)
+_forward = bind(LADDER, vmap="loop")
+
+
+def quantized_linear(
+    input: torch.Tensor, weight: QuantizedWeight, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """input weight^T + bias, as torch.nn.functional.linear, with a weight of 4 or 8 bits.
+
+    Args:
+        input: shape (*, K).
+        weight: of shape (N, K), from `quantize`, `read_awq` or `read_gptq`.
+        bias: shape (N,).
+
+    Returns:
+        Shape (*, N), of the input's dtype; under autocast, of its dtype. Differentiable by `input`
+        and `bias`; the weight is constant.
+
+    Raises:
+        TypeError: an argument has another type or dtype.
+        ValueError: a shape does not fit.
+    """
+    arguments.floating("input", input)
+    if not isinstance(weight, QuantizedWeight):
+        raise TypeError(f"weight: must be a QuantizedWeight, is a {type(weight).__name__}")
+    packed, scales, bits = weight
+    n, k = packed.shape[0], packed.shape[1] * 8 // bits
+    if input.ndim == 0 or input.shape[-1] != k:
+        raise ValueError(f"input: has shape {tuple(input.shape)}, should be (*, {k})")
+    if tuple(scales.shape) != (k // GROUP, n, 2):
+        raise ValueError(f"weight: scales have shape {tuple(scales.shape)}")
+    if bias is not None:
+        arguments.floating("bias", bias)
+        if tuple(bias.shape) != (n,):
+            raise ValueError(f"bias: has shape {tuple(bias.shape)}, should be ({n},)")
+    input, bias = _cast(input, bias)
+    if bias is not None and bias.dtype != input.dtype:
+        raise TypeError(f"bias: is {bias.dtype}, should be {input.dtype} as the input")
+    rows = math.prod(input.shape[:-1])
+    x = input.reshape(rows, k)
+    y = (
+        _apply(x, packed, scales, bias, bits)
+        if _wants(x, bias)
+        else _forward(x, *weight[:2], bias, bits)
+    )
+    return y.view(*input.shape[:-1], n)
+
+
+def _cast(
+    input: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Under autocast, what is not float64 in its dtype."""
+    device = input.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return input, bias
+    to = torch.get_autocast_dtype(device)
+    x, b = (t if t is None or t.dtype == torch.float64 else t.to(to) for t in (input, bias))
+    assert x is not None
+    return x, b
+
+
+def _wants(*tensors: torch.Tensor | None) -> bool:
+    """Whether autograd or a transform of torch.func has to see a call."""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        return True
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+class _QuantizedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(x, packed, scales, bias, bits):
+        return _forward(x, packed, scales, bias, bits)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, packed, scales, _, ctx.bits = inputs
+        ctx.save_for_backward(packed, scales)
+        ctx.dtype = x.dtype
+
+    @staticmethod
+    def backward(ctx, gy):
+        packed, scales = ctx.saved_tensors
+        of_x, _, _, of_bias, _ = ctx.needs_input_grad
+        gx = matmul(gy, dequantized(packed, scales, ctx.bits, ctx.dtype)) if of_x else None
+        return gx, None, None, sum(gy, 0) if of_bias else None, None
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return vmap_loop(_QuantizedLinear.apply, info.batch_size, in_dims, args)
+
+
+_apply = apply_of(_QuantizedLinear)

@@ -1,0 +1,55 @@
+"""Which rung takes a product with a quantized weight, and with which launch parameters. Imports no
+kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.eligibility import kind, unsupported_dtype
+from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS, FEW, HALVES, MOST, ROWS, line_of
+
+from .weights import GROUP
+
+
+def fits_warp(gpu, x, packed, scales, bias, bits):
+    return _fits(x, packed, scales, bias, bits, FEW) or unsupported_dtype(x.dtype)
+
+
+def fits_tensor_cores(gpu, x, packed, scales, bias, bits):
+    if x.dtype not in HALVES:
+        return f"x: {x.dtype} is not float16 or bfloat16"
+    return _fits(x, packed, scales, bias, bits, MOST)
+
+
+def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
+    if x.shape[0] > most:
+        return f"{x.shape[0]} rows are more than {most}"
+    if scales.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
+        return f"scales of {scales.dtype} with x of {x.dtype}"
+    if x.stride(1) != 1 or line_of(x) * x.itemsize % 16 or x.align < 16:
+        return "x: its rows are not multiples of 16 bytes"
+    for name, t in (("packed", packed), ("scales", scales), ("bias", bias)):
+        if t is not None and not t.is_contiguous():
+            return f"{name}: is not contiguous"
+    if packed.align < 16 or scales.align < 4:
+        return "packed, scales: their memory starts off a boundary of 16 and 4 bytes"
+    n, k = packed.shape[0], x.shape[1]
+    if max(n, k) >= 2**31 - 1024 or cdiv(n, ROWS) * cdiv(k, GROUP) >= 2**31:
+        return f"a weight of {n} x {k} is more than 32-bit indices count"
+    return None
+
+
+def choose(gpu, x, **others):
+    """Two blocks of a multiprocessor hide each other's conversions; from 32 rows on they do not fit
+    into its registers."""
+    return CONFIGS[1] if x.shape[0] <= 16 else CONFIGS[0]
+
+
+def order(gpu, **specs):
+    return ("cuda_few_rows",)
+
+
+def bucket(x, packed, scales, bias, bits):
+    """dtype, bits, and sizes by powers of two."""
+    sizes = (x.shape[0], packed.shape[0], x.shape[1])
+    powers = (str(1 << max(s - 1, 0).bit_length()) for s in sizes)
+    return "/".join((kind(x.dtype), str(bits), *powers))

@@ -1,0 +1,92 @@
+"""spmv: a sparse matrix in compressed rows times a vector."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, arguments, rungs
+from kernelwright.dispatch import apply_of, bind, vmap_loop
+
+from . import heuristics, spec
+
+__all__ = ["LADDER", "spmv"]
+
+RUNGS = (
+    *rungs.pytorch(
+        manual="every product in memory, then sums of segments",
+        native="cuSPARSE",
+        compiled="the same under torch.compile",
+    ),
+    rungs.cuda("thread", "", "a thread for each row", heuristics.fits, ({},), serves=False),
+    rungs.cuda(
+        "warp",
+        "",
+        "lanes share a row, as many as its mean length",
+        heuristics.fits,
+        heuristics.WARP_CONFIGS,
+        heuristic=heuristics.choose_warp,
+    ),
+    rungs.cuda("merge", "", "nonzeros and ends of rows in equal parts", heuristics.fits, ({},)),
+)
+LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)
+_product = bind(LADDER, vmap="loop")
+
+
+def spmv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """A sparse matrix times a vector, as torch.mv.
+
+    Args:
+        matrix: shape (M, N), of layout torch.sparse_csr; float32, float16 and bfloat16 have GPU
+            rungs. It is a constant: it may not require a gradient.
+        vector: shape (N,), of the matrix's dtype.
+
+    Returns:
+        Shape (M,). Differentiable by the vector; that gradient is added by index, in an order that
+        varies on a GPU.
+
+    Raises:
+        TypeError: an argument has another layout or dtype.
+        ValueError: shapes do not fit, or the matrix requires a gradient.
+    """
+    arguments.floating("matrix", matrix)
+    arguments.floating("vector", vector)
+    if matrix.layout != torch.sparse_csr:
+        raise TypeError(f"matrix: has layout {matrix.layout}, should be torch.sparse_csr")
+    if matrix.ndim != 2:
+        raise ValueError(f"matrix: has {matrix.ndim} dimensions, should have 2")
+    if matrix.requires_grad:
+        raise ValueError("matrix: requires a gradient, which spmv does not compute")
+    if tuple(vector.shape) != (matrix.shape[1],):
+        raise ValueError(f"vector: has shape {tuple(vector.shape)}, should be ({matrix.shape[1]},)")
+    if vector.dtype != matrix.dtype:
+        raise TypeError(f"vector: is {vector.dtype}, should be {matrix.dtype} as the matrix")
+    args = matrix.crow_indices(), matrix.col_indices(), matrix.values(), vector
+    if torch.is_grad_enabled() and vector.requires_grad:
+        return _apply(*args)
+    return _product(*args)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(rows, columns, values, x):
+        return _product(rows, columns, values, x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        rows, columns, values, x = inputs
+        ctx.save_for_backward(rows, columns, values)
+        ctx.width = x.numel()
+
+    @staticmethod
+    def backward(ctx, gy):
+        rows, columns, values = ctx.saved_tensors
+        products = values * gy[spec.row_of_each(rows, columns)]
+        gx = products.new_zeros(ctx.width).index_add(0, columns, products)
+        return None, None, None, gx
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return vmap_loop(_Product.apply, info.batch_size, in_dims, args)
+
+
+_apply = apply_of(_Product)

@@ -1,0 +1,19 @@
+// One thread for each row.
+//
+// Idea: the definition. A thread goes through its row's nonzeros, and adds up value times x.
+// Traffic: indices and values once, x as often as columns occur. A warp's 32 threads read 32 rows
+// at 32 places, so a sector of 32 bytes is used for one of its elements at a time.
+// Limit: a warp takes as long as its longest row, with one load for each thread on its way.
+#include "kw/types.cuh"
+
+template <typename T, typename I>
+__global__ void spmv_thread(const I *__restrict__ rows, const I *__restrict__ columns,
+                            const T *__restrict__ values, const T *__restrict__ x,
+                            T *__restrict__ y, int m) {
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= m) return;
+  float sum = 0.0f;
+  for (I i = rows[row]; i < rows[row + 1]; i++)
+    sum += kw::to_float(values[i]) * kw::to_float(x[columns[i]]);
+  y[row] = kw::from_float<T>(sum);
+}

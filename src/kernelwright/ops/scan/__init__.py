@@ -1,0 +1,1 @@
+"""Running totals along a dimension."""

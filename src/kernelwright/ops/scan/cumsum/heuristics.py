@@ -1,0 +1,115 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.eligibility import kind
+
+from .spec import EVERY
+from .tiling import columns_of, rows_of
+
+MAX_GRID, MAX_GRID_Y = 2**31 - 1, 65535
+DTYPES = (*EVERY, torch.int64)
+
+THREADS = ({"block": 128},)
+BLOCKS = ({"block": 256}, {"block": 512})
+WARPS = ({"block": 128}, {"block": 256})
+# vecs: 16-byte vectors of a thread
+TILES = (
+    {"block": 256, "vecs": 4},
+    {"block": 256, "vecs": 8},
+    {"block": 128, "vecs": 4},
+)
+STREAM = ({"block": 256, "vecs": 4}, {"block": 256, "vecs": 8}, {"block": 512, "vecs": 4})
+# a state of two doubles, and factors beside it
+FACTOR_TILES = ({"block": 256, "vecs": 1}, {"block": 256, "vecs": 2})
+TRITON = ({"tile": 2048, "num_warps": 4}, {"tile": 4096, "num_warps": 8})
+# rows of threads, and rows of the tensor that a thread takes
+COLUMNS = ({"down": 8, "each": 8}, {"down": 16, "each": 8}, {"down": 32, "each": 4})
+
+
+def _main(tensors):
+    return tensors["gy"] if "gy" in tensors else tensors["x"]
+
+
+def fits_rows(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
+    """What every rung over the last dimension asks."""
+    x = _main(tensors)
+    if x.dtype not in DTYPES:
+        return f"{x.dtype} is not one of {', '.join(map(kind, DTYPES))}"
+    if dim != -1:
+        return f"dim {dim} is not the last"
+    smallest = 1024  # elements of the smallest tile of a row that has several
+    r = rows_of(x)
+    if r.rows * cdiv(r.n, smallest) > MAX_GRID:
+        return f"{x.numel()} elements in {r.rows} rows are more than a grid has blocks for"
+    return None
+
+
+def fits_plain(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
+    """The teaching steps: running sums of a whole row."""
+    if starts is not None:
+        return "starts: sums of whole rows only"
+    return fits_rows(gpu, dim, **tensors)
+
+
+def _fits_stream(gpu, dim, starts, x, reverse):
+    if why := fits_plain(gpu, dim, starts, x=x):
+        return why
+    r = rows_of(x, reverse=reverse)
+    if r.width * x.itemsize < 16:
+        return "its vectors of 16 bytes are not aligned"
+    if r.rows * cdiv(r.n, 1024) >= 2**31:
+        return "more tiles than 32-bit tickets"
+    return None
+
+
+def fits_stream(gpu, x, starts, dim, exclusive=False, reverse=False):
+    return _fits_stream(gpu, dim, starts, x, reverse)
+
+
+def fits_stream_backward(gpu, gy, starts, dim, exclusive=False, reverse=False):
+    return _fits_stream(gpu, dim, starts, gy, not reverse)
+
+
+def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
+    x = _main(tensors)
+    if x.dtype not in DTYPES:
+        return f"{x.dtype} is not one of {', '.join(map(kind, DTYPES))}"
+    if dim == -1:
+        return "dim -1 is the last: its elements are neighbours"
+    for t in (x, starts):
+        if t is not None and dim < -2 and rows_of(t).strides[0] != t.shape[-1]:
+            return "an input has gaps between its rows"
+    if columns_of(x, dim).outer > MAX_GRID_Y:
+        return f"more than {MAX_GRID_Y} dimensions before the scanned one, multiplied"
+    return None
+
+
+def choose_tile(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
+    """Large tiles where they fill the GPU several times over: a block that waits for others has as
+    many bytes on their way as registers hold. Small ones below."""
+    x = _main(tensors)
+    if x.nbytes < 64 * 2**20:
+        return TILES[2]
+    return TILES[1] if starts is None else TILES[0]
+
+
+def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
+    return TILES[2] if rows_of(_main(tensors)).n <= 4096 else TILES[0]
+
+
+def order(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
+    return ()
+
+
+def bucket(dim, starts=None, exclusive=False, reverse=False, **tensors):
+    """Key of a call in the tuned table: dtype, row length and number of rows by powers of two."""
+    x = _main(tensors)
+    n = x.shape[dim] if x.ndim else 1
+    rows = x.numel() // max(n, 1)
+    flags = "" if starts is None else "/segments"
+    side = "" if dim == -1 else "/columns"
+    return f"{kind(x.dtype)}{side}{flags}/{next_power_of_2(n)}/{next_power_of_2(rows)}"

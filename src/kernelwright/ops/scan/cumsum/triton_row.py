@@ -1,0 +1,74 @@
+"""A program per row, tile by tile, by Triton's own scan.
+
+Idea: tl.cumsum scans a tile; the program walks along its row and carries the total in float64.
+Traffic: x once, y once. Against the CUDA rungs: the shuffles and the exchange are the compiler's.
+Limit: a row is one program's, as in `cuda_block`.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernelwright.contract import Launch, Plan, TritonKernel, i64
+from kernelwright.contract.arithmetic import next_power_of_2
+
+from .tiling import rows_of
+
+
+@triton.jit
+def scan_row(
+    x_ptr,
+    y_ptr,
+    n,
+    x_stride,
+    EXCLUSIVE: tl.constexpr,
+    REVERSE: tl.constexpr,
+    TILE: tl.constexpr,
+    LOCAL: tl.constexpr,
+    CARRIED: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_stride
+    y_ptr += row * n
+    carried = tl.zeros((), dtype=CARRIED)
+    for first in range(0, n, TILE):
+        p = first + tl.arange(0, TILE)
+        i = p
+        if REVERSE:
+            i = n - 1 - p
+        x = tl.load(x_ptr + i, mask=p < n, other=0).to(LOCAL)
+        sums = tl.cumsum(x, 0)
+        y = sums
+        if EXCLUSIVE:
+            y = sums - x
+        tl.store(y_ptr + i, (carried + y.to(CARRIED)).to(y_ptr.dtype.element_ty), mask=p < n)
+        carried += tl.sum(x, 0).to(CARRIED)
+
+
+def plan(gpu, config, x, starts, dim, exclusive=False, reverse=False):
+    return _plan(config, "x", "y", x, exclusive, reverse)
+
+
+def plan_backward(gpu, config, gy, starts, dim, exclusive=False, reverse=False):
+    return _plan(config, "gy", "gx", gy, exclusive, not reverse)
+
+
+def _plan(config, source, result, x, exclusive, reverse):
+    r = rows_of(x)
+    constants = {
+        "EXCLUSIVE": exclusive,
+        "REVERSE": reverse,
+        "TILE": min(config["tile"], next_power_of_2(r.n)),
+        "LOCAL": _triton(x.dtype) if x.itemsize == 8 else tl.float32,
+        "CARRIED": _triton(x.dtype) if x.itemsize == 8 else tl.float64,
+    }
+    launch = Launch(
+        TritonKernel(scan_row, constants, num_warps=config["num_warps"]),
+        grid=(r.rows, 1, 1),
+        args=(source, result, i64(r.n), i64(r.strides[0])),
+    )
+    return Plan((launch,))
+
+
+def _triton(dtype):
+    return tl.int64 if dtype == torch.int64 else tl.float64

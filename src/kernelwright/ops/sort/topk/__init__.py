@@ -1,0 +1,96 @@
+"""topk: the largest of each row, from a sort of everything to one read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+
+from . import heuristics, spec
+
+RUNGS = (
+    *rungs.pytorch(manual="the places of a sort, cut", native="a stable sort, cut", compiled=None),
+    Rung(
+        "cuda_sorted",
+        "cuda",
+        "cuda:sorted_",
+        "a block sorts its row in shared memory",
+        supports=heuristics.fits_sorted,
+        configs=heuristics.WARP,
+        sources=("cuda_sorted.cu",),
+    ),
+    rungs.cuda(
+        "select",
+        "",
+        "one read: what may still be among the k largest is kept",
+        heuristics.fits,
+        heuristics.ROW,
+    ),
+)
+RUNGS_BACKWARD = (
+    *rungs.pytorch(
+        "_backward",
+        manual="each column compared with each place",
+        native="zeros, and PyTorch's scatter",
+        compiled=None,
+    ),
+    rungs.cuda(
+        "zeros",
+        "_backward",
+        "zeros, and k of them replaced, in one launch",
+        heuristics.fits_backward,
+        heuristics.ZEROS,
+    ),
+)
+LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD, RUNGS_BACKWARD, __name__, heuristics.order, heuristics.bucket_backward
+)
+_topk = bind(LADDER, LADDER_BACKWARD)
+
+
+class TopK(NamedTuple):
+    """What `topk` returns."""
+
+    values: torch.Tensor
+    indices: torch.Tensor
+
+
+def topk(
+    input: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> TopK:
+    """The k largest elements along a dimension and their places, as torch.topk.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs, for k up to 1,024; PyTorch's
+            sort serves the rest.
+        k: how many; no more than the dimension has.
+        dim: the dimension.
+        largest: the smallest ones otherwise.
+        sorted: results are in order either way.
+
+    Returns:
+        (values, indices), with k elements in `dim`, in order. Of equal elements the first comes
+        first, which torch.topk leaves open. A NaN is greater than any number.
+
+    Raises:
+        TypeError: input is no tensor.
+        IndexError: dim is out of range.
+        ValueError: k is negative or more than the dimension has.
+    """
+    arguments.tensor("input", input)
+    span = max(input.ndim, 1)
+    if not -span <= dim < span:
+        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
+    if input.ndim == 0:
+        values, indices = topk(input[None], k, 0, largest)
+        return TopK(values[0], indices[0]) if k else TopK(values, indices)
+    columns = input.shape[dim]
+    if not 0 <= k <= columns:
+        raise ValueError(f"k: {k} is not between 0 and {columns}, the size of dimension {dim}")
+    x = input.movedim(dim, -1)
+    values, indices = _topk(x, columns, k, largest)
+    return TopK(values.movedim(-1, dim), indices.movedim(-1, dim))

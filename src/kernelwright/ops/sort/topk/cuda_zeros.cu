@@ -1,0 +1,24 @@
+// The gradient: zeros, and k of them replaced.
+//
+// Idea: a block writes zeros to its part of a row, waits for itself, and puts the gradients that
+// lie in it where they belong. No place comes twice. Traffic: the gradient written once, k
+// gradients and places read for each part. Over `native`: one launch, and the k elements are still
+// in L1. Limit: DRAM.
+#include <kw/vec.cuh>
+
+template <typename T, int VEC, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    topk_bwd_zeros(const T *gvalues, const long long *indices, T *gx, long long columns,
+                   long long length, int k, long long stride) {
+  const long long first = blockIdx.y * length;
+  const long long last = min(columns, first + length);
+  T *row = gx + blockIdx.x * columns;
+  for (long long i = first + threadIdx.x * VEC; i < last; i += BLOCK * VEC)
+    kw::store(row + i, kw::Vec<T, VEC>{});
+  __syncthreads();
+  for (int i = threadIdx.x; i < k; i += BLOCK) {
+    const long long at = indices[(long long)blockIdx.x * k + i];
+    assert(at >= 0 && at < columns && "indices: out of range");
+    if (at >= first && at < last) row[at] = gvalues[blockIdx.x * stride + i];
+  }
+}

@@ -1,0 +1,1 @@
+"""Training of the models: data, the loop, checkpoints, several processes."""

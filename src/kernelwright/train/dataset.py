@@ -1,0 +1,218 @@
+"""Tokens to train and to validate on, and the order in which they are seen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelwright.models import tokenizer as tokenizers
+from kernelwright.models.tokenizer import Tokenizer
+from kernelwright.support import cache
+from kernelwright.support.errors import UsageError
+
+from . import corpus, shards
+from .shards import Shard
+
+HELD_OUT = 0.1  # of a text, its end, is validated on
+_LEARNED_FROM = 1 << 25  # characters that BPE is trained on
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Tokens of a corpus.
+
+    Attributes:
+        train, validation: shards; a text has one of each, its last tenth is the second.
+        tokenizer: None where the tokens came without one.
+        vocabulary: every token is below it.
+    """
+
+    name: str
+    train: tuple[Shard, ...]
+    validation: tuple[Shard, ...]
+    tokenizer: Tokenizer | None
+    vocabulary: int
+
+    def fingerprint(self) -> str:
+        """Changes with the tokens, or, of files without a hash, with their sizes and ends."""
+        digest = hashlib.sha256()
+        for s in (*self.train, *self.validation):
+            ends = bytes(s.tokens[:64]) + bytes(s.tokens[-64:])
+            digest.update(f"{len(s.tokens)} {s.sha256}".encode() + ends)
+        return digest.hexdigest()
+
+
+def open_(
+    source: str | None,
+    tokenizer: str = "bytes",
+    vocabulary: int = 4096,
+    say: Callable[[str], None] = lambda _: None,
+) -> Dataset:
+    """The tokens of a text, a folder of texts, a URL, or files of tokens.
+
+    Text is tokenized once and kept in the cache.
+
+    Args:
+        tokenizer: "bytes", "chars", "bpe" (trained on the text), or a folder with a tokenizer's
+            files (GPT-2's vocab.json and merges.txt, or a tokenizer.json).
+        vocabulary: of a BPE that is trained.
+        say: told what takes time.
+
+    Raises:
+        UsageError: the source or the tokenizer is not there, or is damaged, or the text is empty.
+    """
+    files = shards.find(source)
+    if files:
+        return _of_shards(str(source), files, tokenizer)
+    text = corpus.of(source)
+    made = _tokenizer(tokenizer, text, vocabulary, say)
+    entry = cache.key([text.fingerprint(), *_named_files(made)])
+    folder = cache.root() / "tokens" / entry[:2]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    paths = [folder / f"{entry}.{part}.kwtokens" for part in ("train", "validation")]
+    with cache.locked("tokens", entry):
+        if not all(p.exists() for p in paths):
+            say(f"tokenizing {text.name}")
+            _tokenize(text, made, paths)
+    train, validation = map(shards.read, paths)
+    train.check()
+    validation.check()
+    return Dataset(text.name, (train,), (validation,), made, made.size)
+
+
+def _of_shards(source: str, files: list[Path], tokenizer: str) -> Dataset:
+    found = [shards.read(p) for p in files]
+    for s in found:
+        s.check()
+    # llm.c and nanoGPT name the files that are validated on
+    validation = tuple(s for s in found if "val" in s.path.stem)
+    train = tuple(s for s in found if "val" not in s.path.stem) or validation
+    made = tokenizers.load(Path(tokenizer)) if Path(tokenizer).is_dir() else None
+    made = made or tokenizers.load(files[0].parent)
+    vocabulary = max(made.size if made else 0, *(s.vocabulary or s.largest() + 1 for s in found))
+    if made and vocabulary > made.size:
+        raise UsageError(
+            f"data: {source} has the token {vocabulary - 1}, the tokenizer has {made.size} tokens"
+        )
+    return Dataset(source, train, validation, made, vocabulary)
+
+
+def _tokenizer(kind: str, text: corpus.Corpus, size: int, say: Callable[[str], None]) -> Tokenizer:
+    if kind == "bytes":
+        return tokenizers.Bytes()
+    if kind == "chars":
+        return tokenizers.Characters.of(chain(text.documents(), "\n"))
+    if kind == "bpe":
+        say(f"training a BPE of {size} tokens on {text.name}")
+        return _byte_pairs(text, size)
+    if not Path(kind).expanduser().is_dir():
+        raise UsageError(
+            f'tokenizer: {kind!r} is none of "bytes", "chars", "bpe", nor a folder with a '
+            "tokenizer's files"
+        )
+    found = tokenizers.load(Path(kind).expanduser())
+    if found is None:
+        raise UsageError(
+            f"tokenizer: {kind} holds neither tokenizer.json nor vocab.json and merges.txt"
+        )
+    return found
+
+
+def _byte_pairs(text: corpus.Corpus, size: int) -> Tokenizer:
+    """Trained once, and kept in the cache."""
+    entry = cache.key([text.fingerprint(), str(size)])
+
+    def build(_: Path) -> dict[str, bytes]:
+        return tokenizers.BytePairs.trained(_beginnings(text), size).files()
+
+    found = tokenizers.load(cache.get_or_build("bpe", entry, "a BPE is trained", build))
+    assert found is not None
+    return found
+
+
+def _beginnings(text: corpus.Corpus) -> Iterator[str]:
+    left = _LEARNED_FROM
+    for document in text.documents():
+        yield document[:left]
+        left -= len(document)
+        if left <= 0:
+            return
+
+
+def _tokenize(text: corpus.Corpus, made: Tokenizer, paths: list[Path]) -> None:
+    between = made.encode("\n") if made.end is None else np.array([made.end], np.uint32)
+    parts: list[np.ndarray] = []
+    for i, document in enumerate(text.documents()):
+        if i:
+            parts.append(between)
+        parts += [made.encode(piece) for piece in corpus.pieces(document)]
+    tokens = np.concatenate(parts)
+    cut = int(len(tokens) * (1 - HELD_OUT))
+    if len(tokens) - cut < 2:
+        raise UsageError(f"data: {text.name} has {len(tokens)} tokens, too few to train on")
+    for path, part in zip(paths, (tokens[:cut], tokens[cut:]), strict=True):
+        shards.write(path, [part], made.size)
+
+
+def _named_files(made: Tokenizer) -> list[str | bytes]:
+    return [part for named in made.files().items() for part in named]
+
+
+class Order:
+    """Which tokens the sequences of a run are, by their number.
+
+    An epoch cuts every shard into sequences of T + 1 tokens, which share one token with the next,
+    from an offset that is another in each epoch, and visits them in random order. Sequence i is the
+    same however many processes share a step, so a run continues at any number of them.
+
+    Args:
+        context: T.
+        seed: another seed is another order.
+
+    Raises:
+        UsageError: no shard is longer than the context.
+    """
+
+    def __init__(self, found: tuple[Shard, ...], context: int, seed: int):
+        self.context, self.seed = context, seed
+        self._shards = [s for s in found if len(s.tokens) > context]
+        if not self._shards:
+            longest = max((len(s.tokens) for s in found), default=0)
+            raise UsageError(
+                f"context: {context} needs more than {context} tokens in a row, the data has "
+                f"{longest}"
+            )
+        # an offset leaves each shard as many sequences as the largest offset does
+        self._slack = min(context, *(len(s.tokens) - context for s in self._shards))
+        counts = [(len(s.tokens) - self._slack) // context for s in self._shards]
+        self._ends = np.cumsum(counts)
+        self.epoch = int(self._ends[-1])
+        self._permutation = lru_cache(maxsize=2)(self._draw)
+
+    def sequence(self, number: int) -> np.ndarray:
+        """Sequence `number` of the run: T + 1 tokens."""
+        epoch, place = divmod(number, self.epoch)
+        offset, permutation = self._permutation(epoch)
+        window = int(permutation[place])
+        which = int(np.searchsorted(self._ends, window, side="right"))
+        first = int(self._ends[which - 1]) if which else 0
+        begin = offset + (window - first) * self.context
+        return self._shards[which].tokens[begin : begin + self.context + 1]
+
+    def batch(self, first: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(inputs, targets) of sequences first to first + count - 1: int64, (count, T)."""
+        both = np.stack([self.sequence(first + i) for i in range(count)]).astype(np.int64)
+        whole = torch.from_numpy(both)
+        return whole[:, :-1].contiguous(), whole[:, 1:].contiguous()
+
+    def _draw(self, epoch: int) -> tuple[int, Any]:
+        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        return int(random.integers(self._slack)), random.permutation(self.epoch)

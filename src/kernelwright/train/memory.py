@@ -1,0 +1,104 @@
+"""Memory of a training step: predicted on tensors without storage, measured on real ones."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of tensors.
+
+    Attributes:
+        held: parameters and the optimizer's states, which stay between steps.
+        peak: the most during a step, of what is held and of gradients and activations.
+    """
+
+    held: int
+    peak: int
+
+
+class Storages(TorchDispatchMode):
+    """Counts the bytes of the storages that operators return and that are alive.
+
+    Attributes:
+        live, peak: bytes now, and the most so far.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.live = self.peak = 0
+        self._known: set[int] = set()
+
+    def add(self, tensors: Any) -> None:
+        """Count tensors that were there before."""
+        for t in tree_leaves(tensors):
+            if isinstance(t, torch.Tensor):
+                self._count(t.untyped_storage())
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        results = func(*args, **(kwargs or {}))
+        self.add(results)
+        return results
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._known:
+            return
+        self._known.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._forget, key, size).atexit = False
+
+    def _forget(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.live -= size
+
+
+def predict(build: Callable[[], tuple[Any, Callable[[], Any]]]) -> Memory:
+    """What a step would take, without taking it.
+
+    Args:
+        build: makes a model with its optimizer, and returns (what is held, a function that takes a
+            step). Called where tensors have no storage.
+    """
+    storages = Storages()
+    with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True), storages:
+        # selection looks at the alignment of tensors, which these do not have
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+        held, step = build()
+        step()  # the optimizer makes its states
+        storages.peak = storages.live
+        before = storages.live
+        step()
+    del held
+    return Memory(before, storages.peak)
+
+
+def measure(
+    step: Callable[[], Any], held: Sequence[torch.Tensor], device: torch.device
+) -> tuple[Any, Memory]:
+    """(what a step returns, what it took).
+
+    Args:
+        held: tensors that stay between steps.
+    """
+    size = sum(t.numel() * t.element_size() for t in held)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        result = step()
+        return result, Memory(size, torch.cuda.max_memory_allocated(device))
+    storages = Storages()
+    storages.add(held)
+    with storages:
+        result = step()
+    return result, Memory(size, storages.peak)

@@ -1,0 +1,166 @@
+"""Pictures of curves: SVG files that stand alone, light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 720, 360
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 64, 44
+_COLOURS = ("a", "b", "c", "d", "e", "f")
+_STYLE = """
+:root { --ink: #1b1c1e; --soft: #5f6268; --line: #d8dade; --paper: #ffffff; --a: #17995c;
+  --b: #c2417c; --c: #2f6fde; --d: #b26a00; --e: #7a4fd0; --f: #4a8f99 }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #eceef1; --soft: #a0a5ad; --line: #3a3d42; --paper: #17181b; --a: #35bd7d;
+    --b: #ea77a8; --c: #7aa5f5; --d: #e0a24a; --e: #ab8cf0; --f: #7fc3cd }
+}
+text { fill: var(--ink); font: 13px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif }
+.title { font-size: 17px; font-weight: 650 } .soft { fill: var(--soft) }
+.paper { fill: var(--paper) } .grid { stroke: var(--line); stroke-width: 1 }
+path { fill: none; stroke-width: 2; stroke-linejoin: round }
+.faint { opacity: 0.3; stroke-width: 1 }
+""" + "".join(
+    f".s-{c} {{ stroke: var(--{c}) }} .t-{c}, .f-{c} {{ fill: var(--{c}) }} " for c in _COLOURS
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of a line.
+
+    Attributes:
+        faint: drawn behind, thin, and not named.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    faint: bool = False
+    colour: int = 0
+
+
+def curves(
+    title: str,
+    found: Sequence[Curve],
+    *,
+    caption: str = "",
+    x_name: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+) -> str:
+    """A picture of curves with axes; points that are not finite are left out.
+
+    Args:
+        caption: a line below the title.
+        x_name: what the horizontal axis shows.
+        log_x, log_y: logarithmic axes, for values above 0.
+    """
+    points = [_finite(c, log_x, log_y) for c in found]
+    every = [p for line in points for p in line]
+    xs = _Axis([x for x, _ in every], log_x, LEFT, WIDTH - RIGHT)
+    ys = _Axis([y for _, y in every], log_y, HEIGHT - BOTTOM, TOP)
+    parts = [f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>']
+    parts.append(_text(16, 26, title, "title"))
+    parts.append(_text(16, 47, caption, "soft"))
+    for value in ys.ticks():
+        y = ys.place(value)
+        parts.append(_line(LEFT, y, WIDTH - RIGHT, y))
+        parts.append(_text(LEFT - 8, y + 4, _number(value), "soft", "end"))
+    for value in xs.ticks():
+        parts.append(_text(xs.place(value), HEIGHT - BOTTOM + 18, _number(value), "soft", "middle"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "soft", "middle"))
+    for curve, line in zip(found, points, strict=True):
+        parts.append(_path(curve, line, xs, ys))
+    parts += _legend([c for c in found if not c.faint])
+    label = f"{title}. {caption}"
+    return (
+        f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'width="{WIDTH}" xmlns="http://www.w3.org/2000/svg"><style>{_STYLE}</style>'
+        f"{''.join(parts)}</svg>\n"
+    )
+
+
+def smooth(values: Sequence[float], over: int) -> list[float]:
+    """The mean of each value and of up to `over` - 1 before it."""
+    found: list[float] = []
+    total = 0.0
+    for i, value in enumerate(values):
+        total += value
+        if i >= over:
+            total -= values[i - over]
+        found.append(total / min(i + 1, over))
+    return found
+
+
+class _Axis:
+    def __init__(self, values: list[float], log: bool, begin: float, end: float):
+        self.log, self.begin, self.end = log, begin, end
+        low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        if low == high:
+            low, high = (low / 2, high * 2) if log and low > 0 else (low - 0.5, high + 0.5)
+        self.low, self.high = low, high
+
+    def place(self, value: float) -> float:
+        low, high, value = ((math.log(v) if self.log else v) for v in (self.low, self.high, value))
+        return self.begin + (value - low) / (high - low) * (self.end - self.begin)
+
+    def ticks(self) -> list[float]:
+        """Round values within the axis."""
+        if self.log and self.high / self.low >= 8:
+            powers = range(math.ceil(math.log2(self.low)), math.floor(math.log2(self.high)) + 1)
+            every = max(1, len(powers) // 7)
+            return [2.0**p for p in powers[::every]]
+        step = _round((self.high - self.low) / 5)
+        first = math.ceil(self.low / step)
+        return [k * step for k in range(first, math.floor(self.high / step) + 1)]
+
+
+def _round(step: float) -> float:
+    """1, 2 or 5 times a power of ten, not below the step."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= step * 0.999)
+
+
+def _finite(curve: Curve, log_x: bool, log_y: bool) -> list[tuple[float, float]]:
+    return [
+        (x, y)
+        for x, y in zip(curve.x, curve.y, strict=True)
+        if math.isfinite(x) and math.isfinite(y) and (x > 0 or not log_x) and (y > 0 or not log_y)
+    ]
+
+
+def _path(curve: Curve, line: list[tuple[float, float]], xs: _Axis, ys: _Axis) -> str:
+    colour = _COLOURS[curve.colour % len(_COLOURS)]
+    placed = " ".join(f"{xs.place(x):.1f},{ys.place(y):.1f}" for x, y in line)
+    faint = " faint" if curve.faint else ""
+    if len(line) == 1:
+        x, y = placed.split(",")
+        return f'<circle class="f-{colour}" cx="{x}" cy="{y}" r="4"/>'
+    return f'<path class="s-{colour}{faint}" d="M{placed}"/>' if line else ""
+
+
+def _legend(found: list[Curve]) -> list[str]:
+    parts: list[str] = []
+    right = WIDTH - RIGHT
+    for curve in reversed(found):
+        colour = _COLOURS[curve.colour % len(_COLOURS)]
+        parts.append(_text(right, 26, curve.name, f"t-{colour}", "end"))
+        right -= 8 * len(curve.name) + 18
+    return parts
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="grid" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+    return (
+        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    )

@@ -1,0 +1,185 @@
+"""`kernelwright extension`: writes a project around a rung's unmodified .cu that needs PyTorch
+alone: binding, fake, gradient, test, and five ways to build it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+
+from kernelwright.contract import H200, Case, CudaKernel, Ladder, Operator, Rung, TensorSpec
+from kernelwright.contract.layout import normalise
+from kernelwright.dispatch import UnknownOperator, ladder, unsupported
+from kernelwright.dispatch.launcher import entry_of
+from kernelwright.dispatch.selection import config_of, specs_of
+from kernelwright.machine import gpu_of, here
+from kernelwright.support import includes
+from kernelwright.support.settings import PACKAGE
+
+from . import host, standalone
+from .host import CannotExtend, Served
+
+STYLES = ("inline", "load", "setuptools", "cmake", "nvrtc")
+TEMPLATES = Path(__file__).with_name("templates")
+HOME = "https://github.com/kernelwright/kernelwright"
+#: Elements of the largest case whose integer arguments are made to see how large they are.
+DRAWN = 1 << 26
+
+
+def write(
+    found: Ladder, rung: Rung, style: str, into: Path, cases: Sequence[Case] = ()
+) -> list[Path]:
+    """Write the project into a new folder; the paths that were written.
+
+    Args:
+        style: one of STYLES, which importing the project builds by.
+        cases: the calls that it serves; by default the smallest bench case of each dtype.
+
+    Raises:
+        CannotExtend: naming what the rung has that host code cannot be written for, or the folder.
+    """
+    if rung.backend != "cuda":
+        raise CannotExtend(f"{found.name}.{rung.name}: is no CUDA C++ rung but {rung.backend}'s")
+    if not into.name.isidentifier():
+        raise CannotExtend(f"-o: {into.name!r} is imported, so it must be a Python name")
+    if into.exists() and any(into.iterdir()):
+        raise CannotExtend(f"-o: {into} is there already, and not empty")
+    served = [_served(found, rung, c) for c in cases or _usual(found, rung)]
+    op = found.operator
+    kernels = dict.fromkeys(_kernel(step) for s in served for step in s.plan.launches)
+    if len(kernels) > 1:
+        raise CannotExtend(f"{found.name}.{rung.name}: its kernels stand in {len(kernels)} files")
+    (source,) = kernels
+    native = standalone.source_of(entry_of(found, found.rung("native")), "native")
+    into.mkdir(parents=True, exist_ok=True)
+    copied = [_copied(f, into / "kernels") for f in includes.files(source)]
+    folders = [_place(f, Path("kernels")) for f in includes.folders(source)]
+    kernel = _place(source, Path("kernels"))
+    known: dict[str, str] = {
+        "op": op.torch_name,
+        "rung": f"{rung.backend} rung {rung.name}",
+        "title": f"{found.name}.{rung.name}",
+        "style": style,
+        "home": HOME,
+        "folder": into.name,
+        "kernel": kernel.as_posix(),
+        "includes": ", ".join(f'str(HERE / "{f}")' for f in folders),
+        "relative": ", ".join(f'"{f}"' for f in folders),
+        "cmake_includes": " ".join(["${CMAKE_CURRENT_SOURCE_DIR}", *map(str, folders)]),
+        "cases": "\n".join(_case(found, s) for s in served),
+        "listed": "\n".join(f"- `{s.case.id}`" for s in served),
+        "plan": rung.entry,
+    }
+    gradient = _differentiable(found)
+    known["autograd"] = _filled("autograd.py", known) if gradient else ""
+    known["gradient"] = _filled("gradient.py", known) if gradient else ""
+    by_nvcc = host.launches(op, served, host.by_nvcc)
+    by_driver = host.launches(op, served, host.by_driver)
+    texts = {
+        "__init__.py": _filled("__init__.py", known),
+        "builds.py": _filled("builds.py", known),
+        "setup.py": _filled("setup.py", known),
+        "CMakeLists.txt": _filled("CMakeLists.txt", known),
+        "reference.py": f'"""PyTorch\'s own operator."""\n\n{native}',
+        "cases.py": _filled("cases.py", known),
+        "run_time.py": _filled("run_time.py", known),
+        f"test_{op.torch_name}.py": _filled("test.py", known),
+        "README.md": _filled("README.md", known),
+        "launch.h": (TEMPLATES / "launch.h.tmpl").read_text("utf-8"),
+        "operator.cpp": _filled("operator.cpp", host.operator_fields(op, served)),
+        "launch.cu": _filled("launch.cu", {**known, "launches": by_nvcc}),
+        "launch_nvrtc.cpp": _filled("launch_nvrtc.cpp", {"launches": by_driver}),
+    }
+    for name, text in texts.items():
+        (into / name).write_text(text.rstrip() + "\n", encoding="utf-8")
+    return [*copied, *(into / name for name in texts)]
+
+
+def _usual(found: Ladder, rung: Rung) -> list[Case]:
+    """The smallest bench case of each dtype that the rung takes."""
+    smallest: dict[torch.dtype, Case] = {}
+    for case in sorted(found.operator.cases, key=lambda c: c.numel):
+        if case.use == "bench" and case.dtype not in smallest and takes(found, rung, case):
+            smallest[case.dtype] = case
+    if not smallest:
+        raise CannotExtend(f"{found.name}.{rung.name}: takes no bench case; name one: --case")
+    return list(smallest.values())
+
+
+def takes(found: Ladder, rung: Rung, case: Case) -> bool:
+    """Whether a rung takes a case's arguments as they are."""
+    specs, copies = normalise(found.operator.layout, _specs(found.operator, case))
+    return not copies and unsupported(rung, specs, here()) is None
+
+
+def _specs(op: Operator, case: Case) -> dict[str, Any]:
+    return specs_of(op.with_defaults(op.inputs(case, "meta")))
+
+
+def _served(found: Ladder, rung: Rung, case: Case) -> Served:
+    op, title = found.operator, f"{found.name}.{rung.name}"
+    args = _specs(op, case)
+    specs, copies = normalise(op.layout, args)
+    if copies:
+        raise CannotExtend(f"--case {case.id}: {', '.join(copies)} would be copied first")
+    why = unsupported(rung, specs, here())
+    if why:
+        raise CannotExtend(f"--case {case.id}: {title} does not take it: {why}")
+    gpu = gpu_of(here()) or H200
+    plan = entry_of(found, rung)(gpu, config_of(found, rung, gpu, specs), **specs)
+    if why := host.refusal(op, plan):
+        raise CannotExtend(f"{title}: {why}, which no host code is written for")
+    return Served(case, args, op.outputs(**args), plan)
+
+
+def _kernel(step) -> Path:
+    assert isinstance(step.kernel, CudaKernel), step.kernel
+    return step.kernel.source
+
+
+def _copied(source: Path, into: Path) -> Path:
+    path = _place(source, into)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(source.read_bytes())
+    return path
+
+
+def _place(of: Path, into: Path) -> Path:
+    """Where a file or folder of the package stands in the project: at the same place within."""
+    return into / of.resolve().relative_to(PACKAGE)
+
+
+def _differentiable(found: Ladder) -> bool:
+    """Whether it is a forward whose backward is a ladder."""
+    try:
+        return bool(ladder(f"{found.name}.backward"))
+    except UnknownOperator:
+        return False
+
+
+def _case(found: Ladder, served: Served) -> str:
+    """A line of cases.py."""
+    drawn: dict[str, Any] = {}
+    if any(isinstance(v, TensorSpec) and not v.dtype.is_floating_point
+           for v in served.args.values()):  # fmt: skip
+        if served.case.numel > DRAWN:
+            raise CannotExtend(f"--case {served.case.id}: its integers are too many to look at")
+        drawn = found.operator.inputs(served.case, "cpu")
+    given = ", ".join(_given(n, v, drawn) for n, v in served.args.items())
+    return f'    Case("{served.case.id}", [{given}]),'
+
+
+def _given(name: str, value: Any, drawn: dict[str, Any]) -> str:
+    if not isinstance(value, TensorSpec):
+        return repr(value)
+    high = ""
+    if not value.dtype.is_floating_point:
+        high = f", {int(drawn[name].max()) + 1}"
+    return f"Random({value.shape!r}, {value.strides!r}, {value.dtype}{high})"
+
+
+def _filled(name: str, known: dict[str, str]) -> str:
+    return Template((TEMPLATES / f"{name}.tmpl").read_text("utf-8")).substitute(known)

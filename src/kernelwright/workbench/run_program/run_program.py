@@ -1,0 +1,105 @@
+"""Runs a CUDA program in the emulator, under the checks, under gdb, or built by nvcc on a GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelwright import emulator
+from kernelwright.emulator import program
+from kernelwright.support.errors import CompileError, ToolchainError
+from kernelwright.toolchain import tools
+from kernelwright.workbench.sanitize import report
+
+GDB_COMMANDS = Path(emulator.__file__).with_name("gdb_commands.py")
+#: GPUs whose properties a program may be told; host/device.cpp has them.
+MODELS = ("h200", "h100", "a100", "rtx4090", "t4")
+
+
+def emulated(
+    source: Path, arguments: Sequence[str], gpu: str, check: Sequence[str], seed: int
+) -> program.Result:
+    """Run a program in the emulator, under the checks that are named.
+
+    Raises:
+        CompileError, ToolchainError, UsageError: as `program.run`. ValueError: an unknown check or
+            GPU.
+    """
+    known(gpu)
+    checks = report.checks_of(check) if check else ()
+    return program.run(source, arguments, gpu=gpu, check=checks, seed=seed)
+
+
+def dissect(source: Path, arguments: Sequence[str], gpu: str) -> program.Result:
+    """Run a program and count what the first launch of each kernel costs.
+
+    Raises:
+        CompileError, ToolchainError, UsageError, ValueError: as `emulated`.
+    """
+    known(gpu)
+    return program.run(source, arguments, gpu=gpu, dissects=True)
+
+
+def debug(source: Path, arguments: Sequence[str], gpu: str, options: Sequence[str] = ()) -> None:
+    """Replace this process by gdb, stopped where the first thread of the program's first launch of
+    each kernel enters it.
+
+    Args:
+        options: for gdb, before the others ("-batch").
+
+    Raises:
+        ToolchainError: gdb or a compiler is missing. Others as `emulated`.
+    """
+    known(gpu)
+    if not shutil.which("gdb"):
+        raise ToolchainError("the program is stepped through in gdb, and there is none: install gdb")
+    executable, kernels = program.debugged(source)
+    folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
+    for name, value in (("gpu", gpu), ("workers", "1"), ("patience", "0")):
+        (folder / name).write_text(value)
+    setup = [
+        "set breakpoint pending on",
+        "set confirm off",
+        "set print thread-events off",
+        "set print inferior-events off",
+        "set debuginfod enabled off",
+        f"source {GDB_COMMANDS}",
+        *(f"kw-kernel {name}" for name in kernels),
+        "run",
+    ]
+    quiet = ("-q", "-iex", "set auto-load python-scripts off")
+    own = [str(executable), *arguments]
+    command = ["gdb", *quiet, *options, *(w for s in setup for w in ("-ex", s)), "--args", *own]
+    sys.stdout.flush()
+    os.execvpe("gdb", command, {**os.environ, "KERNELWRIGHT_RUN": str(folder)})
+
+
+def on_gpu(source: Path, arguments: Sequence[str]) -> int:
+    """Build a program by nvcc, run it on this machine's GPU and return its exit code.
+
+    Raises:
+        ToolchainError: there is no nvcc. CompileError: it rejects the program.
+    """
+    nvcc = tools.find("nvcc")[0]
+    with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
+        out = Path(folder) / source.stem
+        include = [f"-I{p}" for p in program.folders(source.resolve())]
+        libraries = [f"-l{name}" for name in program.libraries(source.resolve())]
+        command = [str(nvcc), "-O2", "-arch=native", "-w", *include, str(source), "-o", str(out)]
+        done = subprocess.run([*command, *libraries], capture_output=True, text=True)
+        if done.returncode:
+            raise CompileError(f"nvcc rejects {source.name}:\n{done.stdout}{done.stderr}")
+        return subprocess.run([str(source), *arguments], executable=out).returncode
+
+
+def known(gpu: str) -> None:
+    """Raises:
+    ValueError: there are no properties of a GPU.
+    """
+    if gpu not in MODELS:
+        raise ValueError(f"--as {gpu}: choose from {', '.join(MODELS)}")

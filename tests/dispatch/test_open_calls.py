@@ -1,0 +1,279 @@
+"""One plan for every batch size: open sizes, and the calls that they are bound to."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+import kernelwright as kw
+import kernelwright.ops.every
+from kernelwright import toolchain
+from kernelwright.contract import H200, Plan, Scalar
+from kernelwright.contract.layout import normalise
+from kernelwright.contract.open_size import NotOpen, OpenSize, Trace
+from kernelwright.dispatch import binding, ladders, open_calls, selection
+from kernelwright.toolchain import availability, c_extensions, gpu_executor, modes
+from support.hosted import hosted
+from support.publics import randn
+
+ROWS = (
+    2,
+    3,
+    17,
+    20,
+    24,
+    64,
+    100,
+    101,
+    120,
+    129,
+    640,
+    700,
+    1000,
+    1001,
+    4097,
+    5000,
+    8191,
+    8192,
+    9999,
+)
+#: Planned for each shape: they compute with the size itself, or keep what they computed by it.
+CLOSED = {"matmul", "linear", "rope", "rope.backward", "sum"}
+#: The length of a mask, eight elements a byte, says nothing of the rows: each is a pattern.
+PACKED = {"dropout_with_mask.backward", "bias_dropout_add_with_mask.backward"}
+LADDERS = [
+    x
+    for x in ladders()
+    if not any(a.kind == "Tensor[]" for a in x.operator.args)
+    and x.name not in PACKED
+    and any(c.use == "bench" and len(c.shape) > 1 for c in x.operator.cases)
+]
+
+
+# --- open sizes ----------------------------------------------------------------------------------
+
+
+def test_decisions_become_conditions():
+    n = Trace({"n": 100}).size("n")
+    assert -(-n // 8) == 13
+    assert max(n, 7) is n
+    assert (n - 1).bit_length() == 7
+    assert n % 4 == 0
+    holds = n.trace.holds()
+    sizes = [m for m in range(400) if holds(m)]
+    assert sizes == [100, 104]  # 97 to 104 by the first assertion, a multiple of 4 by the last
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_path_is_taken_again_wherever_its_conditions_hold(seed):
+    rng = random.Random(seed)
+
+    def path(n):
+        """Arithmetic and decisions as planning takes them."""
+        found = []
+        for step in range(6):
+            k = random.Random(f"{seed} {step}").randint(1, 300)
+            n = [n + k, n * k, n // k, -(-n // k), max(n - k, 1), min(n, k * 50)][step]
+            found.append(n if n % 3 else n + 1)
+            if n > 4 * k:
+                n = n // 2
+            found.append(1 << max(n, 1).bit_length())
+        return found
+
+    held = 0
+    for _ in range(20):
+        start = rng.randint(1, 5000)
+        trace = Trace({"n": start})
+        made = path(trace.size("n"))
+        holds = trace.holds()
+        assert holds(start)
+        for m in {rng.randint(1, 5000) for _ in range(60)}:
+            if holds(m):
+                held += 1
+                assert [evaluated(v, {"n": m}) for v in made] == path(m)
+    assert held
+
+
+@pytest.mark.parametrize(
+    "need", [hash, int, float, str, "{}".format, range, lambda n: n / 2, lambda n: [0, 1][n]]
+)
+def test_code_that_needs_the_number_itself_says_so(need):
+    with pytest.raises(NotOpen):
+        need(Trace({"n": 1}).size("n"))
+
+
+def evaluated(value, sizes):
+    if isinstance(value, OpenSize):
+        return eval(value.source, {}, sizes)
+    if isinstance(value, tuple):
+        return tuple(evaluated(v, sizes) for v in value)
+    if isinstance(value, Scalar):
+        return replace(value, value=evaluated(value.value, sizes))
+    return value
+
+
+# --- plans ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def h200(monkeypatch):
+    monkeypatch.setattr(selection, "gpu_of", lambda device: H200)
+    monkeypatch.setattr(availability, "missing", lambda *_: None)
+
+
+def planned(ladder, specs):
+    """(rung, config, plan) on an H200."""
+    choice = selection.select(ladder, specs, torch.device("cuda", 0), None)
+    plan = None
+    if choice.rung.is_gpu:
+        plan = open_calls.plan_of(ladder, choice.rung, specs, config=choice.config)
+    return choice.rung.name, choice.config, plan
+
+
+@pytest.mark.parametrize("ladder", LADDERS, ids=lambda x: x.name)
+def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
+    operator = ladder.operator
+    floats = {a.name for a in operator.args if a.kind.startswith("float")}
+    template = next(c for c in operator.cases if c.use == "bench" and len(c.shape) > 1)
+    known: dict = {}
+    bound = 0
+    for rows in ROWS:
+        case = replace(template, shape=(rows, *template.shape[1:]))
+        if ladder.name.startswith("embedding"):  # a table of one size, and look-ups
+            case = replace(template, params=(("n", (rows,)),))
+        args = operator.with_defaults(operator.inputs(case, "meta"))
+        pattern, values = open_calls._pattern(args, floats)
+        sizes = {f"n{i}": n for i, n in enumerate(values)}
+        plain, copies = normalise(operator.layout, selection.specs_of(args))
+        name, config, plan = planned(ladder, plain)
+        for holds, rung, chosen, opened, outputs in known.get(pattern, ()):
+            if holds(*values):
+                bound += 1
+                assert (rung, chosen) == (name, config)
+                assert launches(opened, sizes) == launches(plan, sizes)
+                assert outputs(sizes) == [t.shape for t in operator.outputs(**plain)]
+                break
+        else:
+            trace = Trace(sizes)
+            try:
+                specs, _ = normalise(operator.layout, open_calls._opened(args, trace, values))
+                found = planned(ladder, specs)
+                made = operator.outputs(**specs)
+                if found[2]:
+                    tensors = gpu_executor.Tensors(found[2], operator, specs)
+                    gpu_executor.source_of(found[2], operator, tensors, copies, 0, several=False,
+                                           guarded=False)  # fmt: skip
+            except NotOpen:
+                assert ladder.name in CLOSED
+                return
+
+            def outputs(sizes, made=made):
+                return [evaluated(t.shape, sizes) for t in made]
+
+            known.setdefault(pattern, []).append((trace.holds(), *found, outputs))
+    assert ladder.name not in CLOSED
+    assert bound >= 2
+
+
+def launches(plan: Plan | None, sizes):
+    if plan is None:
+        return None
+    scratch = {n: evaluated(s.spec.shape, sizes) for n, s in plan.scratch.items()}
+    steps = [
+        (s.kernel, evaluated(s.grid, sizes), s.block, s.shared, evaluated(s.args, sizes))
+        for s in plan.launches
+    ]
+    return steps, scratch
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory):
+    if modes.has_gpu() or c_extensions.compiler() is None:
+        pytest.skip("a stand-in for a GPU, built with a C compiler")
+    with hosted(tmp_path_factory.mktemp("driver")):
+        yield
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What is planned: (an open plan or not, the shape of the first argument)."""
+    found = []
+    bind, exact = toolchain.open_executor, open_calls.launcher
+
+    def opened(*args):
+        found.append(True)
+        return bind(*args)
+
+    def planned(ladder, args, rung=None, config=None):
+        found.append(False)
+        return exact(ladder, args, rung, config)
+
+    monkeypatch.setattr(toolchain, "open_executor", opened)
+    monkeypatch.setattr(open_calls, "launcher", planned)
+    return found
+
+
+@pytest.mark.parametrize("name", ["softmax", "rms_norm", "gelu", "swiglu", "cross_entropy"])
+def test_a_thousand_batch_sizes_are_planned_a_few_times(name, stand_in, made):
+    n = {"softmax": 88, "rms_norm": 104, "gelu": 72, "swiglu": 56, "cross_entropy": 120}[name]
+    weight, target = randn(n, dtype=torch.bfloat16), torch.zeros(1001, dtype=torch.int64)
+    call = {
+        "softmax": lambda x: kw.softmax(x, -1),
+        "rms_norm": lambda x: kw.rms_norm(x, (n,), weight),
+        "gelu": kw.gelu,
+        "swiglu": lambda x: kw.swiglu(x, x),
+        "cross_entropy": lambda x: kw.cross_entropy(x, target[: len(x)], reduction="none"),
+    }[name]
+    base = randn(1001, n, dtype=torch.bfloat16)
+    for rows in range(2, 1002):
+        assert len(call(base[:rows])) == rows
+    assert all(made)
+    assert len(made) <= 24
+
+
+def test_batches_and_lengths_are_open_together(stand_in, made):
+    rng = random.Random(0)
+    for _ in range(60):
+        b, t = rng.randint(2, 9), rng.randint(10, 90)
+        assert kw.softmax(randn(b, t, 136, dtype=torch.bfloat16), -1).shape == (b, t, 136)
+    assert all(made)
+    assert len(made) <= 24
+
+
+def test_rows_with_gaps_between_them_are_open(stand_in, made):
+    for rows in (5, 6, 7, 300, 301):
+        x = randn(rows, 3 * 144, dtype=torch.bfloat16)[:, 144:288]
+        assert kw.softmax(x, -1).shape == (rows, 144)
+    assert all(made)
+    assert len(made) <= 2
+
+
+def test_the_oldest_shape_is_forgotten_first(stand_in, monkeypatch):
+    monkeypatch.setattr(binding, "_CACHE_LIMIT", 3)
+    run = binding.LaunchCache(next(x for x in ladders() if x.name == "tanh"))
+    run._in_python = True
+    for rows in (2, 3, 4, 5):
+        run.now(randn(rows, 152), None)
+    shapes = [key[1][0] for key in run._known]
+    assert shapes == [3, 4, 5]
+
+
+def test_torch_compile_compiles_once_for_every_batch_size():
+    torch.compiler.reset()
+    counter = CompileCounter()
+    w = randn(48)
+
+    def block(x):
+        return kw.softmax(kw.rms_norm(x, (48,), w), -1) * 2
+
+    compiled = torch.compile(block, backend=counter, fullgraph=True, dynamic=True)
+    for rows in (4, 7, 19, 64, 129):
+        compiled(randn(rows, 48))
+    assert counter.frame_count == 1
+    assert math.prod(compiled(randn(5, 48)).shape) == 240

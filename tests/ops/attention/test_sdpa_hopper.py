@@ -1,0 +1,116 @@
+"""Attention's rungs for Hopper's tensor cores, as far as they go without a GPU."""
+
+import pytest
+import torch
+
+from kernelwright.contract import H200, Gpu, TensorMap, TensorSpec
+from kernelwright.ops.attention.sdpa import cuda_hopper, hopper_tiling
+from kernelwright.support.errors import ToolchainError
+from kernelwright.toolchain import binary, compiled, nvrtc
+
+BF16 = torch.bfloat16
+
+
+def specs(b, h, length, d, s=None, hk=None, dv=None, dtype=BF16, causal=False):
+    s, hk, dv = s or length, hk or h, dv or d
+    shapes = {"q": (b, h, length, d), "k": (b, hk, s, d), "v": (b, hk, s, dv)}
+    made = {n: TensorSpec.contiguous(x, dtype) for n, x in shapes.items()}
+    rest = {"seed": None, "mask_grad": False, "scale": 0.1, "p": 0.0}
+    return {**made, "mask": None, "causal": causal, **rest}
+
+
+def backward(args):
+    q, v = args["q"], args["v"]
+    y = TensorSpec.contiguous((*q.shape[:3], v.shape[3]), q.dtype)
+    lse = TensorSpec.contiguous(q.shape[:3], torch.float32)
+    return {"gy": y, "y": y, "lse": lse, **args}
+
+
+def launches():
+    """Every config of both rungs, in turn with and without `causal`, for each width."""
+    for d in (64, 128):
+        for i, config in enumerate(hopper_tiling.WGMMA_CONFIGS):
+            args = specs(2, 4, 1000, d, causal=i % 2 == 0, dtype=(BF16, torch.float16)[i % 2])
+            yield from cuda_hopper.wgmma(H200, config, **args).launches
+        for i, config in enumerate(hopper_tiling.PERSISTENT_CONFIGS):
+            args = specs(2, 4, 1000, d, causal=i % 2 == 1, dtype=(BF16, torch.float16)[i % 2])
+            yield from cuda_hopper.persistent(H200, config, **args).launches
+        for i, config in enumerate(hopper_tiling.BACKWARD_CONFIGS):
+            args = backward(specs(2, 4, 1000, d, causal=i % 2 == 1))
+            yield from cuda_hopper.wgmma_backward(H200, config, **args).launches[1:]
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    try:
+        nvrtc.include_folders()
+    except ToolchainError:
+        pytest.skip("no NVRTC on this machine")
+
+
+@pytest.mark.parametrize("step", [*launches()], ids=lambda step: step.kernel.name)
+def test_sums_stay_in_registers_and_products_do_not_wait(compiler, step):
+    made = nvrtc.compile(step.kernel, H200.arch)
+    used = binary.resources(made)
+    assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)
+    assert binary.serialized_products(made) == []
+    assert compiled.hidden_parameters(made, step.kinds) == 0
+    assert used.static_shared + step.shared <= H200.shared_per_block
+    assert "HGMMA" in binary.sass(made)
+
+
+def test_a_map_describes_any_order_of_dimensions():
+    t = torch.randn(2, 5, 3, 72).transpose(1, 2)  # (B, H, L, D) with heads behind tokens
+    spec = TensorSpec(tuple(t.shape), tuple(t.stride()), BF16)
+    m = hopper_tiling.rows_map("q", spec, 64)
+    strides = (1, *(s // 2 for s in m.strides))
+    assert torch.equal(t.as_strided(m.shape, strides), t.permute(3, 2, 1, 0))
+    assert m.box == (64, 64, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("d", "dv", "wide"), [(8, 8, 64), (64, 40, 64), (72, 8, 128), (40, 128, 128)]
+)
+def test_a_kernel_is_as_wide_as_the_wider_head(d, dv, wide):
+    assert hopper_tiling.wide(d, dv) == wide
+    (step,) = cuda_hopper.wgmma(
+        H200, hopper_tiling.WGMMA_CONFIGS[0], **specs(1, 1, 9, d, dv=dv)
+    ).launches
+    assert f", {wide}, " in step.kernel.name
+
+
+def test_every_query_and_key_has_a_block():
+    args = backward(specs(2, 6, 300, 64, s=130, hk=2))
+    dot, keys, queries = cuda_hopper.wgmma_backward(
+        H200, hopper_tiling.BACKWARD_CONFIGS[0], **args
+    ).launches
+    assert dot.grid == (2 * 6 * 384 // 16, 1, 1)
+    assert keys.grid == (2 * 2 * 2, 1, 1)
+    assert queries.grid == (2 * 6 * 3, 1, 1)
+    assert [m.tensor for m in keys.args if isinstance(m, TensorMap)] == [
+        "q", "k", "v", "gy", "gk", "gv"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"d": 60}, "multiple of 16 bytes"),
+        ({"d": 136}, "wider than 128"),
+        ({"dtype": torch.float32}, "bfloat16 or float16"),
+    ],
+)
+def test_what_the_copy_engine_cannot_read_is_refused(changed, reason):
+    args = specs(**({"b": 1, "h": 2, "length": 9, "d": 64} | changed))
+    assert reason in hopper_tiling.fits(H200, **args)
+
+
+def test_strides_and_starts_are_checked():
+    args = specs(1, 2, 9, 64)
+    odd = TensorSpec((1, 2, 9, 64), (1, 1, 130, 1), BF16)
+    assert "k:" in hopper_tiling.fits(H200, **(args | {"k": odd}))
+    repeated = TensorSpec((1, 2, 9, 64), (0, 0, 64, 1), BF16)
+    assert "v:" in hopper_tiling.fits(H200, **(args | {"v": repeated}))
+    off = TensorSpec((1, 2, 9, 64), (1152, 576, 64, 1), BF16, align=2)
+    assert "q:" in hopper_tiling.fits(H200, **(args | {"q": off}))
+    assert "wgmma" in hopper_tiling.fits(Gpu((8, 0), 108, 166_912, 0), **args)

@@ -1,0 +1,154 @@
+"""Training runs in processes that are forked from one that has imported everything, so that a test
+can kill them, limit them, or let them share a run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import socket
+import time
+from pathlib import Path
+
+import torch
+import torch._dynamo  # a process that is forked has it then
+
+from kernelwright.train import log, run
+from kernelwright.train.settings import Settings
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["support.training_runs"])
+CPU = torch.device("cpu")
+run.SAMPLE_TOKENS = 24
+
+
+def text(folder: Path) -> Path:
+    """A text that a tiny model learns something of."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 6))) for _ in range(40)]
+    path = folder / "words.txt"
+    path.write_text(" ".join(draw.choices(words, k=2000)))
+    return path
+
+
+def tiny(folder: Path, **changes) -> Settings:
+    """A run of a second."""
+    usual = {
+        "data": str(text(folder)), "model": "gpt2-tiny", "context": 16, "steps": 12, "batch": 4,
+        "save_every": 2, "eval_every": 5, "eval_batches": 1, "dropout": 0.1, "warm_up": 4,
+        "deterministic": True,
+    }  # fmt: skip
+    return Settings(**{**usual, **changes})
+
+
+def losses(folder: Path) -> list[float]:
+    """Of each step."""
+    return [e["loss"] for e in log.read(folder) if e["event"] == "step"]
+
+
+def train(settings: Settings, folder: Path, started=None) -> None:
+    """Begin a run, or continue it where it has a checkpoint."""
+    torch.set_num_threads(1)
+    if started is not None:
+        started.set()
+    if run.checkpoint.committed(folder):
+        run.resume(folder, {}, CPU)
+        return
+    for p in folder.rglob("*"):
+        if p.is_file():
+            p.unlink()
+    begin_in(folder, settings)
+
+
+def begin_in(folder: Path, settings: Settings) -> None:
+    for p in sorted(folder.rglob("*"), reverse=True):
+        p.rmdir()
+    run.begin(settings, folder, CPU)
+
+
+def killed(settings: Settings, folder: Path, after: float) -> bool:
+    """Kill a run by SIGKILL so many seconds after it began; whether it had not ended by then."""
+    started = CONTEXT.Event()
+    process = CONTEXT.Process(target=train, args=(settings, folder, started))
+    process.start()
+    started.wait()
+    process.join(after)
+    if process.is_alive():
+        os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    return process.exitcode == -signal.SIGKILL
+
+
+def finished(settings: Settings, folder: Path) -> float:
+    """Let a run end; its seconds."""
+    begun = time.monotonic()
+    process = CONTEXT.Process(target=train, args=(settings, folder))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    return time.monotonic() - begun
+
+
+def _limited(settings: Settings, folder: Path, most: int, answer) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    torch.set_num_threads(1)
+    try:
+        run.resume(folder, {"steps": settings.steps + 4, "save_every": 1}, CPU)
+    except run.UserError as e:
+        answer.put(str(e))
+    else:
+        answer.put("no error")
+
+
+def limited(settings: Settings, folder: Path, most: int) -> str:
+    """Continue a run whose files may have `most` bytes; what it raised."""
+    answer = CONTEXT.SimpleQueue()
+    process = CONTEXT.Process(target=_limited, args=(settings, folder, most, answer))
+    process.start()
+    process.join()
+    assert not answer.empty(), "the process ended without an answer"
+    return answer.get()
+
+
+def _rank(rank: int, count: int, port: int, work, args) -> None:
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    torch.set_num_threads(1)
+    work(*args)
+
+
+def together(count: int, work, *args) -> None:
+    """Run a function in processes as torchrun starts them."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    processes = [
+        CONTEXT.Process(target=_rank, args=(rank, count, port, work, args)) for rank in range(count)
+    ]
+    for p in processes:
+        p.start()
+    for p in processes:
+        p.join()
+    assert [p.exitcode for p in processes] == [0] * count
+
+
+def begin(settings: Settings, folder: Path) -> None:
+    torch.set_num_threads(1)
+    run.begin(settings, folder, CPU)
+
+
+def resume(folder: Path, changes: dict) -> None:
+    torch.set_num_threads(1)
+    run.resume(folder, changes, CPU)
+
+
+def alone(work, *args) -> None:
+    """Run a function in one process."""
+    process = CONTEXT.Process(target=work, args=args)
+    process.start()
+    process.join()
+    assert process.exitcode == 0

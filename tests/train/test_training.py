@@ -1,0 +1,219 @@
+"""The trainer: a step, its options, what it reports."""
+
+import json
+import math
+import random
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from kernelwright.support.errors import UsageError
+from kernelwright.train import log, memory, picture, roof, run, schedule
+from kernelwright.train.parallel import Processes
+from kernelwright.train.settings import Settings
+from kernelwright.train.trainer import Trainer, padded
+from support import training_runs as runs
+
+ALONE = Processes("none", 0, 1, runs.CPU)
+pytestmark = pytest.mark.usefixtures("few_threads")
+
+
+def trainer(**changes):
+    return Trainer(Settings(**{"context": 16, "batch": 4, **changes}), 32, ALONE)
+
+
+def tokens(seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    both = torch.randint(32, (4, 17), generator=draw)
+    return both[:, :-1], both[:, 1:]
+
+
+def weights(made):
+    return torch.cat([p.detach().flatten().clone() for p in made.model.parameters()])
+
+
+def test_a_step_is_pytorchs():
+    made, other = trainer(), trainer()
+    for one in (made, other):
+        one.model.double()
+    decayed = [p for p in other.model.parameters() if p.ndim > 1]
+    rest = [p for p in other.model.parameters() if p.ndim < 2]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+    theirs = torch.optim.AdamW(groups, betas=(0.9, 0.99))
+    for i in range(3):
+        x, y = tokens(i)
+        lr = 1e-2 / (i + 1)
+        loss, norm = made.step(x, y, lr)
+        expected = F.cross_entropy(other.model(x).flatten(0, 1), y.flatten())
+        expected.backward()
+        total = torch.nn.utils.clip_grad_norm_(other.model.parameters(), 1.0)
+        for group in theirs.param_groups:
+            group["lr"] = lr
+        theirs.step()
+        theirs.zero_grad()
+        torch.testing.assert_close(loss.double(), expected.detach())
+        torch.testing.assert_close(norm, total)
+    torch.testing.assert_close(weights(made), weights(other))
+
+
+@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny"])
+@pytest.mark.parametrize(
+    "changes, tolerance",
+    [
+        ({"micro": 1}, 1e-5),
+        ({"recompute": "selective"}, 0.0),
+        ({"recompute": "full"}, 0.0),
+        ({"recompute": "full", "dropout": 0.3}, 0.0),
+        ({"precision": "autocast"}, 3e-2),
+        ({"precision": "bfloat16"}, 3e-2),
+    ],
+)
+def test_options_change_the_way_but_not_the_losses(model, changes, tolerance):
+    same = {"model": model, "dropout": changes.get("dropout", 0.0)}
+    made, other = trainer(**same), trainer(**{**same, **changes})
+    for i in range(3):
+        found = []
+        for one in (made, other):
+            torch.manual_seed(i)  # the same dropout
+            found.append(one.step(*tokens(i), 1e-3)[0])
+        assert abs(found[0] - found[1]) <= tolerance
+
+
+def test_recomputation_keeps_less():
+    peaks = {}
+    for policy in ("none", "selective", "full"):
+        made = trainer(recompute=policy, batch=16)
+        x = torch.zeros(16, 16, dtype=torch.long)
+        made.step(x, x, 1e-3)
+        storages = memory.Storages()
+        with storages:
+            made.step(x, x, 1e-3)
+        peaks[policy] = storages.peak
+    assert peaks["full"] < peaks["selective"] < peaks["none"]
+
+
+@pytest.mark.parametrize("policy", ["none", "full"])
+def test_memory_is_predicted(policy):
+    made = trainer(recompute=policy)
+
+    def build():
+        fake = trainer(recompute=policy)
+        x = torch.zeros(4, 16, dtype=torch.long)
+        return fake, lambda: fake.step(x, x, 1e-3)
+
+    found = memory.predict(build)
+    made.step(*tokens(), 1e-3)
+    _, real = memory.measure(lambda: made.step(*tokens(), 1e-3), made.held(), runs.CPU)
+    assert found.held == pytest.approx(real.held, rel=0.02)
+    assert found.peak == pytest.approx(real.peak, rel=0.05)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_skips_the_step(value):
+    made = trainer()
+    made.step(*tokens(), 1e-3)
+    before, states = weights(made), [s["exp_avg"].clone() for s in made.optimizer.state.values()]
+    hook = made.model.norm.bias.register_hook(lambda g: g + value)
+    made.step(*tokens(), 1e-3)
+    hook.remove()
+    assert torch.equal(weights(made), before)
+    assert all(
+        torch.equal(a, s["exp_avg"])
+        for a, s in zip(states, made.optimizer.state.values(), strict=True)
+    )
+    assert made.bad == 1
+    made.step(*tokens(), 1e-3)
+    assert not torch.equal(weights(made), before)
+    assert made.bad == 1
+
+
+def test_too_many_bad_steps_stop_the_run_and_its_state_is_saved(tmp_path):
+    settings = runs.tiny(tmp_path, lr=1e30, clip=0.0, max_bad_steps=3, warm_up=0, dropout=0.0)
+    with pytest.raises(run.BadSteps, match=r"3 steps .* the state is saved in"):
+        run.begin(settings, tmp_path / "run", runs.CPU)
+    steps = [e for e in log.read(tmp_path / "run") if e["event"] == "step"]
+    assert steps[-1]["bad"] == 3
+    assert [e["norm"] is None for e in steps][-3:] == [True] * 3
+    saved = run.checkpoint.check(run.checkpoint.find(tmp_path / "run"))
+    assert saved["bad"] == 3
+
+
+class Noted(run.Silent):
+    def __init__(self):
+        self.start, self.steps = None, []
+
+    def started(self, start):
+        self.start = start
+
+    def stepped(self, step):
+        self.steps.append(step)
+
+
+def test_a_run_learns_and_leaves_its_files(tmp_path):
+    noted = Noted()
+    settings = runs.tiny(tmp_path, steps=60, lr=3e-3, batch=8, dropout=0.0, eval_every=30,
+                         save_every=0)  # fmt: skip
+    result = run.begin(settings, tmp_path / "run", runs.CPU, noted)
+    assert [s.number for s in noted.steps] == list(range(1, 61))
+    assert result.loss < noted.steps[0].loss / 1.5
+    assert result.validation < noted.steps[0].loss / 1.5
+    assert 0.8 < noted.start.predicted.peak / result.measured.peak < 1.25
+    assert len(result.samples) == 2 and all(result.samples)
+    events = log.read(tmp_path / "run")
+    assert [e["step"] for e in events if e["event"] == "validation"] == [30, 60]
+    assert runs.losses(tmp_path / "run") == [s.loss for s in noted.steps]
+    svg = (tmp_path / "run" / "loss.svg").read_text()
+    assert svg.count("<path") == 3 and "NaN" not in svg
+    state = json.loads((run.checkpoint.find(tmp_path / "run") / "state.json").read_text())
+    assert state["rungs"]["adamw"] == {"native": 2 * 2}
+
+
+def test_rates_of_each_schedule():
+    steps, warm_up = random.randint(50, 500), random.randint(1, 20)
+    for name in schedule.NAMES:
+        rates = [schedule.rate(i, steps, warm_up, name) for i in range(steps)]
+        assert rates[0] == pytest.approx(1 / warm_up)
+        assert max(rates) == pytest.approx(1.0)
+        assert all(
+            a >= b - 1e-12 for a, b in zip(rates[warm_up:], rates[warm_up + 1 :], strict=False)
+        )
+        assert schedule.rate(steps, steps, warm_up, name) == pytest.approx(
+            1.0 if name == "constant" else 0.1
+        )
+    middle = schedule.rate((steps + warm_up) // 2, steps, warm_up, "cosine")
+    assert middle == pytest.approx(0.55, abs=0.02)
+    assert schedule.rate(int(0.79 * steps), steps, 1, "wsd") == 1.0
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"model": "gpt5"}, "model: 'gpt5' is none of"),
+        ({"steps": 0}, "steps: must be at least 1"),
+        ({"lr": -1.0}, "lr: must be at least"),
+        ({"precision": "fp8"}, "precision: 'fp8' is none of"),
+        ({"recompute": "some"}, "recompute: 'some' is none of"),
+        ({"compile": "graph", "parallel": "ddp"}, "compile: a CUDA graph"),
+    ],
+)
+def test_settings_are_checked(changes, says):
+    with pytest.raises(UsageError, match=says):
+        Settings(**changes)
+
+
+def test_a_large_vocabulary_is_padded():
+    assert [padded(v) for v in (65, 1024, 50257)] == [65, 1024, 50304]
+
+
+def test_operations_of_a_token():
+    made = trainer(model="gpt2-tiny").model
+    matrices = 4 * (12 * 128 * 128) + 32 * 128  # of four layers, and the output layer
+    assert roof.of_token(made) == 6 * matrices + 6 * 4 * 128 * 16
+
+
+def test_a_curve_without_width_or_with_gaps_is_drawn():
+    found = picture.curves("a", [picture.Curve("b", [1, 2, 3], [5.0, math.nan, 5.0])])
+    assert "nan" not in found.lower()
+    assert "<path" in picture.curves("a", [picture.Curve("b", [1, 64], [1, 10])], log_x=True)
+    assert picture.smooth([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
