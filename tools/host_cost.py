@@ -27,6 +27,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+import kernelwright as kw  # noqa: E402
 from kernelwright.contract import i32  # noqa: E402
 from kernelwright.machine import clock, facts, here, slug  # noqa: E402
 from kernelwright.support.settings import settings  # noqa: E402
@@ -41,6 +42,11 @@ COMMANDS = {
     "import torch, kernelwright": ("-c", "import torch, kernelwright"),
 }
 THREADS = 1_000_000
+SIZES = {
+    "softmax": lambda x: kw.softmax(x, -1),
+    "rms_norm": lambda x: kw.rms_norm(x, (x.shape[-1],)),
+    "gelu": kw.gelu,
+}
 
 Samples = dict[str, list[float]]
 
@@ -49,7 +55,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python tools/host_cost.py")
     parser.add_argument("--record", action="store_true", help="keep the samples in the records")
     asked = parser.parse_args()
-    found = {"commands_s": commands(), "calls_us": calls(), "emulator_s": emulator()}
+    found = {
+        "commands_s": commands(),
+        "calls_us": calls(),
+        "sizes_us": sizes(),
+        "emulator_s": emulator(),
+    }
     for kind, samples in found.items():
         print(f"{kind}:")
         for name, values in samples.items():
@@ -89,6 +100,26 @@ def calls() -> Samples:
                                          f"{name}, torch": both(theirs, shapes)}  # fmt: skip
             times = clock.time_host(made, lambda: None, random.Random(0), blocks=64)
             found |= {who: [round(us, 2) for us in samples] for who, samples in times.items()}
+    return found
+
+
+def sizes(count: int = 1000, each: int = 10, times: int = 5) -> Samples:
+    """Microseconds a call of one batch size, and of many: each is new to the process once."""
+    torch.set_num_threads(1)
+    found: Samples = {}
+    with tempfile.TemporaryDirectory() as folder, hosted(Path(folder)):
+        for name, function in SIZES.items():
+            for turn in range(times):  # another width each time: its sizes have not been seen
+                base = torch.zeros(count + 2, 8 + 8 * turn, dtype=torch.bfloat16)
+                rows = [base[:n] for n in range(2, count + 2)] * each
+                random.Random(turn).shuffle(rows)
+                for who, calls in (("one size", rows[:1] * len(rows)), (f"{count} sizes", rows)):
+                    function(calls[0])
+                    start = time.process_time()
+                    for x in calls:
+                        function(x)
+                    us = (time.process_time() - start) / len(calls) * 1e6
+                    found.setdefault(f"{name}, {who}", []).append(round(us, 2))
     return found
 
 

@@ -214,9 +214,15 @@ def {{}}({given}):
             self._quicken()
         return bound
 
+    def _found(self, *args: Any) -> Callable:
+        """As `_bound`; what an open plan serves costs no key here, as C keeps one."""
+        *given, rung = args
+        found = self._open.bound(dict(zip(self._names, given, strict=True)), rung)
+        return found or self._bound(*args)
+
     def _quicken(self) -> None:
         kinds = "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
-        faster = tensors.finder(kinds, self._bound, self.now)
+        faster = tensors.finder(kinds, self._found, self.now)
         if faster is not None:
             self.now = faster
             for names in self._users:

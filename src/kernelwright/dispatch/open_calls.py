@@ -48,17 +48,15 @@ class OpenCalls:
         Raises:
             Unsupported, CompiledDuringCapture: as there.
         """
+        bound = self.bound(args, rung)
+        if bound is not None:
+            return bound
         if self._lists or not toolchain.opens(args):
             return launcher(self._ladder, args, rung)
         pattern, values = _pattern(args, self._floats)
-        if not values:
-            return launcher(self._ladder, args, rung)
-        plans = self._known.setdefault((rung, *pattern), [])
+        plans = self._known.setdefault((rung, *pattern), []) if values else None
         if plans is None:
             return launcher(self._ladder, args, rung)
-        for holds, bind in plans:
-            if holds(*values):
-                return bind(*values)
         bound, opened = self._planned(args, rung, values)
         if opened is None or len(plans) == MOST_PLANS:
             self._known[rung, *pattern] = None
@@ -67,6 +65,16 @@ class OpenCalls:
         if len(self._known) > MOST_PATTERNS:
             self._known.pop(next(iter(self._known)), None)
         return bound
+
+    def bound(self, args: dict[str, Any], rung: str | None) -> RungFunction | None:
+        """The function for calls like this one, if a plan that is known serves their sizes."""
+        if self._lists or not self._known:
+            return None
+        pattern, values = _pattern(args, self._floats)
+        for holds, bind in self._known.get((rung, *pattern)) or ():
+            if holds(*values):
+                return bind(*values)
+        return None
 
     def _planned(
         self, args: dict[str, Any], rung: str | None, values: tuple[int, ...]

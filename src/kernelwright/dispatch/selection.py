@@ -64,12 +64,16 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
         rung = ladder.rung(tuned["rung"])
         if rejected(ladder, rung, specs, device) is None:
             config = config_of(ladder, rung, gpu, specs)
-            return Choice(rung, config, "measured fastest by kernelwright tune")
+            return Choice(
+                rung,
+                config,
+                f"measured fastest by kernelwright tune on {_measured_on(ladder, gpu)}",
+            )
     for name in ladder.order(gpu, **specs):
         rung = ladder.rung(name)
         if rejected(ladder, rung, specs, device) is None:
             config = config_of(ladder, rung, gpu, specs)
-            return Choice(rung, config, "first eligible rung in the ladder's order")
+            return Choice(rung, config, "derived: first eligible rung in the ladder's order")
     return Choice(ladder.rung("native"), {}, "no other rung is eligible")
 
 
@@ -149,6 +153,12 @@ def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
     return {**shipped, **_current(ladder, _table(ladder, own, gpu))}
 
 
+def _measured_on(ladder: Ladder, gpu: Gpu) -> str:
+    """The architecture whose table `tuned_table` reads: this GPU's, or an older one's."""
+    found = [_newest(ladder, f, gpu) for f in {shipped_tables(ladder), tables_of(ladder)}]
+    return f"sm_{max(c for c in found if c)}"
+
+
 def shipped_tables(ladder: Ladder) -> Path:
     """The folder of an operator's tuned tables: the package's for its own operators, else `tuned`
     in the operator's folder."""
@@ -166,12 +176,16 @@ def _ours(ladder: Ladder) -> bool:
 
 
 def _table(ladder: Ladder, folder: Path, gpu: Gpu) -> dict[str, Any]:
-    tables = {}
-    for path in folder.glob(f"{ladder.name}.sm_*.json"):
-        tables[int(path.stem.rsplit("_", 1)[1])] = path
-    mine = gpu.capability[0] * 10 + gpu.capability[1]
-    older = [c for c in tables if c <= mine]
-    return data.document(tables[max(older)], {}) if older else {"buckets": {}}
+    newest = _newest(ladder, folder, gpu)
+    if newest is None:
+        return {"buckets": {}}
+    return data.document(folder / f"{ladder.name}.sm_{newest}.json", {})
+
+
+def _newest(ladder: Ladder, folder: Path, gpu: Gpu) -> int | None:
+    """The compute capability, "90", of the newest table that is no newer than the GPU."""
+    known = (int(p.stem.rsplit("_", 1)[1]) for p in folder.glob(f"{ladder.name}.sm_*.json"))
+    return max((c for c in known if c <= gpu.capability[0] * 10 + gpu.capability[1]), default=None)
 
 
 def _current(ladder: Ladder, table: dict[str, Any]) -> dict[str, dict]:

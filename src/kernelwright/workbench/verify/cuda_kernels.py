@@ -11,21 +11,13 @@ from kernelwright import emulator
 from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of
+from kernelwright.machine.recorded import GPUS
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import cpu_executor, nvrtc
 from kernelwright.workbench.binary_info.inspection import inspect
 
 from .coverage import skip, thorough_cases
 from .raised import in_folder
-
-#: A GPU of each architecture that rungs are written for. A rung targets those for which `supports`
-#: accepts at least one of its cases.
-GPUS = (
-    Gpu((8, 0), 108, 166_912, 41_943_040, "NVIDIA A100"),
-    H200,
-    Gpu((10, 0), 148, 232_448, 132_120_576, "NVIDIA B200"),
-    Gpu((12, 0), 170, 101_376, 100_663_296, "NVIDIA GeForce RTX 5090"),
-)
 
 
 def kernels_of(
@@ -92,7 +84,7 @@ def compile_rung(
 ) -> tuple[str, str]:
     """Compile the kernels of the verify cases (or of the given ones) for GPUs: all of them for the
     H200's architecture, and one instantiation of each for every other architecture that the rung
-    targets. Returns (outcome, what was done)."""
+    targets, for which `supports` accepts a case. Returns (outcome, what was done)."""
     if cases is None:
         cases = [c for c in ladder.operator.cases if c.use == "verify"]
     done: list[str] = []
