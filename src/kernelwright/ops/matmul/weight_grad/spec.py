@@ -35,6 +35,7 @@ CASES = (
     *(_of(72, 40, 64, d, layout=x) for d in FLOATS for x in ("sliced", "permuted", "offset")),
     *(_of(40, 24, 32, d, values=v) for d in FLOATS for v in ("large", "nan", "inf")),
     *(_of(*s, BF16, use="bench", label=label) for s, label in LAYERS.items()),
+    _of(16, 2**27 + 8, 8, BF16, use="big"),
 )
 
 
