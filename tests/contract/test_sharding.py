@@ -10,18 +10,25 @@ from kernelwright.workbench.verify.candidate import all_results, map_tensors
 
 #: An element's place among all decides (random masks), or arguments change.
 WITHOUT = {
+    "accumulate_weight_grad_",
     "adamw",
     "bias_dropout_add",
     "bias_dropout_add_with_mask",
     "clip_grads_with_norm_",
+    "conv2d",
     "cross_entropy_with_grad_",
     "dropout",
     "dropout_with_mask",
     "get_total_norm",
+    "grouped_mm",
+    "grouped_swiglu",
     "layer_norm_residual_dropout_gelu",
     "linear",
     "matmul",
+    "quantized_linear",
     "scale_unless_one_",
+    "scaled_mm",
+    "spmv",
 }
 OPERATORS = [x.operator for x in ladders() if x.operator.sharding]
 

@@ -28,6 +28,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "reduce.sum": ("sum",),
     "matmul.gemm": ("linear", "matmul"),
     "matmul.conv2d": ("conv2d",),
+    "matmul.weight_grad": ("accumulate_weight_grad_",),
     "matmul.quantized": ("quantized_linear",),
     "matmul.grouped": ("grouped_mm", "grouped_swiglu"),
     "matmul.spmv": ("spmv",),

@@ -37,7 +37,7 @@ def _verified(d: torch.dtype) -> tuple[Case, ...]:
         _of((2, 5, 5, 8), d, 0, (3, 3)),
         _of((2, 4, 4, 0), d, 3, ONE, bias=True),
         *(_of((2, 6, 6, 16), d, 9, (3, 3), layout=x) for x in ("sliced", "permuted", "offset")),
-        *(_of((1, 6, 6, 8), d, 9, (3, 3), padding=ONE, values=v) for v in ("large", "nan")),
+        *(_of((1, 6, 6, 8), d, 9, (3, 3), padding=ONE, values=v) for v in ("large", "nan", "inf")),
     )
 
 
@@ -48,6 +48,7 @@ CASES = (
         label="ResNet-50, stage 3"),
     _of((32, 224, 224, 16), BF16, 768, (16, 16), stride=(16, 16), use="bench",
         label="patches of a vision transformer"),
+    _of((2**15 + 1, 16, 16, 256), BF16, 1, ONE, use="big"),
 )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ CASES = (
     *(_of(70, 48, 64, 3, d, along="k", layout=x) for d in FLOATS for x in LAYOUTS),
     *(_of(70, 48, 64, 3, d, along="k", values=v) for d in FLOATS for v in ("large", "nan", "inf")),
     *(_of(*s, BF16, along="k", use="bench", label=label) for s, label in EXPERTS.items()),
+    _of(2**21 + 1, 64, 1024, 4, BF16, along="k", use="big"),
 )
 SWIGLU_CASES = tuple(c for c in CASES if c.param("along") == "k" and c.param("n") % 2 == 0)
 

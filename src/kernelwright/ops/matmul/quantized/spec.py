@@ -52,6 +52,7 @@ CASES = (
         for bits in (4, 8)
         for m in (16, 64)
     ),
+    _of(2**24 + 1, 8, 128, BF16, 4, use="big"),
 )
 
 

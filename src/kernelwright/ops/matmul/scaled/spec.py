@@ -53,13 +53,14 @@ CASES = (
         for kind in KINDS
         for layout in ("sliced", "permuted", "offset", "expanded")
     ),
-    *(_of(160, 128, 256, kind, values=v) for kind in KINDS for v in ("large", "nan")),
+    *(_of(160, 128, 256, kind, values=v) for kind in KINDS for v in ("large", "nan", "inf")),
     *(
         _of(s, s, s, kind, fast, use="bench")
         for s in SQUARES
         for kind, fast in (("tensor", True), ("row", True), ("row", False), ("block", False))
     ),
     *(_of(*s, "row", use="bench", label=label) for s, label in LAYERS.items()),
+    _of(2**21 + 1, 64, 1024, "row", use="big"),
 )
 
 

@@ -26,6 +26,9 @@ CASES = (
     *(_of(60, 70, 5, "even", d, values=v) for d in FLOATS for v in ("large", "nan", "inf")),
     *(_of(2**20, 2**20, 16, kind, F32, use="bench", label=label)
       for kind, label in (("even", "random"), ("power", "power law"))),
+    *(_of(60, 70, 5, "even", d, layout=x) for d in FLOATS
+      for x in ("sliced", "permuted", "offset")),
+    _of(2**16, 2**16, 3, "even", F32, use="big"),
 )  # fmt: skip
 
 
@@ -35,7 +38,7 @@ def inputs(c, device):
     lengths = _lengths(c)
     count = int(lengths.sum())
     values = tensor(c, "values", device, shape=(count,))
-    x = tensor(c, "x", device, shape=(n,))
+    x = _vector(c, n, device)
     if device == "meta":
         rows, columns = (torch.empty(s, dtype=index, device=device) for s in (m + 1, count))
     else:
@@ -46,7 +49,16 @@ def inputs(c, device):
         special = {"large": 60.0, "nan": float("nan"), "inf": float("inf")}.get(c.values)
         if special is not None:
             x[n // 2] = special
-    return {"rows": rows, "columns": columns, "values": values, "x": x}
+    return {"values": values, "x": x, "rows": rows, "columns": columns}
+
+
+def _vector(c: Case, n: int, device: str) -> torch.Tensor:
+    """x, with a stride or off its boundary where the case's layout says so."""
+    if c.layout == "offset":
+        return tensor(c, "x", device, shape=(n + 1,))[1:]
+    if c.layout == "contiguous":
+        return tensor(c, "x", device, shape=(n,))
+    return tensor(c, "x", device, shape=(n, 2))[:, 0]
 
 
 def _lengths(c: Case) -> torch.Tensor:

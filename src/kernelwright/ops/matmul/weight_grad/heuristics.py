@@ -1,0 +1,57 @@
+"""Which rung takes the gradient of a weight, and with which launch parameters. Imports no kernel
+language. The configs' numbers are those of the Hopper rungs of matmul (gemm/hopper_tiling.py)."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.eligibility import kind
+from kernelwright.ops.matmul.gemm.hopper_tiling import DTYPES, Matrix, matrix, transposed
+
+CONFIGS = (
+    {"bm": 128, "bn": 256, "stages": 4, "boxes": 0},
+    {"bm": 128, "bn": 128, "stages": 6, "boxes": 0},
+    {"bm": 64, "bn": 128, "stages": 8, "boxes": 0},
+)
+
+
+def fits(gpu, total, gy, x):
+    if gpu.capability != (9, 0):
+        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
+    if gy.dtype not in DTYPES or x.dtype != gy.dtype or total.dtype != torch.float32:
+        return f"{gy.dtype} by {x.dtype} into {total.dtype}: not 16-bit operands into float32"
+    if not total.is_contiguous() or total.align < 8 or total.shape[1] % 2:
+        return "total: its rows are not contiguous pairs"
+    for name, t in (("gy", gy), ("x", x)):
+        found = matrix(name, transposed(t)) if t.align >= 16 else f"{name}: starts off 16 bytes"
+        if isinstance(found, str):
+            return found
+        if found.k_major:
+            return f"{name}: its rows are not contiguous"
+    tiles = cdiv(total.shape[0], 64) * cdiv(total.shape[1], 128)
+    return f"{tiles} tiles do not fit an int32" if tiles > 2**31 - 512 else None
+
+
+def operands(gy, x) -> tuple[Matrix, Matrix]:
+    """Both operands as rows of the result's dimensions by tokens."""
+    of_a, of_b = matrix("gy", transposed(gy)), matrix("x", transposed(x))
+    assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)
+    return of_a, of_b
+
+
+def choose(gpu, total, gy, x):
+    """The largest tiles of which every multiprocessor has one, else the smallest."""
+    for config in CONFIGS:
+        if cdiv(total.shape[0], config["bm"]) * cdiv(total.shape[1], config["bn"]) >= gpu.sms:
+            return config
+    return CONFIGS[-1]
+
+
+def order(gpu, **specs):
+    return ("cuda_wgmma",)
+
+
+def bucket(total, gy, x):
+    sizes = (gy.shape[0], *total.shape)
+    return "/".join((kind(gy.dtype), *(str(1 << max(s - 1, 0).bit_length()) for s in sizes)))
