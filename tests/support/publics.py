@@ -209,6 +209,11 @@ PUBLIC = {
         lambda x, w, b: F.silu(F.linear(x, w, b)) * F.linear(x, w),
         more=((7, "columns"), (7,)),
     ),
+    "scaled_dot_product_attention": Public(
+        lambda q, k: kw.scaled_dot_product_attention(q, k, 1 - k, is_causal=True),
+        lambda q, k: F.scaled_dot_product_attention(q, k, 1 - k, is_causal=True),
+        more=((4, 9, "columns"),),
+    ),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
     "dropout_with_mask": Public(
         lambda x: kw.dropout_with_mask(x, 0.5)[0], lambda x: torch_dropout(x, 0.5)
