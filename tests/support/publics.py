@@ -66,6 +66,11 @@ def torch_rope(q, k, cos, sin):
     return one(q), one(k)
 
 
+def attended(x, attention):
+    """Attention of x (*, L, E) to itself."""
+    return attention(x, 0.5 * x, 1 - x, is_causal=True)
+
+
 def classified(x, loss):
     """A loss of logits (N, C, *), the target made up."""
     shape = (*x.shape[:1], *x.shape[2:]) if x.ndim > 1 else ()
@@ -210,9 +215,8 @@ PUBLIC = {
         more=((7, "columns"), (7,)),
     ),
     "scaled_dot_product_attention": Public(
-        lambda q, k: kw.scaled_dot_product_attention(q, k, 1 - k, is_causal=True),
-        lambda q, k: F.scaled_dot_product_attention(q, k, 1 - k, is_causal=True),
-        more=((4, 9, "columns"),),
+        lambda x: attended(x, kw.scaled_dot_product_attention),
+        lambda x: attended(x, F.scaled_dot_product_attention),
     ),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
     "dropout_with_mask": Public(
