@@ -68,7 +68,7 @@ def torch_rope(q, k, cos, sin):
 
 def attended(x, attention):
     """Attention of x (*, L, E) to itself."""
-    return attention(x, 0.5 * x, 1 - x, is_causal=True)
+    return attention(0.5 * x, 0.5 * x, 1 - x, is_causal=True)
 
 
 def classified(x, loss):
