@@ -77,6 +77,11 @@ def torch_rope(q, k, cos, sin):
     return one(q), one(k)
 
 
+def attended(x, attention):
+    """Attention of x (*, L, E) to itself."""
+    return attention(0.5 * x, 0.5 * x, 1 - x, is_causal=True)
+
+
 def classified(x, loss):
     """A loss of logits (N, C, *), the target made up."""
     shape = (*x.shape[:1], *x.shape[2:]) if x.ndim > 1 else ()
@@ -236,6 +241,10 @@ PUBLIC = {
         lambda x: kw.index_select(x, -1, numbers(x)), lambda x: x.index_select(-1, numbers(x))
     ),
     "cumprod": Public(kw.cumprod, torch.cumprod, rest=(-1,)),
+    "scaled_dot_product_attention": Public(
+        lambda x: attended(x, kw.scaled_dot_product_attention),
+        lambda x: attended(x, F.scaled_dot_product_attention),
+    ),
     "dropout": Public(kw.dropout, torch_dropout, rest=(0.4,)),
     "dropout_with_mask": Public(
         lambda x: kw.dropout_with_mask(x, 0.5)[0], lambda x: torch_dropout(x, 0.5)

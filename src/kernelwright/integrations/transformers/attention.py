@@ -17,6 +17,9 @@ def register_attention() -> str:
 
     Returns:
         "kernelwright", to be passed as attn_implementation.
+
+    Raises:
+        ImportError: transformers is not installed.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask

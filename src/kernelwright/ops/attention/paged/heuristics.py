@@ -35,8 +35,8 @@ def fits(gpu, q, k, v, table, lengths, scale, k_scale, v_scale):
     return None
 
 
-def fits_scatter(gpu, key, value, k, v, slots, kind, k_scale, v_scale):
-    for name, t in (("key", key), ("value", value)):
+def fits_scatter(gpu, keys, values, k, v, slots, kind, k_scale, v_scale):
+    for name, t in (("keys", keys), ("values", values)):
         if why := unsupported_dtype(t.dtype, name):
             return why
     if kind == "e4m3" and gpu.capability < (8, 9):
@@ -44,8 +44,8 @@ def fits_scatter(gpu, key, value, k, v, slots, kind, k_scale, v_scale):
     for name, t in (("k", k), ("v", v)):
         if t.shape[3] > 1 and t.stride(3) != 1:
             return f"{name}: its heads are not contiguous"
-    if key.shape[1] * max(key.shape[2], value.shape[2]) > 2**16:
-        return "key: a token does not fit a program's registers"
+    if keys.shape[1] * max(keys.shape[2], values.shape[2]) > 2**16:
+        return "keys: a token does not fit a program's registers"
     return "slots: not contiguous" if slots.shape[0] > 1 and slots.stride(0) != 1 else None
 
 
@@ -65,5 +65,5 @@ def bucket(q, k, table, **more):
     return f"{dtype_name(q.dtype)}/{dtype_name(k.dtype)}/{q.shape[2]}/{k.shape[1]}/{powers}"
 
 
-def bucket_update(key, kind, **more):
-    return f"{dtype_name(key.dtype)}/{kind}/{next_power_of_2(key.numel())}"
+def bucket_update(keys, kind, **more):
+    return f"{dtype_name(keys.dtype)}/{kind}/{next_power_of_2(keys.numel())}"

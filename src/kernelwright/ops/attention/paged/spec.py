@@ -211,11 +211,11 @@ UPDATE_CASES = (
 )
 
 
-def update_reference(key, value, k, v, slots, kind, k_scale, v_scale):
+def update_reference(keys, values, k, v, slots, kind, k_scale, v_scale):
     kept = slots >= 0
     page, slot = slots[kept] // k.shape[1], slots[kept] % k.shape[1]
-    k[page, slot] = stored(key[kept], k, kind, k_scale)
-    v[page, slot] = stored(value[kept], v, kind, v_scale)
+    k[page, slot] = stored(keys[kept], k, kind, k_scale)
+    v[page, slot] = stored(values[kept], v, kind, v_scale)
 
 
 def stored(t, cache, kind: str, scale: float):
@@ -235,8 +235,8 @@ def update_inputs(c: Case, device: str):
             slots[n // 2] = -1
     k, v = (_cache(c, name, (pages, page, h, d), kind, device) for name in ("k", "v"))
     return {
-        "key": tensor(c, "key", device),
-        "value": tensor(c, "value", device),
+        "keys": tensor(c, "keys", device),
+        "values": tensor(c, "values", device),
         "k": bits(k),
         "v": bits(v),
         "slots": slots,
@@ -251,14 +251,14 @@ def bits(cache):
     return cache.view(torch.uint8) if cache.dtype in (E4M3, E5M2) else cache
 
 
-def update_cost(key, value, k, v, slots, kind, k_scale, v_scale):
-    writes = tuple(t.numel() * c.dtype.itemsize for t, c in ((key, k), (value, v)))
-    return Cost((key.nbytes, value.nbytes, slots.nbytes), writes, key.numel() + value.numel())
+def update_cost(keys, values, k, v, slots, kind, k_scale, v_scale):
+    writes = tuple(t.numel() * c.dtype.itemsize for t, c in ((keys, k), (values, v)))
+    return Cost((keys.nbytes, values.nbytes, slots.nbytes), writes, keys.numel() + values.numel())
 
 
 UPDATE = Operator(
     name="reshape_and_cache",
-    schema="(Tensor key, Tensor value, Tensor(a!) k, Tensor(b!) v, Tensor slots, str kind,"
+    schema="(Tensor keys, Tensor values, Tensor(a!) k, Tensor(b!) v, Tensor slots, str kind,"
     " float k_scale, float v_scale) -> ()",
     reference=update_reference,
     inputs=update_inputs,

@@ -16,6 +16,6 @@ def native(q, k, v, table, lengths, scale, k_scale, v_scale):
     return manual(q, k, v, table, lengths, scale, k_scale, v_scale)
 
 
-def native_update(key, value, k, v, slots, kind, k_scale, v_scale):
+def native_update(keys, values, k, v, slots, kind, k_scale, v_scale):
     """Waits for the GPU to know how many slots there are."""
-    spec.update_reference(key, value, k, v, slots, kind, k_scale, v_scale)
+    spec.update_reference(keys, values, k, v, slots, kind, k_scale, v_scale)

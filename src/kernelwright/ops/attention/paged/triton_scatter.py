@@ -64,15 +64,15 @@ def cache_scatter(
                dv, value_h, value_col, v_h, i < heads * dv, LARGEST)  # fmt: skip
 
 
-def plan(gpu, config, key, value, k, v, slots, kind, k_scale, v_scale):
-    n, heads, d = key.shape
-    dv = value.shape[2]
+def plan(gpu, config, keys, values, k, v, slots, kind, k_scale, v_scale):
+    n, heads, d = keys.shape
+    dv = values.shape[2]
     largest = LARGEST[kind]
     block = next_power_of_2(heads * max(d, dv))
     kernel = TritonKernel(
         cache_scatter, {"LARGEST": largest, "BLOCK": block}, num_warps=min(8, max(1, block // 512))
     )
-    strides = (*key.stride(), *value.stride(), *k.stride()[:3], *v.stride()[:3])
+    strides = (*keys.stride(), *values.stride(), *k.stride()[:3], *v.stride()[:3])
     numbers = (*strides, heads, d, dv, k.shape[1])
-    args = ("key", "value", "k", "v", "slots", *map(i64, numbers), f32("k_scale"), f32("v_scale"))
+    args = ("keys", "values", "k", "v", "slots", *map(i64, numbers), f32("k_scale"), f32("v_scale"))
     return Plan((Launch(kernel, (n, 1, 1), args),))

@@ -11,7 +11,7 @@ from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import draw_seed, probability
 
-from . import heuristics, hopper_tiling, spec
+from . import heuristics, hopper_tiling, spec, statistics
 
 __all__ = ["LADDER", "LADDER_BACKWARD", "scaled_dot_product_attention"]
 
@@ -106,7 +106,7 @@ LADDER_BACKWARD = Ladder(
     heuristics.bucket,
     "peers:PEERS",
 )
-_attention = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_attention = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=statistics.saved)
 
 
 def scaled_dot_product_attention(

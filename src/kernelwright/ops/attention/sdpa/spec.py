@@ -73,8 +73,8 @@ EXTENDED = (
     case((2, 4, 21, 16), BF16, s=45, mask="rows"),
     case((1, 2, 33, 32), F32, mask="heads", hk=1),
     case((2, 2, 33, 32), BF16, s=40, mask="heads", causal=True),
-    case((1, 2, 24, 16), F32, s=45, mask="bool", k_values="nan"),
-    case((1, 2, 24, 32), BF16, v_values="nan"),
+    case((1, 2, 24, 16), F32, s=45, mask="bool", special="k", values="nan"),
+    case((1, 2, 24, 32), BF16, special="v", values="nan"),
     case((1, 2, 19, 16), F32, s=37, p=0.5, causal=True),
     case((1, 2, 19, 16), BF16, scale=0.0),
 )
@@ -159,12 +159,14 @@ def mask_gradient(ds, mask, mask_grad):
 def inputs(c, device):
     b, h, length, d = c.shape
     s, hk = c.param("s", length), c.param("hk", h)
-    p = c.param("p", 0.0)
+    p, special = c.param("p", 0.0), c.param("special", "q")  # where the case's values are
     mask, wants = _mask(c, (b, h, length, s), device)
+    shapes = {"q": c.shape, "k": (b, hk, s, d), "v": (b, hk, s, c.param("dv", d))}
     return {
-        "q": _operand(c, "q", c.shape, c.values, device),
-        "k": _operand(c, "k", (b, hk, s, d), c.param("k_values", "normal"), device),
-        "v": _operand(c, "v", (b, hk, s, c.param("dv", d)), c.param("v_values", "normal"), device),
+        **{
+            name: _operand(c, name, shape, c.values if name == special else "normal", device)
+            for name, shape in shapes.items()
+        },
         "mask": mask,
         "seed": _seed(c, device) if p else None,
         "causal": c.param("causal", False),
@@ -196,8 +198,8 @@ def _mask(c: Case, shape, device: str):
         return seen.expand(b, 1, length, s), False
     if kind == "bool":
         seen = tensor(own, "mask", device, shape=(b, 1, length, s)) > -0.5
-        if c.param("k_values"):  # the key whose values are special
-            seen[..., s // 2] = False
+        if c.param("special"):  # the key whose values are
+            seen[..., 0] = False
         if device != "meta":
             seen[:, :, :1] = False
         return seen, False

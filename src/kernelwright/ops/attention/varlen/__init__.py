@@ -9,7 +9,7 @@ import torch
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
-from . import heuristics, spec
+from . import heuristics, spec, statistics
 
 __all__ = ["LADDER", "LADDER_BACKWARD", "attention_varlen"]
 
@@ -47,7 +47,7 @@ LADDER_BACKWARD = Ladder(
     heuristics.order,
     heuristics.bucket,
 )
-_attention = bind(LADDER, LADDER_BACKWARD, vmap="loop")
+_attention = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=statistics.saved)
 
 
 def attention_varlen(

@@ -15,30 +15,23 @@ import triton.language as tl
 
 from kernelwright.contract import Launch, Plan, TritonKernel, f32, i32
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.ops._triton.activations import tanh
 from kernelwright.ops.attention._tiles import LN2, LOG2E, product, store, tile
 
 from .call import Call
 
 
 @triton.jit
-def tanh(x):
-    """Within a few ulp of float32 but near 0, where it is within 2^-24."""
-    e = tl.exp2(-2.0 * LOG2E * tl.abs(x))
-    t = (1.0 - e) / (1.0 + e)
-    return tl.where(x < 0, -t, t)
-
-
-@triton.jit
 def scored(
-    raw, position, col, keys, slope, scale, softcap, EDGE: tl.constexpr, LEFT: tl.constexpr,
-    RIGHT: tl.constexpr, CAPPED: tl.constexpr, SLOPES: tl.constexpr,
+    raw, position, col, keys, slope, scale, softcap, dtype: tl.constexpr, EDGE: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, CAPPED: tl.constexpr, SLOPES: tl.constexpr,
 ):  # fmt: skip
     """(scores to base 2 of products of queries at `position` and keys `col`, which broadcast;
     their derivative by the scaled product). EDGE: some keys may lie outside or be hidden."""
     z = raw * scale
     derivative = 1.0
     if CAPPED:
-        t = tanh(z / softcap)
+        t = tanh(z / softcap, dtype)
         z = t * softcap
         derivative = 1.0 - t * t
     away = col - position
@@ -85,7 +78,7 @@ def walk(
         k = tile(k_ptr, k_row, start, keys, K_COL, COLS, D, D2, EDGE)
         col = start + tl.arange(0, COLS)
         z, _ = scored(product(q, tl.trans(k)), position[:, None], col[None, :], keys, slope, scale,
-                      softcap, EDGE, LEFT, RIGHT, CAPPED, SLOPES)  # fmt: skip
+                      softcap, q.dtype, EDGE, LEFT, RIGHT, CAPPED, SLOPES)  # fmt: skip
         higher = tl.maximum(top, tl.max(z, 1))
         base = tl.where(higher == float("-inf"), 0.0, higher)
         e = tl.exp2(z - base[:, None])

@@ -99,7 +99,7 @@ def varlen_bwd_keys(
                 lse, dot = of_queries(lse_at, dot_at, row, length)
                 z, slope_of = scored(
                     product(k, tl.trans(q)), (row + shift)[None, :], col[:, None], keys, slope,
-                    scale, softcap, True, LEFT, RIGHT, CAPPED, SLOPES,
+                    scale, softcap, q.dtype, True, LEFT, RIGHT, CAPPED, SLOPES,
                 )  # fmt: skip
                 weights = tl.exp2(z - lse[None, :])
                 ds = weights * (product(v, tl.trans(gy)) - dot[None, :]) * slope_of
@@ -146,7 +146,7 @@ def varlen_bwd_queries(
             v = tile(v_at, v_row, begin, keys, V_COL, COLS, DV, DV2, True)
             z, slope_of = scored(
                 product(q, tl.trans(k)), (row + shift)[:, None], col[None, :], keys, slope, scale,
-                softcap, True, LEFT, RIGHT, CAPPED, SLOPES,
+                softcap, q.dtype, True, LEFT, RIGHT, CAPPED, SLOPES,
             )  # fmt: skip
             weights = tl.exp2(z - lse[:, None])
             ds = weights * (product(gy, tl.trans(v)) - dot[:, None]) * slope_of
