@@ -1,0 +1,93 @@
+"""The commands train, generate and profile."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernelwright
+from kernelwright import cli
+from support import training_runs as runs
+
+SOURCE = Path(kernelwright.__file__).parents[1]
+
+
+def call(capfd, *arguments):
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(list(arguments))
+    out, err = capfd.readouterr()
+    return stopped.value.code, out, err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of the command in a process of its own, and what it printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "kernelwright.cli", "train", "--data", runs.text(folder),
+            "--context", "16", "--steps", "6", "--batch", "4", "--save-every", "3",
+            "--threads", "1", "--device", "cpu",
+        ],
+        capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "runs" / "1", done.stdout
+
+
+def test_a_run_shows_what_it_does_and_leaves(trained):
+    folder, out = trained
+    for part in ("gpt2-tiny: ", "predicted", "measured", "step 1/6", "left", "sample 2",
+                 "picture: runs/1/loss.svg", "kernelwright generate runs/1"):  # fmt: skip
+        assert part in out, part
+    assert (folder / "loss.svg").exists()
+
+
+def test_it_continues_and_generates(trained, capfd, few_threads):
+    folder, _ = trained
+    code, out, err = call(capfd, "train", "--resume", str(folder), "--steps", "8", "--json",
+                          "--device", "cpu")  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 8
+    assert len(runs.losses(folder)) == 8
+    greedy = ("generate", str(folder), "abc", "--temperature", "0", "--tokens", "9", "--device",
+              "cpu")  # fmt: skip
+    code, out, _ = call(capfd, *greedy)
+    assert code == 0 and out.startswith("abc")
+    code, alone, _ = call(capfd, *greedy, "--json")
+    code, both, _ = call(capfd, *greedy[:3], "b", *greedy[3:], "--json")
+    assert json.loads(alone) == json.loads(both)[:1]
+    assert out.rstrip("\n") == json.loads(alone)[0].rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("train", "--data", "nowhere"), "data: nowhere does not exist"),
+        (("train", "--model", "gpt9"), "model: 'gpt9' is none of"),
+        (("train", "--device", "tpu"), "device: 'tpu' is neither"),
+        (("train", "--threads", "0"), "threads: must be at least 1"),
+        (("train", "--resume", "nowhere"), "nowhere holds no checkpoint"),
+        (("train", "--resume", "a", "--out", "b"), "out: a run that continues stays"),
+        (("generate", "nowhere"), "nowhere holds neither a model nor a checkpoint"),
+        (("generate", "nowhere", "--top-p", "0"), "top_p: must be above 0"),
+        (("profile", "sofmax"), "there is no operator sofmax; did you mean softmax"),
+        (("profile", "train", "--swap", "softmax"), "is not OP=RUNG"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, says, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capfd, *arguments)
+    assert code == 2 and not out
+    assert says in err and len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_profile_prints_kernels_and_names_its_files(capfd, tmp_path, few_threads):
+    code, out, _ = call(capfd, "profile", "layer_norm", "--out", str(tmp_path), "--device", "cpu")
+    assert code == 0
+    assert "aten::native_layer_norm" in out and f"flame graph: {tmp_path}/flame.html" in out
