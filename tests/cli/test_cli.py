@@ -89,7 +89,7 @@ def test_help_loads_what_draws_it():
         "kernelwright.support",
         "kernelwright.support.errors",
         *(f"kernelwright.cli.{group}" for group in ("learning", "looking", "names", "options")),
-        *(f"kernelwright.cli.{group}" for group in ("proving", "timing")),
+        *(f"kernelwright.cli.{group}" for group in ("profiling", "proving", "timing", "training")),
         "kernelwright.support.settings",
     }
 
