@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from tools.experiments.plain_gpt2 import PlainGPT2
+from torch.nn import functional as F
 
 from kernelwright import models
 from kernelwright.infer.decoder import Decoder
