@@ -22,6 +22,9 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["support.training_runs"])
 CPU = torch.device("cpu")
 run.SAMPLE_TOKENS = 24
+# what these runs do not ask for, and takes longer than they do
+MEASURED = run.roof.products
+run.roof.products = lambda *_: 1e11
 
 
 def text(folder: Path) -> Path:
@@ -36,7 +39,7 @@ def text(folder: Path) -> Path:
 def tiny(folder: Path, **changes) -> Settings:
     """A run of a second."""
     usual = {
-        "data": str(text(folder)), "model": "gpt2-tiny", "context": 16, "steps": 12, "batch": 4,
+        "data": str(text(folder)), "model": "gpt2-tiny", "context": 16, "steps": 10, "batch": 4,
         "save_every": 2, "eval_every": 5, "eval_batches": 1, "dropout": 0.1, "warm_up": 4,
         "deterministic": True,
     }  # fmt: skip

@@ -22,16 +22,17 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_two_processes_train_as_one_and_continue_at_another_number(kind, alone, tmp_path):
+def test_two_processes_train_as_one(kind, alone, tmp_path):
     reference, settings = alone
     shared = Settings(**{**settings.as_json(), "parallel": kind, "micro": 1})
     runs.together(2, runs.begin, shared, tmp_path / "run")
     found = runs.losses(tmp_path / "run")
     assert len(found) == 20
     assert near(found, runs.losses(reference))
-    half = checkpoint.committed(tmp_path / "run")[0]
-    runs.alone(runs.resume, half, {"micro": 2})
-    assert near(runs.losses(tmp_path / "run"), runs.losses(reference))
+    if kind == "fsdp":  # continues in one process
+        half = checkpoint.committed(tmp_path / "run")[0]
+        runs.alone(runs.resume, half, {"micro": 2})
+        assert near(runs.losses(tmp_path / "run"), runs.losses(reference))
 
 
 @pytest.mark.long

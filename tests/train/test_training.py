@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import time
 
 import pytest
 import torch
@@ -166,7 +167,7 @@ def test_a_run_learns_and_leaves_its_files(tmp_path):
     svg = (tmp_path / "run" / "loss.svg").read_text()
     assert svg.count("<path") == 3 and "NaN" not in svg
     state = json.loads((run.checkpoint.find(tmp_path / "run") / "state.json").read_text())
-    assert state["rungs"]["adamw"] == {"native": 2 * 2}
+    assert state["rungs"]["adamw"] == {"native": 2}
 
 
 def test_rates_of_each_schedule():
@@ -204,6 +205,17 @@ def test_settings_are_checked(changes, says):
 
 def test_a_large_vocabulary_is_padded():
     assert [padded(v) for v in (65, 1024, 50257)] == [65, 1024, 50304]
+
+
+def test_the_roof_is_measured(monkeypatch):
+    monkeypatch.setitem(roof._SIDE, "cpu", 256)
+    rate = runs.MEASURED(runs.CPU, "float32")
+    begun = time.perf_counter()
+    a = torch.randn(256, 256)
+    for _ in range(50):
+        a @ a
+    assert rate < 100 * 50 * 2 * 256**3 / (time.perf_counter() - begun)
+    assert rate > 1e8
 
 
 def test_operations_of_a_token():

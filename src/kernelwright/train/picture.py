@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 720, 360
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 64, 44
+LEFT, RIGHT, TOP, BOTTOM = 64, 32, 64, 44
 _COLOURS = ("a", "b", "c", "d", "e", "f")
 _STYLE = """
 :root { --ink: #1b1c1e; --soft: #5f6268; --line: #d8dade; --paper: #ffffff; --a: #17995c;

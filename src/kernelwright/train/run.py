@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import platform
@@ -52,7 +53,7 @@ class Start:
     Attributes:
         first: the step that the run begins with.
         predicted: memory of a step, or None where it is not predicted (FSDP).
-        roof: operations a second of a large matrix product, measured.
+        roof: operations a second of a large matrix product, measured by the first process.
         of_token: operations of training on one token.
         notes: what a user should know.
     """
@@ -235,8 +236,8 @@ class _Run:
     def _start(self) -> Start:
         s, p = self.settings, self.processes
         states = state.random_states(p.device)
-        rate = roof.products(p.device, s.precision) * p.count
-        predicted = None if p.kind == "fsdp" else self._predict()
+        rate = roof.products(p.device, s.precision) * p.count if p.first else 0.0
+        predicted = self._predict() if p.first and p.kind != "fsdp" else None
         state.set_random_states(states, p.device)  # neither has drawn from the run's generators
         if self.held_out is None:
             self.notes.append("too few tokens are held out to validate on")
@@ -274,7 +275,8 @@ class _Run:
             tokens = torch.zeros(micro, self.config.context, dtype=torch.int64, device=device)
 
             def step() -> None:
-                with serving:
+                # each step dispatches the same rungs
+                with contextlib.nullcontext() if serving.calls else serving:
                     made.step(tokens, tokens, s.lr)
 
             return made, step
@@ -321,7 +323,7 @@ class _Run:
         steps = self.step - self._since[1]
         per_s = steps * self.settings.batch * self.config.context / (now - self._since[0])
         for (number, lr, *_), loss, norm in zip(self._pending, *both, strict=True):
-            share = per_s * start.of_token / start.roof
+            share = per_s * start.of_token / start.roof if start.roof else 0.0
             self.watcher.stepped(Step(number, loss, norm, lr, bad, per_s, share))
             if self.log is not None:
                 self.log.write("step", step=number, loss=_finite(loss), norm=_finite(norm), lr=lr,

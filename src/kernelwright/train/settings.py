@@ -46,7 +46,7 @@ class Settings:
     model: str = "gpt2-tiny"
     context: int = 0
     dropout: float | None = None
-    steps: int = 1000
+    steps: int = 800
     batch: int = 16
     micro: int = 0
     lr: float = 2e-3

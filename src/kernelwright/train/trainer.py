@@ -41,7 +41,7 @@ class Trainer:
         torch.manual_seed(settings.seed)  # the same weights in every process
         self.model = build(settings, vocabulary, self.device)
         torch.manual_seed(settings.seed + 1 + processes.rank)  # dropout differs among them
-        recompute.apply(self.model, settings.recompute)
+        recompute.apply(self.model.blocks, settings.recompute)
         _compile(self.model, settings.compile)
         self.called = parallel.share(self.model, processes)
         self.optimizer = self._optimizer()
