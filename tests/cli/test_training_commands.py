@@ -1,18 +1,15 @@
 """The commands train, generate and profile."""
 
+import contextlib
+import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import kernelwright
 from kernelwright import cli
 from support import training_runs as runs
-
-SOURCE = Path(kernelwright.__file__).parents[1]
 
 
 def call(capfd, *arguments):
@@ -25,18 +22,19 @@ def call(capfd, *arguments):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run of the command in a process of its own, and what it printed."""
-    folder = tmp_path_factory.mktemp("trained")
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "kernelwright.cli", "train", "--data", runs.text(folder),
-            "--context", "16", "--steps", "6", "--batch", "4", "--save-every", "3",
-            "--threads", "1", "--device", "cpu",
-        ],
-        capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(SOURCE)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return folder / "runs" / "1", done.stdout
+    """A run's folder, and what the command printed."""
+    folder, out = tmp_path_factory.mktemp("trained"), io.StringIO()
+    asked = ["train", "--data", str(runs.text(folder)), "--context", "16", "--steps", "6",
+             "--batch", "4", "--save-every", "3", "--device", "cpu"]  # fmt: skip
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as stopped:
+            cli.main(asked)
+    finally:
+        os.chdir(before)
+    assert stopped.value.code == 0
+    return folder / "runs" / "1", out.getvalue()
 
 
 def test_a_run_shows_what_it_does_and_leaves(trained):

@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 import torch._dynamo  # a process that is forked has it then
 
-from kernelwright.train import log, run
+from kernelwright.train import log, results, run
 from kernelwright.train.settings import Settings
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["support.training_runs"])
 CPU = torch.device("cpu")
-run.SAMPLE_TOKENS = 24
+results.SAMPLE_TOKENS = 24
 # what these runs do not ask for, and takes longer than they do
 MEASURED = run.roof.products
 run.roof.products = lambda *_: 1e11

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from kernelwright.support.errors import UsageError
-from kernelwright.train import log, memory, picture, roof, run, schedule
+from kernelwright.train import log, memory, picture, roof, run, schedule, selected
 from kernelwright.train.parallel import Processes
 from kernelwright.train.settings import Settings
 from kernelwright.train.trainer import Trainer, padded
@@ -205,6 +205,23 @@ def test_settings_are_checked(changes, says):
 
 def test_a_large_vocabulary_is_padded():
     assert [padded(v) for v in (65, 1024, 50257)] == [65, 1024, 50304]
+
+
+def test_rungs_and_configs_are_noted_and_compared():
+    import kernelwright as kw
+
+    made = trainer()
+    with kw.use(add_layer_norm="manual"), selected.Selected() as noted:
+        made.step(*tokens(), 1e-3)
+    found = noted.rungs()
+    assert found["add_layer_norm"] == {"manual": 9}
+    noted.check()
+    other = {**found, "add_layer_norm": {"native": 9}}
+    assert selected.changes(other, found) == ["add_layer_norm native to manual"]
+    assert selected.changes(found, found) == []
+    noted.varying.add("sum.cuda_atomic")
+    with pytest.raises(UsageError, match=r"sum\.cuda_atomic may give other bits"):
+        noted.check()
 
 
 def test_the_roof_is_measured(monkeypatch):

@@ -109,7 +109,7 @@ def train(
         if out is not None and resume is not None:
             raise UsageError("out: a run that continues stays in its folder")
         where = prepare(device, threads, deterministic)
-        from kernelwright.train import run
+        from kernelwright.train import results, run
         from kernelwright.train.settings import Settings
 
         from .render.training import Display
@@ -123,7 +123,7 @@ def train(
             if as_json and first:
                 console.emit(result)
             elif first:
-                display.finished(result, result.folder / run.PICTURE)
+                display.finished(result, result.folder / results.PICTURE)
     return GOOD
 
 

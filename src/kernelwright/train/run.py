@@ -7,30 +7,34 @@ import json
 import math
 import platform
 import time
-from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 import kernelwright
-from kernelwright import models
-from kernelwright.infer import generate
-from kernelwright.infer.sampling import Sampling
-from kernelwright.models import pretrained, tokenizer
-from kernelwright.ops.introspect import Serving
+from kernelwright.models import pretrained
 from kernelwright.support import durable
 from kernelwright.support.errors import WRONG, UsageError, UserError
 
-from . import checkpoint, dataset, log, memory, parallel, picture, roof, schedule, state
+from . import (
+    checkpoint,
+    dataset,
+    log,
+    memory,
+    parallel,
+    results,
+    roof,
+    schedule,
+    selected,
+    state,
+)
+from .events import Result, Silent, Start, Step, Watcher
 from .memory import Memory
 from .parallel import Processes
 from .settings import Settings
 from .trainer import Trainer
 
-PICTURE, SAMPLES, MODEL = "loss.svg", "samples.txt", "model"
-SAMPLE_TOKENS = 240
 #: Steps whose losses are read together: on a GPU reading waits for it.
 _READ_EVERY = {"cpu": 1, "cuda": 10}
 #: What may differ when a run continues.
@@ -44,92 +48,6 @@ class BadSteps(UserError, RuntimeError):
     """Too many steps had a gradient that is not finite."""
 
     exit_code = WRONG
-
-
-@dataclass(frozen=True)
-class Start:
-    """What is known before the first step.
-
-    Attributes:
-        first: the step that the run begins with.
-        predicted: memory of a step, or None where it is not predicted (FSDP).
-        roof: operations a second of a large matrix product, measured by the first process.
-        of_token: operations of training on one token.
-        notes: what a user should know.
-    """
-
-    settings: Settings
-    folder: Path
-    data: str
-    train_tokens: int
-    vocabulary: int
-    parameters: int
-    processes: int
-    device: str
-    first: int
-    predicted: Memory | None
-    roof: float
-    of_token: float
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step that was taken.
-
-    Attributes:
-        loss: the mean of the step's sequences before it.
-        norm: of the gradients before clipping.
-        bad: steps so far whose gradient was not finite.
-        tokens_per_s: of all processes.
-        utilization: share of the roof.
-    """
-
-    number: int
-    loss: float
-    norm: float
-    lr: float
-    bad: int
-    tokens_per_s: float
-    utilization: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run came to.
-
-    Attributes:
-        validation: the last validation's loss, None where nothing was held out.
-        measured: memory of a step, or None where none was taken.
-    """
-
-    folder: Path
-    steps: int
-    loss: float
-    validation: float | None
-    measured: Memory | None
-    samples: tuple[str, ...]
-    seconds: float
-
-
-class Watcher(Protocol):
-    """Is told of a run's events, in the first process."""
-
-    def said(self, text: str) -> None: ...
-    def started(self, start: Start) -> None: ...
-    def stepped(self, step: Step) -> None: ...
-    def evaluated(self, step: int, loss: float) -> None: ...
-    def saved(self, step: int) -> None: ...
-
-
-class Silent:
-    """A watcher that does nothing."""
-
-    def said(self, text: str) -> None: ...
-    def started(self, start: Start) -> None: ...
-    def stepped(self, step: Step) -> None: ...
-    def evaluated(self, step: int, loss: float) -> None: ...
-    def saved(self, step: int) -> None: ...
 
 
 def begin(
@@ -201,7 +119,8 @@ class _Run:
         self.saver: checkpoint.Saver | None = None
         self.log: log.Log | None = None
         self.notes: list[str] = []
-        self.rungs: dict[str, dict[str, int]] = {}
+        self.rungs: selected.Rungs = {}
+        self.rungs_before: selected.Rungs = {}
         self.step = self.bad_before = log_bytes = 0
         if saved is not None:
             log_bytes = self._restore(*saved)
@@ -237,8 +156,11 @@ class _Run:
         s, p = self.settings, self.processes
         states = state.random_states(p.device)
         rate = roof.products(p.device, s.precision) * p.count if p.first else 0.0
-        predicted = self._predict() if p.first and p.kind != "fsdp" else None
+        predicted = self._predict() if p.first else None
         state.set_random_states(states, p.device)  # neither has drawn from the run's generators
+        differ = selected.changes(self.rungs_before, self.rungs) if self.rungs_before else []
+        if differ and p.first:
+            self.notes.append(f"continues, but with other rungs: {', '.join(differ)}")
         if self.held_out is None:
             self.notes.append("too few tokens are held out to validate on")
         start = Start(
@@ -251,7 +173,7 @@ class _Run:
             processes=p.count,
             device=p.device.type,
             first=self.step,
-            predicted=predicted,
+            predicted=None if p.kind == "fsdp" else predicted,
             roof=rate,
             of_token=roof.of_token(self.trainer.model),
             notes=tuple(self.notes),
@@ -268,7 +190,7 @@ class _Run:
         alone = Processes("none", 0, 1, device)
         micro, _ = s.micro_batch(self.processes.count)
         plain = Settings(**{**s.as_json(), "compile": "none", "batch": micro, "micro": micro})
-        serving = Serving()
+        noted = selected.Selected()
 
         def build() -> tuple[Any, Any]:
             made = Trainer(plain, vocabulary, alone)
@@ -276,13 +198,15 @@ class _Run:
 
             def step() -> None:
                 # each step dispatches the same rungs
-                with contextlib.nullcontext() if serving.calls else serving:
+                with contextlib.nullcontext() if noted.calls else noted:
                     made.step(tokens, tokens, s.lr)
 
             return made, step
 
         found = memory.predict(build)
-        self.rungs = _plain(serving)
+        self.rungs = noted.rungs()
+        if s.deterministic:
+            noted.check()
         return found
 
     # steps
@@ -417,6 +341,7 @@ class _Run:
         state.restore(self.trainer, path)
         randoms = saved["random"]
         self.step, self.bad_before = saved["step"], saved["bad"]
+        self.rungs_before = saved["rungs"]
         then, now = saved["environment"], self._environment()
         if len(randoms) == self.processes.count:
             state.set_random_states(randoms[self.processes.rank], self.processes.device)
@@ -449,66 +374,21 @@ class _Run:
         samples: tuple[str, ...] = ()
         if self.saver is not None and self.log is not None:
             self.saver.finish()
-            folder = self.folder / MODEL
-            self._write_model(folder, weights)
-            samples = self._samples(folder)
-            text = "\n\n".join(f"--- {i + 1} ---\n{x}" for i, x in enumerate(samples))
-            durable.write(self.folder / SAMPLES, [text.encode()])
             self.log.close()
-            durable.write(self.folder / PICTURE, [loss_picture(self.folder).encode()])
+            self.watcher.said("sampling")
+            samples = results.write(
+                self.folder, self.config, weights, self.data.tokenizer, self.processes.device,
+                self.settings.seed,
+            )  # fmt: skip
         seconds = time.perf_counter() - self.begun
         return Result(
             self.folder, self.step, self.loss, self.last_validation, self.measured, samples, seconds
         )
 
-    def _write_model(self, folder: Path, weights: dict[str, torch.Tensor]) -> None:
-        with torch.device("meta"):
-            model = models.build(self.config)
-        model.load_state_dict(weights, assign=True)
-        model.save_pretrained(folder)
-        if self.data.tokenizer is not None:
-            tokenizer.save(self.data.tokenizer, folder)
-
-    def _samples(self, folder: Path) -> tuple[str, ...]:
-        if self.data.tokenizer is None:
-            return ()
-        self.watcher.said("sampling")
-        model = models.from_pretrained(folder, device=self.processes.device)
-        how, prompts = Sampling(temperature=0.8, top_k=200), ["\n", "\n"]
-        steps = generate.texts(model, self.data.tokenizer, prompts, SAMPLE_TOKENS, how,
-                               seed=self.settings.seed)  # fmt: skip
-        return tuple("".join(parts).strip("\n") for parts in zip(*steps, strict=True))
-
-
-def loss_picture(folder: Path) -> str:
-    """The losses of a run by step."""
-    events = log.read(folder)
-    train = [(e["step"], e["loss"]) for e in events if e["event"] == "step" and e["loss"]]
-    held = [(e["step"], e["loss"]) for e in events if e["event"] == "validation" and e["loss"]]
-    x, y = [s for s, _ in train], [v for _, v in train]
-    smoothed = picture.smooth(y, max(1, len(y) // 50))
-    found = [picture.Curve("", x, y, faint=True), picture.Curve("training", x, smoothed)]
-    if held:
-        found.append(
-            picture.Curve("validation", [s for s, _ in held], [v for _, v in held], colour=1)
-        )
-    settings = next(e for e in events if e["event"] == "start")
-    caption = f"{settings['settings']['model']}, {settings['parameters']:,} parameters, " + (
-        f"{settings['data']}; nats a token"
-    )
-    return picture.curves("Loss", found, caption=caption, x_name="step")
-
 
 def _held_out(data: dataset.Dataset, context: int) -> dataset.Order | None:
     fits = any(len(s.tokens) > context for s in data.validation)
     return dataset.Order(data.validation, context, 0) if fits else None
-
-
-def _plain(serving: Serving) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = defaultdict(dict)
-    for name, rungs in serving.calls.items():
-        found[name] = dict(rungs)
-    return dict(found)
 
 
 def _finite(value: float) -> float | None:

@@ -1,0 +1,96 @@
+"""What a run tells those who watch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from .memory import Memory
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is known before the first step.
+
+    Attributes:
+        first: the step that the run begins with.
+        predicted: memory of a step, or None where it is not predicted (FSDP).
+        roof: operations a second of a large matrix product, measured by the first process.
+        of_token: operations of training on one token.
+        notes: what a user should know.
+    """
+
+    settings: Settings
+    folder: Path
+    data: str
+    train_tokens: int
+    vocabulary: int
+    parameters: int
+    processes: int
+    device: str
+    first: int
+    predicted: Memory | None
+    roof: float
+    of_token: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that was taken.
+
+    Attributes:
+        loss: the mean of the step's sequences before it.
+        norm: of the gradients before clipping.
+        bad: steps so far whose gradient was not finite.
+        tokens_per_s: of all processes.
+        utilization: share of the roof.
+    """
+
+    number: int
+    loss: float
+    norm: float
+    lr: float
+    bad: int
+    tokens_per_s: float
+    utilization: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to.
+
+    Attributes:
+        validation: the last validation's loss, None where nothing was held out.
+        measured: memory of a step, or None where none was taken.
+    """
+
+    folder: Path
+    steps: int
+    loss: float
+    validation: float | None
+    measured: Memory | None
+    samples: tuple[str, ...]
+    seconds: float
+
+
+class Watcher(Protocol):
+    """Is told of a run's events, in the first process."""
+
+    def said(self, text: str) -> None: ...
+    def started(self, start: Start) -> None: ...
+    def stepped(self, step: Step) -> None: ...
+    def evaluated(self, step: int, loss: float) -> None: ...
+    def saved(self, step: int) -> None: ...
+
+
+class Silent:
+    """A watcher that does nothing."""
+
+    def said(self, text: str) -> None: ...
+    def started(self, start: Start) -> None: ...
+    def stepped(self, step: Step) -> None: ...
+    def evaluated(self, step: int, loss: float) -> None: ...
+    def saved(self, step: int) -> None: ...
