@@ -19,7 +19,7 @@ from pathlib import Path
 import transformers
 from torch import nn
 
-from kernelwright.integrations.transformers import known, layers, mlps, norms, ropes
+from kernelwright.integrations.transformers import known, layers, mlps, norms
 from kernelwright.integrations.transformers.code import difference, essence
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
@@ -45,15 +45,10 @@ def part_of(cls: type) -> tuple[str, bool] | None:
         if any(difference(own, known._reference(name)) is None for name in references):
             return part, True
     if rotations := known._rotations(cls):
-        return "rope", all(_rotates(f) for f in rotations.values())
+        return "rope", all(map(known._rope_of, rotations.values()))
     if cls.__name__.endswith(_ENDINGS["loss"]):
         return "loss", _notes_logits(cls)
     return next(((p, False) for p, ends in _ENDINGS.items() if cls.__name__.endswith(ends)), None)
-
-
-def _rotates(function) -> bool:
-    own = essence(function)
-    return any(difference(own, known._reference(name)) is None for name in ropes.ROPES)
 
 
 def _notes_logits(cls: type) -> bool:
@@ -74,9 +69,13 @@ def classes() -> Iterator[tuple[str, type]]:
             print(f"{family} is left out: it needs {e.name}", file=sys.stderr)
             continue
         for cls in vars(module).values():
-            if inspect.isclass(cls) and issubclass(cls, nn.Module):
-                if cls.__module__ == module.__name__ and cls.forward is not nn.Module.forward:
-                    yield family, cls
+            if (
+                inspect.isclass(cls)
+                and issubclass(cls, nn.Module)
+                and cls.__module__ == module.__name__
+                and cls.forward is not nn.Module.forward
+            ):
+                yield family, cls
 
 
 def page() -> str:
@@ -93,11 +92,13 @@ def page() -> str:
     lines = [
         "# Families of transformers that `kw.patch` serves",
         "",
-        f"Written by `python -m tools.patch_families` from transformers {transformers.__version__}:",
-        f"{len(served)} of {len(found)} families with such parts. Classes are known by their code;",
-        "`patch` also looks at each module (its activation, for example) and tries it, and says",
-        "why it leaves one. `+` means that all classes of a part are known, a name that this class",
-        "is not. `nn.LayerNorm` and `nn.RMSNorm` are replaced in every family.",
+        "Written by `python -m tools.patch_families`",
+        f"from transformers {transformers.__version__}:",
+        f"{len(served)} of {len(found)} families with such parts have classes whose code is known.",
+        "`patch` also looks at each module (its",
+        "activation, for example) and tries it, and says why it leaves one. `+` means that there",
+        "are known classes of a part; a name is that of a class that is left. `nn.LayerNorm` and",
+        "`nn.RMSNorm` are replaced in every family.",
         "",
         "| part | classes known | classes left |",
         "| --- | ---: | ---: |",

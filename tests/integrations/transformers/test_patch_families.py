@@ -96,6 +96,38 @@ def test_accuracy_without_logits():
         model(input_ids=ids, return_token_accuracy=True)
 
 
+def test_norms_results_are_made_again_and_not_kept():
+    """Also where a graph is used twice; hooks of saved tensors around a model see them."""
+    import weakref
+
+    def results(model):
+        found = []
+        for name, module in model.named_modules():
+            if "layernorm" in name:
+                module.register_forward_hook(
+                    lambda m, args, out: found.append(
+                        weakref.ref(out[0] if isinstance(out, tuple) else out)
+                    )
+                )
+        return found
+
+    ids, labels = batch()
+    for family in ("Llama", "Granite", "Qwen 3 MoE"):
+        model = patched(family)
+        found, weights = results(model), list(model.parameters())
+        loss = model(input_ids=ids, labels=labels).loss
+        assert [x() for x in found] == [None] * 4, family
+        once = torch.autograd.grad(loss, weights, retain_graph=True, materialize_grads=True)
+        again = torch.autograd.grad(loss, weights, materialize_grads=True)
+        torch.testing.assert_close(once, again, rtol=0, atol=0)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        model(input_ids=ids, labels=labels)
+    alive = [x() for x in found[4:]]
+    pointers = {t.data_ptr() for t in kept}
+    assert len(alive) == 4 and all(t.data_ptr() in pointers for t in alive)
+
+
 def test_a_loss_of_experts_is_added_in_place():
     """output_router_logits: `loss +=` of what the operator gave."""
     ids, labels = batch()
@@ -172,7 +204,7 @@ def test_ways_from_logits_to_a_loss(name):
 
 
 def test_peft_models():
-    peft = pytest.importorskip("peft")
+    peft = pytest.importorskip("peft", reason="peft is not installed")
     config = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
     model = peft.get_peft_model(make(), config)
     for name, p in model.named_parameters():

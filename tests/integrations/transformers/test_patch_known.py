@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -17,10 +18,12 @@ from transformers.models.llama import modeling_llama
 from transformers.models.nanochat import modeling_nanochat
 
 import kernelwright as kw
-from kernelwright.integrations.transformers import code, known, trial
+from kernelwright.integrations.transformers import code, known, ropes, trial
 from support.patched_models import VOCABULARY, batch, make
+from tools import patch_families
 
 pytestmark = pytest.mark.usefixtures("few_threads")
+WIDE = trial.WIDE
 LLAMAS = "llama.apply_rotary_pos_emb"
 SIZES = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -217,6 +220,63 @@ def test_tables_of_angles_have_each_value_twice():
     assert without == []
 
 
+TWICE = {  # how a table's angles come to stand twice
+    "halves": r"torch\.cat\((?:\((\w+), \1\)|\[(\w+), \2\]), dim=-1\)|\.repeat\(1, 2\)",
+    "neighbours": r"repeat_interleave\((?:\w+, )?(?:repeats=)?2, (?:dim=)?-1\)",
+}
+
+
+@pytest.mark.long
+def test_tables_of_every_known_rope_have_each_value_twice():
+    """As above, of every function that is known: ours reads half of a table."""
+    checked, without = 0, []
+    for family, cls in patch_families.classes():
+        text = Path(importlib.import_module(cls.__module__).__file__).read_text()
+        for rope in known._rotations(cls).values():
+            kind = known._rope_of(rope)
+            if kind and kind.tables in TWICE and ".cos()" in text:
+                checked += 1
+                if not re.search(TWICE[kind.tables], text):
+                    without.append((family, cls.__name__))
+    assert without == [] and checked > 150
+
+
+@pytest.mark.long
+def test_the_page_of_families():
+    """Of the version of transformers that it names."""
+    text = patch_families.PAGE.read_text()
+    (version,) = re.findall(r"from transformers ([\w.]+):", text)
+    if version != transformers.__version__:
+        pytest.skip(f"transformers {version} is not installed")
+    assert text == patch_families.page()
+
+
+@pytest.mark.parametrize("name", ropes.ROPES)
+def test_ropes_do_what_they_stand_for(name):
+    """On each kind of arguments, and where a table has a row for each head: theirs runs."""
+    family, _, function = name.rpartition(".")
+    path = f"transformers.models.{family}.modeling_{family}"
+    own, kind = getattr(importlib.import_module(path), function), ropes.ROPES[name]
+    ours, tried = kind.replaces(own), 0
+    for _, args, more in trial._rotated(kind):
+        torch.testing.assert_close(ours(*args, **more), own(*args, **more))
+        tried += 1
+    assert tried
+    if kind.arguments != "q and k":
+        return
+    # a row for each head is not what ours takes: theirs runs
+    q, k, (cos, sin) = *torch.randn(2, 2, 4, 3, WIDE), torch.randn(2, 4, 3, args[2].shape[-1])
+    given = (q, k, cos, sin, 0)
+    torch.testing.assert_close(ours(*given), own(*given))
+
+
+def test_a_missing_family_is_no_reference(monkeypatch):
+    """Of another version of transformers."""
+    known._reference.cache_clear()
+    assert known._reference("llama.NoSuchNorm") is None
+    assert known._reference("no_such_family.Norm") is None
+
+
 REFERENCES = {  # a module of each class that is known, and how its kind is named elsewhere
     "llama.LlamaRMSNorm": (lambda: make().model.norm, "RMSNorm"),
     "gemma.GemmaRMSNorm": (lambda: make("Gemma").model.norm, "RMSNorm"),
@@ -225,6 +285,22 @@ REFERENCES = {  # a module of each class that is known, and how its kind is name
     "llama.LlamaDecoderLayer": (lambda: make().model.layers[0], "DecoderLayer|Block"),
     "gemma2.Gemma2DecoderLayer": (lambda: make("Gemma 2").model.layers[0], "DecoderLayer|Block"),
     "gpt2.GPT2Block": (lambda: make("GPT-2").transformer.h[0], "DecoderLayer|Block"),
+    "olmo2.Olmo2RMSNorm": (lambda: make("OLMo 2").model.norm, "RMSNorm"),
+    "gemma4.Gemma4RMSNorm": (lambda: make("Gemma 4").model.norm, "RMSNorm"),
+    "llama4.Llama4TextRMSNorm": (lambda: make("Llama 4").model.norm, "RMSNorm"),
+    "nemotron.NemotronLayerNorm1P": (lambda: make("Nemotron").model.norm, "LayerNorm1P"),
+    "cohere.CohereLayerNorm": (lambda: make("Cohere").model.norm, "LayerNorm"),
+    "olmo.OlmoLayerNorm": (lambda: make("OLMo").model.norm, "LayerNorm"),
+    "phi3.Phi3MLP": (lambda: make("Phi 3").model.layers[0].mlp, "MLP"),
+    "nemotron.NemotronMLP": (lambda: make("Nemotron").model.layers[0].mlp, "MLP"),
+    "deepseek_v4.DeepseekV4MLP": (
+        lambda: make("DeepSeek V4").model.layers[0].mlp.shared_experts,
+        "MLP",
+    ),
+    "phi3.Phi3DecoderLayer": (lambda: make("Phi 3").model.layers[0], "DecoderLayer"),
+    "glm4.Glm4DecoderLayer": (lambda: make("GLM 4").model.layers[0], "DecoderLayer"),
+    "granite.GraniteDecoderLayer": (lambda: make("Granite").model.layers[0], "DecoderLayer"),
+    "nemotron.NemotronDecoderLayer": (lambda: make("Nemotron").model.layers[0], "DecoderLayer"),
 }
 
 
@@ -266,7 +342,8 @@ def equal(module, new):
     torch.manual_seed(1)
     if new.what == "residual":
         tables = tuple(torch.randn(1, 5, 4).repeat(1, 1, 2) for _ in range(2))
-        more = {"position_embeddings": tables} if "rms" in new.by else {}
+        named = inspect.signature(module.forward).parameters
+        more = {"position_embeddings": tables} if "position_embeddings" in named else {}
         x = torch.randn(2, 5, 32)
 
         def run():

@@ -36,10 +36,23 @@ class _WithoutHead:
         found = getattr(model, name)
         if name != head:
             return found
-        return lambda states: Logits(call, found, states, _dtype(states))
+        return _Head(found, call)
 
     def __setattr__(self, name, value):
         setattr(vars(self)["_of"][0], name, value)
+
+
+class _Head:
+    """A head that notes what it is given; asked for anything else, it is the module."""
+
+    def __init__(self, module, call):
+        self._module, self._call = module, call
+
+    def __call__(self, states):
+        return Logits(self._call, self._module, states, _dtype(states))
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
 
 
 def _dtype(states):

@@ -170,11 +170,10 @@ def _layer(layer: layers.Layer, forward: Callable[..., Any] | None = None):
     def make(module):
         norm = _known(module.get_submodule(layer.norm))
         by = norm.by.partition("(")[0] if isinstance(norm, Replacement) else "norm"
-        names = tuple(inspect.signature(type(module).forward).parameters)[2:]
         pairs = layer.pairs
         if getattr(module, "is_moe_layer", False):
             pairs = (*pairs, "feed_forward")
-        new = forward or _layer_forward(layer, names)
+        new = forward or _layer_forward(layer, type(module).forward)
         return Replacement("residual", f"add_{by}", {"": new}, order=layer, pairs=pairs)
 
     return make
@@ -195,17 +194,12 @@ def _attention(module):
     if not _rotations(type(module)):
         return "rotates nothing by a function that is known here"
     for name, rope in _rotations(type(module)).items():
-        own = essence(rope)
-        known = next(
-            (kind for r, kind in ropes.ROPES.items() if difference(own, _reference(r)) is None),
-            None,
-        )
-        if known is None:
-            other = difference(own, _reference("llama.apply_rotary_pos_emb"))
-            calls = f"calls another {other} than" if other else "is not"
-            why.append(f"its {name} {calls} Llama's")
-        else:
-            found[name] = (rope, _ours(known, rope), known)
+        kind = _rope_of(rope)
+        if kind is not None:
+            found[name] = (rope, _ours(kind, rope), kind)
+            continue
+        other = difference(essence(rope), _reference("llama.apply_rotary_pos_emb"))
+        why.append(f"its {name} {f'calls another {other} than' if other else 'is not'} Llama's")
     forward = inspect.unwrap(type(module).forward)
     if heads := set(keyword_values(forward, "unsqueeze_dim")) - {1, 2}:
         return f"its heads are at unsqueeze_dim={heads.pop()}"
@@ -214,6 +208,13 @@ def _attention(module):
     names = tuple((name, ours) for name, (_, ours, _) in found.items())
     new = {"": _with_others(forward, names)}
     return Replacement("rope", "rope", new, "; ".join(why), rotates=tuple(found.values()))
+
+
+def _rope_of(function: Callable[..., Any]) -> ropes.Rope | None:
+    """The kind of a function that rotates, if its code is known."""
+    own = essence(function)
+    known = (k for name, k in ropes.ROPES.items() if difference(own, _reference(name)) is None)
+    return next(known, None)
 
 
 @cache

@@ -6,6 +6,7 @@ norm is called with both (norms.py), which makes the two one pass.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,15 +43,16 @@ class Layer:
     pairs: tuple[str, ...] = ("self_attn",)
 
 
-def forward_of(layer: Layer, names: tuple[str, ...]) -> Forward:
-    """A layer's forward.
-
-    Args:
-        names: the arguments of its own forward after the hidden states.
-    """
+def forward_of(layer: Layer, own: Forward) -> Forward:
+    """A layer's forward in place of its own, which gives its attention all that it names."""
+    parameters = tuple(inspect.signature(own).parameters.values())[2:]
+    names = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+    defaults = {
+        p.name: p.default for p in parameters if p.name in names and p.default is not p.empty
+    }
 
     def forward(self, hidden_states, *args, only_causal=False, **kwargs):
-        given = dict(zip(names, args, strict=False)) | kwargs
+        given = defaults | dict(zip(names, args, strict=False)) | kwargs
         residual, attention = hidden_states, getattr(self, layer.attention)
         if "attention_mask" in given:
             mask = given["attention_mask"]

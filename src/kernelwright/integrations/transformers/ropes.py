@@ -143,8 +143,9 @@ class Rope:
     Attributes:
         replaces: makes ours of it.
         arguments: which arguments it takes; trial.py makes some of each kind.
-        tables: of a head's D dimensions, how a table has its angles: "halves" (each value in both
-            halves), "neighbours" (each value twice in a row), "once".
+        tables: how a table holds the angles: "halves" (each value in both halves), "neighbours"
+            (each value twice in a row), "once".
+        part: only some dimensions of a head are rotated, as many as the table says.
     """
 
     replaces: Callable[[Function], Function]
@@ -173,6 +174,6 @@ ROPES: dict[str, Rope] = {
     "gpt_oss.apply_rotary_pos_emb": Rope(halves_by_half, tables="once"),
     "gemma4.apply_rotary_pos_emb": Rope(one_at_a_time, "x"),
     "deepseek_v4.apply_rotary_pos_emb": Rope(last_neighbours, "x", tables="once", part=True),
-    "llama4.apply_rotary_emb": Rope(complex_numbers(2), "complex, tokens first"),
-    "deepseek_v2.apply_rotary_emb": Rope(complex_numbers(1), "complex, heads first"),
+    "llama4.apply_rotary_emb": Rope(complex_numbers(2), "complex, tokens first", "once"),
+    "deepseek_v2.apply_rotary_emb": Rope(complex_numbers(1), "complex, heads first", "once"),
 }
