@@ -133,8 +133,7 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
     if f.kind == RACE:
         text = (
             f"{a} {_does(f.a)} {_what(f, call)}, {_done(f.b)} by {b} at {there} "
-            f"{_unordered(f, call)}"
-            + (" (both write the same value)" if f.lane == SAME else "")
+            f"{_unordered(f, call)}" + (" (both write the same value)" if f.lane == SAME else "")
         )
     elif f.kind == OUTSIDE:
         text = f"{a} {_does(f.a)} {_bytes(f.bytes)} {_outside(f, call)}"

@@ -95,9 +95,7 @@ def host() -> Path:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             done = list(pool.map(one, zip(units, objects, strict=True)))
         done.append(
-            build._call(
-                work, ["-shared", *map(str, objects), str(build.runtime()), "-o", str(out)]
-            )
+            build._call(work, ["-shared", *map(str, objects), str(build.runtime()), "-o", str(out)])
             if not any(d.returncode for d in done)
             else done[0]
         )
