@@ -3,36 +3,37 @@
 // results; with an argument, the results too.
 //
 //     nvcc -arch=sm_90 tools/mma_probe.cu -o mma_probe && ./mma_probe > mma.txt      on a GPU
-//     kernelwright run tools/mma_probe.cu > mma.txt                                  in the emulator
+//     kernelwright run tools/mma_probe.cu > mma.txt                                  in the
+//     emulator
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 
-#define PROBE(name, a, b, c, text)                                                              \
-  __global__ void name(const uint32_t *in, uint32_t *out) {                                     \
-    const uint32_t *p = in + threadIdx.x * 12;                                                  \
-    uint32_t d0 = 0, d1 = 0, d2 = 0, d3 = 0;                                                    \
-    text;                                                                                       \
-    out[threadIdx.x * 4] = d0, out[threadIdx.x * 4 + 1] = d1, out[threadIdx.x * 4 + 2] = d2,    \
-                       out[threadIdx.x * 4 + 3] = d3;                                           \
+#define PROBE(name, a, b, c, text)                                                           \
+  __global__ void name(const uint32_t *in, uint32_t *out) {                                  \
+    const uint32_t *p = in + threadIdx.x * 12;                                               \
+    uint32_t d0 = 0, d1 = 0, d2 = 0, d3 = 0;                                                 \
+    text;                                                                                    \
+    out[threadIdx.x * 4] = d0, out[threadIdx.x * 4 + 1] = d1, out[threadIdx.x * 4 + 2] = d2, \
+                      out[threadIdx.x * 4 + 3] = d3;                                         \
   }
-#define A4B2(instruction)                                                                       \
-  asm volatile(instruction " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"         \
-               : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3)                                         \
-               : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "r"(p[4]), "r"(p[5]), "r"(p[8]),   \
+#define A4B2(instruction)                                                                     \
+  asm volatile(instruction " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"       \
+               : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3)                                       \
+               : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "r"(p[4]), "r"(p[5]), "r"(p[8]), \
                  "r"(p[9]), "r"(p[10]), "r"(p[11]))
-#define A2B1(instruction)                                                                       \
-  asm volatile(instruction " {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"                     \
-               : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3)                                         \
+#define A2B1(instruction)                                                   \
+  asm volatile(instruction " {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};" \
+               : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3)                     \
                : "r"(p[0]), "r"(p[1]), "r"(p[4]), "r"(p[8]), "r"(p[9]), "r"(p[10]), "r"(p[11]))
-#define A4B2_HALF(instruction)                                                                  \
-  asm volatile(instruction " {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%8,%9};"                         \
-               : "=r"(d0), "=r"(d1)                                                             \
-               : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "r"(p[4]), "r"(p[5]), "r"(p[8]),   \
+#define A4B2_HALF(instruction)                                                                \
+  asm volatile(instruction " {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%8,%9};"                       \
+               : "=r"(d0), "=r"(d1)                                                           \
+               : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "r"(p[4]), "r"(p[5]), "r"(p[8]), \
                  "r"(p[9]))
-#define A2B1_HALF(instruction)                                                                  \
-  asm volatile(instruction " {%0,%1}, {%2,%3}, {%4}, {%5,%6};"                                  \
-               : "=r"(d0), "=r"(d1)                                                             \
+#define A2B1_HALF(instruction)                                 \
+  asm volatile(instruction " {%0,%1}, {%2,%3}, {%4}, {%5,%6};" \
+               : "=r"(d0), "=r"(d1)                            \
                : "r"(p[0]), "r"(p[1]), "r"(p[4]), "r"(p[8]), "r"(p[9]))
 
 PROBE(f16_k8, 2, 1, 4, A2B1("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"))
@@ -59,19 +60,28 @@ struct Shape {
 };
 const Format kHalf = {16, 10, 15}, kBfloat = {16, 7, 127}, kSingle = {32, 23, 127};
 const Shape kShapes[] = {
-    {"f16_k8", f16_k8, 8, kHalf, kSingle},       {"f16_k16", f16_k16, 16, kHalf, kSingle},
-    {"bf16_k8", bf16_k8, 8, kBfloat, kSingle},   {"bf16_k16", bf16_k16, 16, kBfloat, kSingle},
-    {"tf32_k4", tf32_k4, 4, kSingle, kSingle},   {"tf32_k8", tf32_k8, 8, kSingle, kSingle},
-    {"half_k8", half_k8, 8, kHalf, kHalf},       {"half_k16", half_k16, 16, kHalf, kHalf},
+    {"f16_k8", f16_k8, 8, kHalf, kSingle},          {"f16_k16", f16_k16, 16, kHalf, kSingle},
+    {"bf16_k8", bf16_k8, 8, kBfloat, kSingle},      {"bf16_k16", bf16_k16, 16, kBfloat, kSingle},
+    {"tf32_k4", tf32_k4, 4, kSingle, kSingle},      {"tf32_k8", tf32_k8, 8, kSingle, kSingle},
+    {"half_k8", half_k8, 8, kHalf, kHalf},          {"half_k16", half_k16, 16, kHalf, kHalf},
     {"e4m3_k32", e4m3_k32, 32, {8, 3, 7}, kSingle}, {"e5m2_k32", e5m2_k32, 32, {8, 2, 15}, kSingle},
-    {"s8_k16", s8_k16, 16, {8, 0, 0}, {32, 0, 0}}, {"u8_k32", u8_k32, 32, {8, 0, 0}, {32, 0, 0}},
+    {"s8_k16", s8_k16, 16, {8, 0, 0}, {32, 0, 0}},  {"u8_k32", u8_k32, 32, {8, 0, 0}, {32, 0, 0}},
 };
 enum Tile {
-  kNear, kWide, kCancel, kBelowOne, kBelowNegative, kManyBelow, kOrder, kDenormal, kSpecial,
-  kOverflow, kTiles
+  kNear,
+  kWide,
+  kCancel,
+  kBelowOne,
+  kBelowNegative,
+  kManyBelow,
+  kOrder,
+  kDenormal,
+  kSpecial,
+  kOverflow,
+  kTiles
 };
-const char *const kNames[] = {"near",  "wide",     "cancel",  "below", "below_negative",
-                              "many",  "order",    "denormal", "special", "overflow"};
+const char *const kNames[] = {"near", "wide",  "cancel",   "below",   "below_negative",
+                              "many", "order", "denormal", "special", "overflow"};
 
 uint64_t state;
 uint32_t draw() {
@@ -120,7 +130,8 @@ void fill(const Shape &s, Tile tile, int variant) {
         x = k == variant % s.k ? make(in, (r ^ (tile == kBelowNegative)) & 1, -(r / 2 + 4), 0) : 0;
       if (tile == kManyBelow) x = make(in, variant & 1, -(r + 1) / 2 - 2, variant & 2 ? draw() : 0);
       if (tile == kOrder)
-        x = make(in, k == (variant * 5 + 3) % s.k, k == variant % s.k || k == (variant * 5 + 3) % s.k ? reach : -r / 3, 0);
+        x = make(in, k == (variant * 5 + 3) % s.k,
+                 k == variant % s.k || k == (variant * 5 + 3) % s.k ? reach : -r / 3, 0);
       if (tile == kDenormal) x = make(in, draw() & 1, -in.bias - (draw() & 1), draw());
       if (tile == kOverflow) x = make(in, r & 1, 200, draw());
     }
@@ -132,7 +143,8 @@ void fill(const Shape &s, Tile tile, int variant) {
         x = b[k - 1][n];
         if (k == 2 * (variant % (s.k / 2)) + 1) x ^= 1;  // all but one pair cancel
       }
-      if (tile == kBelowOne || tile == kBelowNegative) x = make(in, 0, -(n + reach), n & 1 ? draw() : 0);
+      if (tile == kBelowOne || tile == kBelowNegative)
+        x = make(in, 0, -(n + reach), n & 1 ? draw() : 0);
       if (tile == kManyBelow) x = make(in, 0, -(n + reach), 0);
       if (tile == kOrder) x = make(in, 0, n / 2, 0);
       if (tile == kOverflow) x = make(in, 0, 200, draw());
@@ -150,7 +162,8 @@ void fill(const Shape &s, Tile tile, int variant) {
   if (tile == kSpecial)
     for (int i = 0; i < 6; ++i) {
       const int width = in.bits - 1 - in.mantissa;
-      const uint32_t infinite = ((1u << width) - 1) << in.mantissa | (i == 5) | (draw() & 1) << (in.bits - 1);
+      const uint32_t infinite =
+          ((1u << width) - 1) << in.mantissa | (i == 5) | (draw() & 1) << (in.bits - 1);
       if (i % 2)
         a[between(0, 15)][between(0, s.k - 1)] = infinite;
       else
@@ -169,7 +182,8 @@ void pack(const Shape &s, uint32_t *registers) {
       for (int e = 0; e < each; ++e)
         p[i] |= a[g + 8 * (i & 1)][(i >> 1) * 4 * each + t * each + e] << (e * s.in.bits % 32);
     for (int i = 0; i < nb; ++i)
-      for (int e = 0; e < each; ++e) p[4 + i] |= b[i * 4 * each + t * each + e][g] << (e * s.in.bits % 32);
+      for (int e = 0; e < each; ++e)
+        p[4 + i] |= b[i * 4 * each + t * each + e][g] << (e * s.in.bits % 32);
     for (int i = 0; i < 4; ++i) {
       const uint32_t x = c[g + 8 * (i / 2)][t * 2 + i % 2];
       if (s.sum.bits == 16)

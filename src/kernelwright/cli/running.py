@@ -33,7 +33,9 @@ def run(
     ] = 0,
     dissect: Annotated[
         bool,
-        typer.Option("--dissect", help="Show what each line costs: sectors, bank conflicts, lanes."),
+        typer.Option(
+            "--dissect", help="Show what each line costs: sectors, bank conflicts, lanes."
+        ),
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Run under gdb, stopped at the first kernel.")

@@ -201,6 +201,7 @@ def _emulator() -> str:
     """The compiler and the emulator's files that kernels are compiled against, with their folder,
     which distinguishes them from the kernel's own files in debug info. Observers in subfolders are
     not included."""
-    include = (compiler.HERE / "include").rglob("*.h")
+    # libcu++'s headers have no suffix
+    include = (p for p in (compiler.HERE / "include").rglob("*") if p.is_file())
     files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *include])
     return cache.key([str(compiler.HERE), *(p.read_bytes() for p in files)])

@@ -138,13 +138,32 @@ std::string name_of(const Thread &t) {
 }
 
 const char *const kNames[] = {
-    "nothing",           "__syncthreads",         "__syncthreads_count", "__syncthreads_and",
-    "__syncthreads_or",  "the cluster's barrier", "mbarrier.try_wait",   "__syncwarp",
-    "a shuffle",         "__ballot_sync",         "__any_sync",          "__all_sync",
-    "__uni_sync",        "__match_any_sync",      "__match_all_sync",    "__reduce_add_sync",
-    "__reduce_min_sync", "__reduce_min_sync",     "__reduce_max_sync",   "__reduce_max_sync",
-    "__reduce_and_sync", "__reduce_or_sync",      "__reduce_xor_sync",   "__activemask",
-    "a warp's instruction", "bar.sync",
+    "nothing",
+    "__syncthreads",
+    "__syncthreads_count",
+    "__syncthreads_and",
+    "__syncthreads_or",
+    "the cluster's barrier",
+    "mbarrier.try_wait",
+    "__syncwarp",
+    "a shuffle",
+    "__ballot_sync",
+    "__any_sync",
+    "__all_sync",
+    "__uni_sync",
+    "__match_any_sync",
+    "__match_all_sync",
+    "__reduce_add_sync",
+    "__reduce_min_sync",
+    "__reduce_min_sync",
+    "__reduce_max_sync",
+    "__reduce_max_sync",
+    "__reduce_and_sync",
+    "__reduce_or_sync",
+    "__reduce_xor_sync",
+    "__activemask",
+    "a warp's instruction",
+    "bar.sync",
 };
 
 std::string range(unsigned first, unsigned last) {
@@ -161,6 +180,9 @@ std::string missing(const Running &b, const Thread &t) {
       static_cast<long long>(m.missing));
 }
 
+// What a thread waits for; one that may run has passed its barrier.
+Wait waits(const Running &b, unsigned i) { return has(b.ready, i) ? kNothing : b.threads[i].wait; }
+
 // Who waits for what: "threads 0 to 31 wait in __syncthreads at @0x..@".
 std::string waiting(const Running &b) {
   std::string text;
@@ -168,13 +190,13 @@ std::string waiting(const Running &b) {
     const Thread &first = b.threads[i];
     for (next = i + 1; next < b.count; ++next) {
       const Thread &t = b.threads[next];
-      if (t.wait != first.wait || has(b.started, i) != has(b.started, next)) break;
-      if (t.wait != kNothing && t.where != first.where) break;
-      if (t.wait >= kSyncwarp && t.mask != first.mask) break;
-      if (t.wait == kMbarrier && (t.in != first.in || t.source != first.source)) break;
+      if (waits(b, next) != waits(b, i) || has(b.started, i) != has(b.started, next)) break;
+      if (waits(b, i) != kNothing && t.where != first.where) break;
+      if (waits(b, i) >= kSyncwarp && t.mask != first.mask) break;
+      if (waits(b, i) == kMbarrier && (t.in != first.in || t.source != first.source)) break;
     }
     text += "\n  " + range(i, next - 1);
-    if (first.wait == kNothing)
+    if (waits(b, i) == kNothing)
       text += has(b.started, i) ? " ended" : " did not start";
     else {
       text += say(" in %s", kNames[first.wait]);

@@ -9,28 +9,19 @@ namespace {
 
 // ---- barriers of the block
 
-// All live threads stand at the barrier: let them go on.
+// All live threads stand at the barrier: let them go on. Each says so itself when it runs.
 void release(Running &b) {
-  Wait kind = kNothing;
-  for (unsigned i = 0; i < b.count; ++i) {
-    const Wait here = b.threads[i].wait;
-    if (here < kBarrier || here > kBarrierOr) continue;
-    if (kind != kNothing && here != kind)
-      fail(*b.by,
-           "block " + place(b.index) + " has threads at different barriers:" + waiting(*b.by));
-    kind = here;
-  }
+  if (b.mixed)
+    fail(*b.by, "block " + place(b.index) + " has threads at different barriers:" + waiting(*b.by));
   if (b.launch->observer && b.launch->observer->barrier) b.launch->observer->barrier(b);
-  b.result = kind == kBarrierCount ? b.sum : kind == kBarrierAnd ? b.conjunction : b.disjunction;
+  b.result = b.kind == kBarrierCount ? b.sum
+             : b.kind == kBarrierAnd ? b.conjunction
+                                     : b.disjunction;
   b.arrived = 0;
   b.sum = b.disjunction = 0, b.conjunction = 1;
-  for (unsigned i = 0; i < b.count; ++i) {
-    Thread &t = b.threads[i];
-    if (t.wait == kNothing) continue;
-    t.wait = kNothing;
-    ++t.epoch;
-    set(b.ready, i);
-  }
+  b.kind = kNothing;
+  for (unsigned i = 0; i < (b.count + 31) / 32; ++i)
+    b.ready[i / 2] |= std::uint64_t(b.warps[i].live) << i % 2 * 32;
 }
 
 // ---- operations of a warp

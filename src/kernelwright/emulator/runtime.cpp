@@ -17,8 +17,8 @@
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
-__thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim, kw_gridDim
-    __attribute__((tls_model("initial-exec")));
+__thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim,
+    kw_gridDim __attribute__((tls_model("initial-exec")));
 
 namespace kw::emulator {
 namespace {
@@ -80,6 +80,7 @@ void carry() {
 void begin(Running &b) {
   b.alive = b.count;
   b.arrived = 0;
+  b.kind = kNothing, b.mixed = false;
   b.sum = b.disjunction = 0, b.conjunction = 1;
   b.mbarriers.clear();
   std::fill(std::begin(b.named), std::end(b.named), 0u);
@@ -277,6 +278,8 @@ std::uint64_t kw_block_wait(Wait kind, std::uint64_t value) {
   t->wait = kind;
   t->where = HERE;
   Running &b = running(*t);
+  b.mixed |= b.kind != kNothing && b.kind != kind;
+  b.kind = kind;
   b.sum += value != 0;
   b.conjunction &= value != 0;
   b.disjunction |= value != 0;
@@ -286,6 +289,8 @@ std::uint64_t kw_block_wait(Wait kind, std::uint64_t value) {
   } else {
     wait(w, t);
   }
+  t->wait = kNothing;
+  ++t->epoch;
   w.busy = false;
   return b.result;
 }
@@ -317,7 +322,8 @@ void kw_named_barrier(unsigned which, unsigned count, bool waits) {
   Thread *t = kw_current;
   Worker &w = worker_of(t);
   if (which > 15 || count % 32 || !count)
-    kw_fail("bar of the barrier %u for %u threads: there are 16, for multiples of 32", which, count);
+    kw_fail("bar of the barrier %u for %u threads: there are 16, for multiples of 32", which,
+            count);
   w.busy = true;
   ++w.progress;
   Running &b = running(*t);

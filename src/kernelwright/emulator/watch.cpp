@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 
 using namespace kw::emulator;
 
@@ -17,7 +18,12 @@ inline void tell(const void *address, unsigned bytes, unsigned kind, const void 
   // the thread's own variables, and its indices
   const auto *a = static_cast<const char *>(address), *stack = static_cast<const char *>(t->stack);
   if (a >= stack && a < stack + kStack) return;
-  if (address == &kw_threadIdx || address == &kw_blockIdx) return;
+  for (const Index *i : {&kw_threadIdx, &kw_blockIdx, &kw_blockDim, &kw_gridDim})
+    if (address >= i && address < i + 1) return;
+  // what the emulator's own headers look up
+  const bool looked_up = address == &kw_current || (address >= t && address < t + 1) ||
+                         (address >= t->block && address < t->block + 1);
+  if (looked_up) return;
   o->access(*t, address, bytes, kind, where);
 }
 

@@ -17,9 +17,9 @@ namespace kw::emulator {
 namespace {
 
 constexpr unsigned kMostThreads = 1024, kWords = kMostThreads / 64;
-constexpr std::size_t kGuard = 4096;  // bytes at a stack's end that no one may touch
+constexpr std::size_t kGuard = 4096;    // bytes at a stack's end that no one may touch
 constexpr std::size_t kGuarded = 8192;  // stacks that have such an end
-constexpr double kTick = 0.02;        // seconds between looks at a thread that does not wait
+constexpr double kTick = 0.02;          // seconds between looks at a thread that does not wait
 
 // What the OS threads of one launch share.
 struct Shared {
@@ -50,9 +50,11 @@ struct Running : Block {
   std::uint64_t ready[kWords];                          // threads that may run
   std::uint64_t started[kWords];                        // threads that have a stack
   unsigned alive, arrived;                              // threads; those of them at the barrier
+  Wait kind;                                            // of the barrier
+  bool mixed;                                           // some wait in another kind of it
   std::uint64_t sum, conjunction, disjunction, result;  // of the barrier's predicates
   Warp warps[kMostThreads / 32];
-  unsigned named[16];  // arrivals at each of bar.sync's barriers
+  unsigned named[16];                                // arrivals at each of bar.sync's barriers
   std::unordered_map<unsigned, Mbarrier> mbarriers;  // by their places in shared memory
   std::vector<unsigned char> memory;                 // shared, while another block's stands there
 };

@@ -42,7 +42,9 @@ def costs(launch: Dissected) -> list[str]:
     lines += [_access(a) for a in sorted(launch.accesses, key=lambda a: (a.place.line, a.kind))]
     for b in launch.branches:
         if b.parted:
-            lines.append(f"  {b.place.text}: {b.parted:,} of {b.executions:,} branches divide a warp")
+            lines.append(
+                f"  {b.place.text}: {b.parted:,} of {b.executions:,} branches divide a warp"
+            )
     return lines
 
 

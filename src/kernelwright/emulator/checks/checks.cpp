@@ -3,6 +3,7 @@
 #include <map>
 
 #include "findings.h"
+#include "late.h"
 #include "mail.h"
 #include "regions.h"
 
@@ -34,6 +35,8 @@ struct Memory {
 std::uint32_t turns;
 std::vector<Place> places;  // instructions, by number
 std::vector<std::uint32_t> place_table;
+Copies pending;
+Unsettled unsettled;
 std::vector<std::uint64_t> met;  // instructions of barriers and fences that did something
 
 std::uint32_t place_of(const void *where) {
@@ -58,29 +61,6 @@ std::uint32_t place_of(const void *where) {
 void meet(const void *where) {
   const auto at = reinterpret_cast<std::uint64_t>(where);
   if (std::find(met.begin(), met.end(), at) == met.end()) met.push_back(at);
-}
-
-// An asynchronous copy that nobody has waited for.
-struct Pending {
-  const unsigned char *to;
-  unsigned bytes;
-  Side by;
-  const Thread *thread;
-};
-std::vector<Pending> pending;
-
-// A write that races with another: whether it changes anything is seen afterwards.
-struct Unsettled {
-  std::uint64_t key;
-  const void *address;
-  unsigned bytes;
-  unsigned char before[16];
-} unsettled;
-void settle() {
-  if (!unsettled.bytes) return;
-  findings.settle(unsettled.key,
-                  !std::memcmp(unsettled.before, unsettled.address, unsettled.bytes));
-  unsettled.bytes = 0;
 }
 
 Index unfold(std::uint64_t i, const Index &size) {
@@ -196,6 +176,7 @@ void in_shared(Seen &s, std::uint32_t place, const Event *sent = nullptr) {
     if (at < dynamic) {
       const Region *r = find(variables, at);
       if (!r || at + s.bytes > r->end) return outside(s);
+      if (r->written) return;  // the compiler's own
     } else if (at + s.bytes > dynamic + b.dynamic_bytes) {
       return outside(s);
     }
@@ -240,21 +221,17 @@ void in_global(Seen &s, std::uint32_t place) {
 }
 
 void look_at_copies(Seen &s) {
-  if (!(wanted & kRaces)) return;
-  const auto *from = static_cast<const unsigned char *>(s.address);
-  for (const Pending &p : pending) {
-    if (p.thread->block != s.t.block || from >= p.to + p.bytes || from + s.bytes <= p.to) continue;
-    const bool shared = s.address >= shared_start && s.address < shared_end;
-    if (shared) s.region = kShared, s.start = reinterpret_cast<std::uintptr_t>(shared_start);
-    Finding f = s.finding(kNotWaited);
-    f.b = p.by;
-    findings.add(f);
-    return;
-  }
+  const Pending *p = wanted & kRaces ? find(pending, s.t.block, s.address, s.bytes) : nullptr;
+  if (!p) return;
+  if (s.address >= shared_start && s.address < shared_end)
+    s.region = kShared, s.start = reinterpret_cast<std::uintptr_t>(shared_start);
+  Finding f = s.finding(kNotWaited);
+  f.b = p->by;
+  findings.add(f);
 }
 
 void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const void *where) {
-  settle();
+  unsettled.settle(findings);
   Seen s = {t, address, where, bytes, kind & 7, kNowhere, 0, t.block};
   if (!pending.empty()) look_at_copies(s);
   const std::uint32_t place = place_of(where);
@@ -296,13 +273,11 @@ void thread_begin(Thread &t) { order.begin(t); }
 // An asynchronous copy: what it writes is written when it ends.
 void copy(Thread &t, void *to, unsigned bytes, bool ended, const void *where) {
   if (!ended) {
-    pending.push_back({static_cast<const unsigned char *>(to), bytes, side_of(t, where, kWrite), &t});
+    pending.push_back(
+        {static_cast<const unsigned char *>(to), bytes, side_of(t, where, kWrite), &t});
     return;
   }
-  const auto found = std::find_if(pending.begin(), pending.end(), [&](const Pending &p) {
-    return p.thread == &t && p.to == to && p.bytes == bytes;
-  });
-  if (found != pending.end()) pending.erase(found);
+  end(pending, t, to, bytes);
   access(t, to, bytes, kWrite, where);
 }
 
@@ -312,13 +287,22 @@ void look_at_exits(const Block &b, const Thread &first) {
   for (unsigned i = 0; i < b.count; ++i)
     if (b.threads[i].wait == kNothing) ++ended, which = i;
   if (!ended) return;
-  Finding f = {kAfterExit, kNowhere, 0, ended, launch_turn, 0, 0, 0, side_of(first, first.where, 0),
-               side_of(b.threads[which], nullptr, 0), 0};
+  Finding f = {kAfterExit,
+               kNowhere,
+               0,
+               ended,
+               launch_turn,
+               0,
+               0,
+               0,
+               side_of(first, first.where, 0),
+               side_of(b.threads[which], nullptr, 0),
+               0};
   findings.add(f);
 }
 
 void barrier(Block &b) {
-  settle();
+  unsettled.settle(findings);
   order.barrier(b);
   const Thread *first = nullptr;
   for (unsigned i = 0; i < b.count; ++i) {
@@ -413,14 +397,15 @@ void across(Thread &t, const Across &a) {
   if (box) box->bring(order.release(t), a);
 }
 
-void thread_exit(Thread &t) { settle(), mail.exit(t, order.known(t)); }
+void thread_exit(Thread &t) { unsettled.settle(findings), mail.exit(t, order.known(t)); }
 
 void block_end(Block &b) {
   mail.each_unheard(b, [](const Finding &f) { findings.add(f); });
 }
 
-const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin, thread_exit,
-                           barrier,      warp,    access,      fence,     nullptr,      across, copy};
+const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin,
+                           thread_exit,  barrier, warp,        access,    fence,
+                           nullptr,      across,  copy};
 
 }  // namespace
 }  // namespace kw::emulator
@@ -464,7 +449,8 @@ void kw_checks_wrote(const void *p, std::size_t bytes) {
   for (auto &[span, cells] : shadows)
     if (at >= span.first && at + bytes <= span.second)
       for (std::size_t i = 0; i < bytes;) {
-        const unsigned n = static_cast<unsigned>(std::min<std::size_t>(bytes - i, 4 - (at + i) % 4));
+        const unsigned n =
+            static_cast<unsigned>(std::min<std::size_t>(bytes - i, 4 - (at + i) % 4));
         cells->each(at + i, n, [](Cell &cell, unsigned bits) { cell.written |= bits; });
         i += n;
       }

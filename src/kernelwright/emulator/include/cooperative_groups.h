@@ -168,14 +168,15 @@ KW_BUILT_IN thread_block_tile<SIZE, Parent> tiled_partition(const Parent &) {
   return {};
 }
 // Of a size that is known when the program runs.
-template <typename Parent> KW_BUILT_IN coalesced_group tiled_partition(const Parent &, unsigned size) {
+template <typename Parent>
+KW_BUILT_IN coalesced_group tiled_partition(const Parent &, unsigned size) {
   const unsigned first = kw::emulator::lane() / size * size;
   const unsigned all = size >= 32 ? 0xffffffffu : (1u << size) - 1;
   return {all << first, thread_block::thread_rank() / size,
           (thread_block::num_threads() + size - 1) / size};
 }
-template <typename Label> KW_BUILT_IN coalesced_group labeled_partition(const lanes_of_warp &group,
-                                                                        Label label) {
+template <typename Label>
+KW_BUILT_IN coalesced_group labeled_partition(const lanes_of_warp &group, Label label) {
   return coalesced_group(__match_any_sync(group.mask(), label));
 }
 KW_BUILT_IN coalesced_group binary_partition(const lanes_of_warp &group, bool which) {

@@ -14,6 +14,8 @@ from .places import frames_of
 #: Also warn of barriers that some threads ended without.
 EXITS = 16
 PATIENCE = 10.0
+#: What compilers write to know that a variable has been constructed.
+_GUARD = "guardvariable"
 _ALLOCATES = re.compile(
     r"cuda(?:Malloc\w*|HostAlloc)\s*(?:<[^>]*>)?\s*\(\s*(?:\([^()]*\)|reinterpret_cast<[^>]*>\s*\()?"
     r"\s*&?\s*([\w.\->\[\]]+)"
@@ -23,7 +25,9 @@ _ALLOCATES = re.compile(
 def settings(executable: Path, wanted: Iterable[str], seed: int) -> dict[str, str]:
     """Settings of a run: {name: one line}."""
     places = checks._thread_locals(executable)
-    variables = " ".join(f"{at} {size}" for at, size in sorted(places))
+    variables = " ".join(
+        f"{at} {size} {int(_GUARD in owner)}" for (at, size), (owner, _) in sorted(places.items())
+    )
     return {
         "observer": str(build.observer(checks.HERE)),
         "checks": str(sum(CHECKS[c] for c in set(wanted)) | EXITS),
@@ -51,8 +55,7 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     widths = {f.region: f.bytes for f in raw}
     names = names_of((at for _, at in allocated), frames)
     memory = {
-        i: words.Memory(names[at], n, widths.get(i, 1) or 1)
-        for i, (n, at) in enumerate(allocated)
+        i: words.Memory(names[at], n, widths.get(i, 1) or 1) for i, (n, at) in enumerate(allocated)
     }
     variables = {k: name for k, (_, name) in checks._thread_locals(executable).items()}
     calls: list[words.Call] = []

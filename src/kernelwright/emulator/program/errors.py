@@ -22,4 +22,8 @@ def explain(log: str, source: Path, names: dict[Path, str]) -> str:
     if first is None:
         return f"{source.name} cannot be built for the CPU\n{log.strip()}"
     path, line, text = first.groups()
+    header = re.search(r"(\S+): No such file or directory|'(\S+)' file not found", text)
+    if header:
+        what = f"there is no header {header[1] or header[2]}, of the program or of the emulator"
+        return f"{Path(path).name}:{line}: {what} (docs/run.md lists what it has)\n{log.strip()}"
     return f"{Path(path).name}:{line}: {messages._construct(text)}\n{log.strip()}"

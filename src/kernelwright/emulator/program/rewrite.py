@@ -73,8 +73,8 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
 
 
 def kernels_of(text: str) -> dict[str, bool]:
-    """The kernels that a text defines or declares: {name: whether the name alone says which function
-    it is, with no default arguments}."""
+    """The kernels that a text defines or declares: {name: whether the name alone says which
+    function it is, with no default arguments}."""
     all_ = tokens(text)
     found: dict[str, bool] = {}
     bodies: set[str] = set()
@@ -186,6 +186,8 @@ def _callee(all_: list[Token], at: int) -> int | None:
                 i -= 1
         elif all_[i].kind != "name":
             return None
+        if i > 1 and all_[i - 1].text == "template":  # s.template k<3>
+            i -= 1
         previous = all_[i - 1].text if i else ""
         if previous in ("::", ".", "->", "##"):
             before_that = all_[i - 2] if i > 1 else None
@@ -195,7 +197,7 @@ def _callee(all_: list[Token], at: int) -> int | None:
                 return i - 1 if previous == "::" else None
             i -= 2
             continue
-        return i - 1 if previous == "template" else i
+        return i
     return None
 
 
@@ -284,10 +286,10 @@ def _in_function(all_: list[Token], at: int) -> bool:
     return any(open_)
 
 
-_ARITHMETIC = frozenset(
-    "float double int unsigned long short char signed T half __half DATA_TYPE Real real uint "
-    "uint32_t int32_t size_t DTYPE scalar_t".split()
-)
+_ARITHMETIC = frozenset({
+    "float", "double", "int", "unsigned", "long", "short", "char", "signed", "half", "__half",
+    "uint", "uint32_t", "int32_t", "size_t", "T", "DATA_TYPE", "DTYPE", "Real", "real", "scalar_t",
+})  # fmt: skip
 
 
 def _volatile(all_: list[Token], at: int, edits: Edits) -> None:

@@ -7,7 +7,8 @@ namespace cooperative_groups {
 
 template <typename Group>
 __forceinline__ void memcpy_async(const Group &group, void *to, const void *from, size_t bytes) {
-  const size_t each = reinterpret_cast<size_t>(to) % 16 || reinterpret_cast<size_t>(from) % 16 ? 4 : 16;
+  const size_t each =
+      reinterpret_cast<size_t>(to) % 16 || reinterpret_cast<size_t>(from) % 16 ? 4 : 16;
   for (size_t i = group.thread_rank() * each; i < bytes; i += group.size() * each) {
     const size_t left = bytes - i < each ? bytes - i : each;
     kw_async_copy(static_cast<char *>(to) + i, static_cast<const char *>(from) + i,

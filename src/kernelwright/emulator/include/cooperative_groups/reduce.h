@@ -4,11 +4,11 @@
 
 namespace cooperative_groups {
 
-#define KW_OPERATION(name, ...)                          \
-  template <typename T = void> struct name {             \
-    T operator()(T a, T b) const { return __VA_ARGS__; } \
-  };                                                     \
-  template <> struct name<void> {                        \
+#define KW_OPERATION(name, ...)                                                \
+  template <typename T = void> struct name {                                   \
+    T operator()(T a, T b) const { return __VA_ARGS__; }                       \
+  };                                                                           \
+  template <> struct name<void> {                                              \
     template <typename T> T operator()(T a, T b) const { return __VA_ARGS__; } \
   };
 KW_OPERATION(plus, a + b)
@@ -35,8 +35,7 @@ __forceinline__ T reduce(const Group &group, T value, Op op) {
 template <typename Group, typename T, typename Op>
 __forceinline__ void reduce_update_async(const Group &group, T *to, T value, Op op) {
   const T total = reduce(group, value, op);
-  if (group.thread_rank() == 0)
-    kw::emulator::atomically(to, [=](T old) { return op(old, total); });
+  if (group.thread_rank() == 0) kw::emulator::atomically(to, [=](T old) { return op(old, total); });
 }
 template <typename Group, typename T, typename Op>
 __forceinline__ void reduce_store_async(const Group &group, T *to, T value, Op op) {

@@ -18,7 +18,11 @@ typedef enum {
 } cublasStatus_t;
 typedef cublasStatus_t cublasStatus;
 typedef enum { CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C } cublasOperation_t;
-typedef enum { CUBLAS_FILL_MODE_LOWER, CUBLAS_FILL_MODE_UPPER, CUBLAS_FILL_MODE_FULL } cublasFillMode_t;
+typedef enum {
+  CUBLAS_FILL_MODE_LOWER,
+  CUBLAS_FILL_MODE_UPPER,
+  CUBLAS_FILL_MODE_FULL
+} cublasFillMode_t;
 typedef enum { CUBLAS_DIAG_NON_UNIT, CUBLAS_DIAG_UNIT } cublasDiagType_t;
 typedef enum { CUBLAS_SIDE_LEFT, CUBLAS_SIDE_RIGHT } cublasSideMode_t;
 typedef enum { CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE } cublasPointerMode_t;
@@ -72,8 +76,10 @@ cublasStatus_t gemm(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m,
                     const void *alpha, Matrix a, Matrix b, const void *beta, Matrix c, int count,
                     cudaDataType scale, bool in_half);
 template <typename T> struct Type;
-#define KW_TYPE(T, name) \
-  template <> struct Type<T> { static constexpr cudaDataType value = name; };
+#define KW_TYPE(T, name)                        \
+  template <> struct Type<T> {                  \
+    static constexpr cudaDataType value = name; \
+  };
 KW_TYPE(float, CUDA_R_32F)
 KW_TYPE(double, CUDA_R_64F)
 KW_TYPE(__half, CUDA_R_16F)
@@ -106,29 +112,29 @@ KW_BLAS cublasGetVersion(cublasHandle_t, int *version) {
   KW_DONE;
 }
 
-#define KW_GEMM(name, T)                                                                         \
-  KW_BLAS cublas##name##gemm(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, \
-                             int n, int k, const T *alpha, const T *a, int lda, const T *b,      \
-                             int ldb, const T *beta, T *c, int ldc) {                            \
-    return kw::program::blas::of(h, ta, tb, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc,  \
-                                 0, 1);                                                          \
-  }                                                                                              \
-  KW_BLAS cublas##name##gemmStridedBatched(                                                      \
-      cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,         \
-      const T *alpha, const T *a, int lda, long long sa, const T *b, int ldb, long long sb,      \
-      const T *beta, T *c, int ldc, long long sc, int count) {                                   \
-    return kw::program::blas::of(h, ta, tb, m, n, k, alpha, a, lda, sa, b, ldb, sb, beta, c,     \
-                                 ldc, sc, count);                                                \
-  }                                                                                              \
-  KW_BLAS cublas##name##gemmBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, \
-                                    int m, int n, int k, const T *alpha, const T *const a[],     \
-                                    int lda, const T *const b[], int ldb, const T *beta,         \
-                                    T *const c[], int ldc, int count) {                          \
-    for (int i = 0; i < count; ++i)                                                              \
-      if (auto e = cublas##name##gemm(h, ta, tb, m, n, k, alpha, a[i], lda, b[i], ldb, beta,     \
-                                      c[i], ldc))                                                \
-        return e;                                                                                \
-    KW_DONE;                                                                                     \
+#define KW_GEMM(name, T)                                                                           \
+  KW_BLAS cublas##name##gemm(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,  \
+                             int n, int k, const T *alpha, const T *a, int lda, const T *b,        \
+                             int ldb, const T *beta, T *c, int ldc) {                              \
+    return kw::program::blas::of(h, ta, tb, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0, \
+                                 1);                                                               \
+  }                                                                                                \
+  KW_BLAS cublas##name##gemmStridedBatched(                                                        \
+      cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,           \
+      const T *alpha, const T *a, int lda, long long sa, const T *b, int ldb, long long sb,        \
+      const T *beta, T *c, int ldc, long long sc, int count) {                                     \
+    return kw::program::blas::of(h, ta, tb, m, n, k, alpha, a, lda, sa, b, ldb, sb, beta, c, ldc,  \
+                                 sc, count);                                                       \
+  }                                                                                                \
+  KW_BLAS cublas##name##gemmBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb,  \
+                                    int m, int n, int k, const T *alpha, const T *const a[],       \
+                                    int lda, const T *const b[], int ldb, const T *beta,           \
+                                    T *const c[], int ldc, int count) {                            \
+    for (int i = 0; i < count; ++i)                                                                \
+      if (auto e = cublas##name##gemm(h, ta, tb, m, n, k, alpha, a[i], lda, b[i], ldb, beta, c[i], \
+                                      ldc))                                                        \
+        return e;                                                                                  \
+    KW_DONE;                                                                                       \
   }
 KW_GEMM(S, float)
 KW_GEMM(D, double)
@@ -258,8 +264,8 @@ KW_VECTORS_OF(D, double)
 namespace kw::program::blas {
 inline cublasStatus_t copy(int rows, int cols, int size, const void *from, int ldf, void *to,
                            int ldt) {
-  const auto e = cudaMemcpy2D(to, size_t(ldt) * size, from, size_t(ldf) * size,
-                              size_t(rows) * size, cols, cudaMemcpyDefault);
+  const auto e = cudaMemcpy2D(to, size_t(ldt) * size, from, size_t(ldf) * size, size_t(rows) * size,
+                              cols, cudaMemcpyDefault);
   return e ? CUBLAS_STATUS_MAPPING_ERROR : CUBLAS_STATUS_SUCCESS;
 }
 }  // namespace kw::program::blas

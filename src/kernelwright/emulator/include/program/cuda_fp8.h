@@ -27,39 +27,37 @@ inline __nv_fp8x2_storage_t __nv_cvt_float2_to_fp8x2(float2 x, __nv_saturation_t
 inline __half __nv_cvt_fp8_to_half(__nv_fp8_storage_t bits, __nv_fp8_interpretation_t kind) {
   return __half(kind == __NV_E4M3 ? kw::ptx::e4m3_value(bits) : kw::ptx::e5m2_value(bits));
 }
-#define KW_EIGHT_BITS(T, kind)                                                            \
-  struct T {                                                                              \
-    __nv_fp8_storage_t __x;                                                               \
-    T() = default;                                                                        \
-    explicit T(double x) : __x(kw::ptx::kind##_bits(x)) {}                                \
-    explicit T(float x) : T(double(x)) {}                                                 \
-    explicit T(int x) : T(double(x)) {}                                                   \
-    explicit T(__half x) : T(double(float(x))) {}                                         \
-    explicit T(__nv_bfloat16 x) : T(double(float(x))) {}                                  \
-    explicit operator float() const { return float(kw::ptx::kind##_value(__x)); }         \
-    explicit operator double() const { return kw::ptx::kind##_value(__x); }               \
-    explicit operator __half() const { return __half(kw::ptx::kind##_value(__x)); }       \
-    explicit operator __nv_bfloat16() const {                                             \
-      return __nv_bfloat16(kw::ptx::kind##_value(__x));                                   \
-    }                                                                                     \
-    explicit operator bool() const { return __x & 0x7f; }                                 \
+#define KW_EIGHT_BITS(T, kind)                                                                    \
+  struct T {                                                                                      \
+    __nv_fp8_storage_t __x;                                                                       \
+    T() = default;                                                                                \
+    explicit T(double x) : __x(kw::ptx::kind##_bits(x)) {}                                        \
+    explicit T(float x) : T(double(x)) {}                                                         \
+    explicit T(int x) : T(double(x)) {}                                                           \
+    explicit T(__half x) : T(double(float(x))) {}                                                 \
+    explicit T(__nv_bfloat16 x) : T(double(float(x))) {}                                          \
+    explicit operator float() const { return float(kw::ptx::kind##_value(__x)); }                 \
+    explicit operator double() const { return kw::ptx::kind##_value(__x); }                       \
+    explicit operator __half() const { return __half(kw::ptx::kind##_value(__x)); }               \
+    explicit operator __nv_bfloat16() const { return __nv_bfloat16(kw::ptx::kind##_value(__x)); } \
+    explicit operator bool() const { return __x & 0x7f; }                                         \
   };
 KW_EIGHT_BITS(__nv_fp8_e4m3, e4m3)
 KW_EIGHT_BITS(__nv_fp8_e5m2, e5m2)
 #undef KW_EIGHT_BITS
-#define KW_FOUR(T, E, n)                                                                  \
-  struct T {                                                                              \
-    E parts[n];                                                                           \
-    T() = default;                                                                        \
-    explicit T(float##n v) {                                                              \
-      const float *x = &v.x;                                                              \
-      for (int i = 0; i < n; ++i) parts[i] = E(x[i]);                                     \
-    }                                                                                     \
-    explicit operator float##n() const {                                                  \
-      float##n v;                                                                         \
-      for (int i = 0; i < n; ++i) (&v.x)[i] = float(parts[i]);                            \
-      return v;                                                                           \
-    }                                                                                     \
+#define KW_FOUR(T, E, n)                                       \
+  struct T {                                                   \
+    E parts[n];                                                \
+    T() = default;                                             \
+    explicit T(float##n v) {                                   \
+      const float *x = &v.x;                                   \
+      for (int i = 0; i < n; ++i) parts[i] = E(x[i]);          \
+    }                                                          \
+    explicit operator float##n() const {                       \
+      float##n v;                                              \
+      for (int i = 0; i < n; ++i) (&v.x)[i] = float(parts[i]); \
+      return v;                                                \
+    }                                                          \
   };
 KW_FOUR(__nv_fp8x2_e4m3, __nv_fp8_e4m3, 2)
 KW_FOUR(__nv_fp8x2_e5m2, __nv_fp8_e5m2, 2)

@@ -77,10 +77,10 @@ KW_RAND curandGenerateUniform(curandGenerator_t g, float *to, size_t n) {
 KW_RAND curandGenerateUniformDouble(curandGenerator_t g, double *to, size_t n) {
   return kw::program::generate(to, n, [=] { return kw::program::uniform<double>(g); });
 }
-#define KW_DISTRIBUTION(name, T, of)                                                  \
-  KW_RAND name(curandGenerator_t g, T *to, size_t n, T mean, T deviation) {           \
-    std::of<T> d(mean, deviation);                                                    \
-    return kw::program::generate(to, n, [&] { return d(g->bits); });                  \
+#define KW_DISTRIBUTION(name, T, of)                                        \
+  KW_RAND name(curandGenerator_t g, T *to, size_t n, T mean, T deviation) { \
+    std::of<T> d(mean, deviation);                                          \
+    return kw::program::generate(to, n, [&] { return d(g->bits); });        \
   }
 KW_DISTRIBUTION(curandGenerateNormal, float, normal_distribution)
 KW_DISTRIBUTION(curandGenerateNormalDouble, double, normal_distribution)

@@ -22,12 +22,12 @@ typedef curandStatePhilox4_32_10_t curandStatePhilox4_32_10;
 
 namespace kw::program {
 inline void philox(curandStatePhilox4_32_10_t *s) {
-  unsigned k0 = s->key[0], k1 = s->key[1], c[4] = {s->counter[0], s->counter[1], s->counter[2],
-                                                  s->counter[3]};
+  unsigned k0 = s->key[0], k1 = s->key[1],
+           c[4] = {s->counter[0], s->counter[1], s->counter[2], s->counter[3]};
   for (int i = 0; i < 10; ++i) {
     const unsigned long long a = 0xd2511f53ull * c[0], b = 0xcd9e8d57ull * c[2];
-    const unsigned n[4] = {unsigned(b >> 32) ^ c[1] ^ k0, unsigned(b), unsigned(a >> 32) ^ c[3] ^ k1,
-                           unsigned(a)};
+    const unsigned n[4] = {unsigned(b >> 32) ^ c[1] ^ k0, unsigned(b),
+                           unsigned(a >> 32) ^ c[3] ^ k1, unsigned(a)};
     for (int j = 0; j < 4; ++j) c[j] = n[j];
     k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
   }

@@ -19,8 +19,8 @@ template <typename T> const char *kw_status_name(T e) {
 }
 template <typename T> void check(T e, const char *call, const char *file, int line) {
   if (!e) return;
-  fprintf(stderr, "CUDA error at %s:%d code=%d(%s) \"%s\" \n", file, line,
-          static_cast<unsigned>(e), kw_status_name(e), call);
+  fprintf(stderr, "CUDA error at %s:%d code=%d(%s) \"%s\" \n", file, line, static_cast<unsigned>(e),
+          kw_status_name(e), call);
   exit(EXIT_FAILURE);
 }
 #define checkCudaErrors(call) check((call), #call, __FILE__, __LINE__)

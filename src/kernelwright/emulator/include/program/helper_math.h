@@ -2,16 +2,16 @@
 // vectors.
 #pragma once
 
-#define KW_EACH2(T, name, expression)                                                      \
+#define KW_EACH2(T, name, expression) \
   inline T##2 name(T##2 a, T##2 b) { return {expression(a.x, b.x), expression(a.y, b.y)}; }
-#define KW_EACH3(T, name, expression)                                                      \
-  inline T##3 name(T##3 a, T##3 b) {                                                       \
-    return {expression(a.x, b.x), expression(a.y, b.y), expression(a.z, b.z)};             \
+#define KW_EACH3(T, name, expression)                                          \
+  inline T##3 name(T##3 a, T##3 b) {                                           \
+    return {expression(a.x, b.x), expression(a.y, b.y), expression(a.z, b.z)}; \
   }
-#define KW_EACH4(T, name, expression)                                                      \
-  inline T##4 name(T##4 a, T##4 b) {                                                       \
-    return {expression(a.x, b.x), expression(a.y, b.y), expression(a.z, b.z),              \
-            expression(a.w, b.w)};                                                         \
+#define KW_EACH4(T, name, expression)                                         \
+  inline T##4 name(T##4 a, T##4 b) {                                          \
+    return {expression(a.x, b.x), expression(a.y, b.y), expression(a.z, b.z), \
+            expression(a.w, b.w)};                                            \
   }
 #define KW_ADD(a, b) (a) + (b)
 #define KW_SUB(a, b) (a) - (b)
@@ -19,28 +19,30 @@
 #define KW_DIV(a, b) (a) / (b)
 #define KW_MIN(a, b) (b) < (a) ? (b) : (a)
 #define KW_MAX(a, b) (a) < (b) ? (b) : (a)
-#define KW_OPERATORS(T, S, n, each, fill)                                                  \
-  each(T, operator+, KW_ADD) each(T, operator-, KW_SUB) each(T, operator*, KW_MUL)         \
-  each(T, operator/, KW_DIV) each(T, min, KW_MIN) each(T, max, KW_MAX)                     \
-  inline T##n operator+(T##n a, S b) { return a + T##n fill; }                             \
-  inline T##n operator+(S b, T##n a) { return T##n fill + a; }                             \
-  inline T##n operator-(T##n a, S b) { return a - T##n fill; }                             \
-  inline T##n operator-(S b, T##n a) { return T##n fill - a; }                             \
-  inline T##n operator*(T##n a, S b) { return a * T##n fill; }                             \
-  inline T##n operator*(S b, T##n a) { return T##n fill * a; }                             \
-  inline T##n operator/(T##n a, S b) { return a / T##n fill; }                             \
-  inline T##n operator/(S b, T##n a) { return T##n fill / a; }                             \
-  inline T##n &operator+=(T##n &a, T##n b) { return a = a + b; }                           \
-  inline T##n &operator-=(T##n &a, T##n b) { return a = a - b; }                           \
-  inline T##n &operator*=(T##n &a, T##n b) { return a = a * b; }                           \
-  inline T##n &operator/=(T##n &a, T##n b) { return a = a / b; }                           \
-  inline T##n &operator+=(T##n &a, S b) { return a = a + b; }                              \
-  inline T##n &operator-=(T##n &a, S b) { return a = a - b; }                              \
-  inline T##n &operator*=(T##n &a, S b) { return a = a * b; }                              \
+#define KW_OPERATORS(T, S, n, each, fill)                                              \
+  each(T, operator+, KW_ADD) each(T, operator-, KW_SUB) each(T, operator*, KW_MUL)     \
+      each(T, operator/, KW_DIV) each(T, min, KW_MIN) each(T, max, KW_MAX) inline T##n \
+      operator+(T##n a, S b) {                                                         \
+    return a + T##n fill;                                                              \
+  }                                                                                    \
+  inline T##n operator+(S b, T##n a) { return T##n fill + a; }                         \
+  inline T##n operator-(T##n a, S b) { return a - T##n fill; }                         \
+  inline T##n operator-(S b, T##n a) { return T##n fill - a; }                         \
+  inline T##n operator*(T##n a, S b) { return a * T##n fill; }                         \
+  inline T##n operator*(S b, T##n a) { return T##n fill * a; }                         \
+  inline T##n operator/(T##n a, S b) { return a / T##n fill; }                         \
+  inline T##n operator/(S b, T##n a) { return T##n fill / a; }                         \
+  inline T##n &operator+=(T##n &a, T##n b) { return a = a + b; }                       \
+  inline T##n &operator-=(T##n &a, T##n b) { return a = a - b; }                       \
+  inline T##n &operator*=(T##n &a, T##n b) { return a = a * b; }                       \
+  inline T##n &operator/=(T##n &a, T##n b) { return a = a / b; }                       \
+  inline T##n &operator+=(T##n &a, S b) { return a = a + b; }                          \
+  inline T##n &operator-=(T##n &a, S b) { return a = a - b; }                          \
+  inline T##n &operator*=(T##n &a, S b) { return a = a * b; }                          \
   inline T##n &operator/=(T##n &a, S b) { return a = a / b; }
-#define KW_ALL(T, S)                            \
-  KW_OPERATORS(T, S, 2, KW_EACH2, KW_FILL2)     \
-  KW_OPERATORS(T, S, 3, KW_EACH3, KW_FILL3)     \
+#define KW_ALL(T, S)                        \
+  KW_OPERATORS(T, S, 2, KW_EACH2, KW_FILL2) \
+  KW_OPERATORS(T, S, 3, KW_EACH3, KW_FILL3) \
   KW_OPERATORS(T, S, 4, KW_EACH4, KW_FILL4)
 #define KW_FILL2 {b, b}
 #define KW_FILL3 {b, b, b}

@@ -15,9 +15,7 @@ class StopWatchInterface {
     if (runs_) began_ = now();
   }
   float getTime() const { return static_cast<float>(total_ + (runs_ ? now() - began_ : 0)); }
-  float getAverageTime() const {
-    return sessions_ ? static_cast<float>(total_ / sessions_) : 0;
-  }
+  float getAverageTime() const { return sessions_ ? static_cast<float>(total_ / sessions_) : 0; }
 
  private:
   static double now() {
@@ -33,10 +31,10 @@ inline bool sdkCreateTimer(StopWatchInterface **timer) {
   *timer = new StopWatchInterface;
   return true;
 }
-#define KW_TIMER(name, ...)                          \
-  inline bool name(StopWatchInterface **timer) {     \
-    if (*timer) __VA_ARGS__;                         \
-    return true;                                     \
+#define KW_TIMER(name, ...)                      \
+  inline bool name(StopWatchInterface **timer) { \
+    if (*timer) __VA_ARGS__;                     \
+    return true;                                 \
   }
 KW_TIMER(sdkDeleteTimer, delete *timer)
 KW_TIMER(sdkStartTimer, (*timer)->start())

@@ -95,8 +95,8 @@ __forceinline__ void mma_sync(fragment<accumulator, m, n, k, D> &d,
                               const fragment<accumulator, m, n, k, C> &c, bool = false) {
   using kw::program::Letter;
   KW_OTHERS_RAN;
-  kw::program::wmma({a.x, b.x, c.x, d.x, m, n, k, Letter<A>::is, Letter<B>::is, Letter<C>::is,
-                     Letter<D>::is});
+  kw::program::wmma(
+      {a.x, b.x, c.x, d.x, m, n, k, Letter<A>::is, Letter<B>::is, Letter<C>::is, Letter<D>::is});
   KW_OTHERS_RAN;
 }
 

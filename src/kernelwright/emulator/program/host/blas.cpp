@@ -60,8 +60,8 @@ void product(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, do
   std::vector<T> left(size_t(m) * k);
   for (int p = 0; p < k; ++p)
     for (int i = 0; i < m; ++i)
-      left[i + size_t(p) * m] = static_cast<T>(
-          element(a.data, a.type, ta == CUBLAS_OP_N ? i + p * a.ld : p + i * a.ld));
+      left[i + size_t(p) * m] =
+          static_cast<T>(element(a.data, a.type, ta == CUBLAS_OP_N ? i + p * a.ld : p + i * a.ld));
   const auto columns = [&](int from, int to) {
     std::vector<T> sum(m);
     for (int j = from; j < to; ++j) {
@@ -88,10 +88,10 @@ void product(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, do
 }
 
 Matrix next(Matrix m, int i) {
-  const size_t size = m.type == CUDA_R_64F                             ? 8
+  const size_t size = m.type == CUDA_R_64F                            ? 8
                       : m.type == CUDA_R_16F || m.type == CUDA_R_16BF ? 2
-                      : m.type == CUDA_R_8I                            ? 1
-                                                                       : 4;
+                      : m.type == CUDA_R_8I                           ? 1
+                                                                      : 4;
   m.data = static_cast<char *>(m.data) + i * m.stride * static_cast<long long>(size);
   return m;
 }
@@ -103,8 +103,8 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t ta, cublasOperation
                     int count, cudaDataType scale, bool) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (m < 0 || n < 0 || k < 0) return CUBLAS_STATUS_INVALID_VALUE;
-  const bool fits = a.ld >= (ta == CUBLAS_OP_N ? m : k) && b.ld >= (tb == CUBLAS_OP_N ? k : n) &&
-                    c.ld >= m;
+  const bool fits =
+      a.ld >= (ta == CUBLAS_OP_N ? m : k) && b.ld >= (tb == CUBLAS_OP_N ? k : n) && c.ld >= m;
   if (!fits) return CUBLAS_STATUS_INVALID_VALUE;
   if (!known(a.type) || !known(b.type) || !known(c.type)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const double x = element(alpha, scale, 0), y = element(beta, scale, 0);

@@ -53,7 +53,8 @@ bool before(const Job &job, const emulator::Launch &launch) {
     }
     if (fresh) known.push_back(a);
     const auto start = reinterpret_cast<std::uintptr_t>(a.at);
-    regions.push_back({start, start + a.bytes, at->second, a.kind != Kind::kDevice, nullptr, nullptr});
+    regions.push_back(
+        {start, start + a.bytes, at->second, a.kind != Kind::kDevice, nullptr, nullptr});
   }
   calls.push_back({job.name, launch});
   checks.launch(regions.data(), regions.size(), variables.data(), variables.size());
@@ -102,9 +103,10 @@ void check_launches(const std::string &library, unsigned wanted) {
   get(checks.findings, "kw_checks_findings");
   finding_bytes = std::stoul(setting("finding_bytes", "0"));
   std::istringstream offsets(setting("variables", ""));
-  for (std::uintptr_t at, bytes; offsets >> at >> bytes;)
-    variables.push_back({at, at + bytes, static_cast<std::uint32_t>(variables.size()), false,
-                         nullptr, nullptr});
+  bool own;
+  for (std::uintptr_t at, bytes; offsets >> at >> bytes >> own;)
+    variables.push_back(
+        {at, at + bytes, static_cast<std::uint32_t>(variables.size()), own, nullptr, nullptr});
   checks.begin(wanted, 0xff);
   tell_writes(remember);
   observe(checks.observer(), before, after);

@@ -158,7 +158,9 @@ cudaError_t cudaDeviceSynchronize() {
 }
 cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return give(cudaSuccess); }
 cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit which) {
-  *value = which == cudaLimitStackSize ? 1024 : which == cudaLimitMallocHeapSize ? 8 << 20 : 1 << 20;
+  *value = which == cudaLimitStackSize        ? 1024
+           : which == cudaLimitMallocHeapSize ? 8 << 20
+                                              : 1 << 20;
   return give(cudaSuccess);
 }
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return give(cudaSuccess); }
@@ -251,31 +253,40 @@ cudaError_t cudaGetLastError() {
 cudaError_t cudaPeekAtLastError() { return last; }
 
 #define KW_ERRORS(each)                                                                           \
-  each(cudaSuccess, "no error") each(cudaErrorInvalidValue, "invalid argument")                   \
-  each(cudaErrorMemoryAllocation, "out of memory")                                                \
-  each(cudaErrorInitializationError, "initialization error")                                      \
-  each(cudaErrorInvalidConfiguration, "invalid configuration argument")                           \
-  each(cudaErrorInvalidPitchValue, "invalid pitch argument")                                      \
-  each(cudaErrorInvalidSymbol, "invalid device symbol")                                           \
-  each(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")                      \
-  each(cudaErrorInvalidDevice, "invalid device ordinal")                                          \
-  each(cudaErrorInvalidDeviceFunction, "invalid device function")                                 \
-  each(cudaErrorInvalidResourceHandle, "invalid resource handle")                                 \
-  each(cudaErrorNotReady, "device not ready") each(cudaErrorNotSupported,                         \
-                                                   "operation not supported")                     \
-  each(cudaErrorIllegalAddress, "an illegal memory access was encountered")                       \
-  each(cudaErrorMisalignedAddress, "misaligned address")                                          \
-  each(cudaErrorLaunchOutOfResources, "too many resources requested for launch")                  \
-  each(cudaErrorLaunchTimeout, "the launch timed out and was terminated")                         \
-  each(cudaErrorLaunchFailure, "unspecified launch failure")                                      \
-  each(cudaErrorAssert, "device-side assert triggered")                                           \
-  each(cudaErrorIllegalInstruction, "an illegal instruction was encountered")                     \
-  each(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch")               \
-  each(cudaErrorNoDevice, "no CUDA-capable device is detected")                                   \
-  each(cudaErrorPeerAccessNotEnabled, "peer access has not been enabled")                         \
-  each(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")     \
-  each(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture") \
-  each(cudaErrorUnknown, "unknown error")
+  each(cudaSuccess, "no error") each(cudaErrorInvalidValue, "invalid argument") each(             \
+      cudaErrorMemoryAllocation, "out of memory") each(cudaErrorInitializationError,              \
+                                                       "initialization error")                    \
+      each(cudaErrorInvalidConfiguration, "invalid configuration argument") each(                 \
+          cudaErrorInvalidPitchValue, "invalid pitch argument") each(cudaErrorInvalidSymbol,      \
+                                                                     "invalid device symbol")     \
+          each(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy") each(        \
+              cudaErrorInvalidDevice, "invalid device ordinal")                                   \
+              each(cudaErrorInvalidDeviceFunction, "invalid device function") each(               \
+                  cudaErrorInvalidResourceHandle,                                                 \
+                  "invalid resource handle") each(cudaErrorNotReady, "device not ready")          \
+                  each(cudaErrorNotSupported, "operation not supported") each(                    \
+                      cudaErrorIllegalAddress, "an illegal memory access was encountered")        \
+                      each(cudaErrorMisalignedAddress, "misaligned address") each(                \
+                          cudaErrorLaunchOutOfResources,                                          \
+                          "too many resources requested for launch")                              \
+                          each(cudaErrorLaunchTimeout, "the launch timed out and was terminated") \
+                              each(cudaErrorLaunchFailure, "unspecified launch failure")          \
+                                  each(cudaErrorAssert, "device-side assert triggered") each(     \
+                                      cudaErrorIllegalInstruction,                                \
+                                      "an illegal instruction was encountered")                   \
+                                      each(cudaErrorCooperativeLaunchTooLarge,                    \
+                                           "too many blocks in cooperative launch")               \
+                                          each(cudaErrorNoDevice,                                 \
+                                               "no CUDA-capable device is detected")              \
+                                              each(cudaErrorPeerAccessNotEnabled,                 \
+                                                   "peer access has not been enabled")            \
+                                                  each(cudaErrorStreamCaptureUnsupported,         \
+                                                       "operation not permitted when stream is "  \
+                                                       "capturing")                               \
+                                                      each(cudaErrorStreamCaptureInvalidated,     \
+                                                           "operation failed due to a previous "  \
+                                                           "error during capture")                \
+                                                          each(cudaErrorUnknown, "unknown error")
 const char *cudaGetErrorString(cudaError_t e) {
   switch (e) {
 #define KW_CASE(name, text) \
@@ -311,7 +322,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
   *blocks = most;
   return give(cudaSuccess);
 }
-cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *, int blocks, int) {
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, const void *, int blocks,
+                                                      int) {
   *bytes = model().shared_per_sm / std::max(blocks, 1) - 1024;
   return give(cudaSuccess);
 }

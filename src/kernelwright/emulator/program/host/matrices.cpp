@@ -15,8 +15,8 @@ constexpr Type kFloat = {'f', 32, false};
 // Products that are added to the accumulator at once.
 int group(Type a) { return a.kind == 't' ? 8 : 16; }
 
-// Numbers of 8 bits become halves, multiplied in two products of 16: of each four, the first two and
-// then the last two. The accumulator is added at the end, as floats are.
+// Numbers of 8 bits become halves, multiplied in two products of 16: of each four, the first two
+// and then the last two. The accumulator is added at the end, as floats are.
 int place(int k) { return k % 4 / 2 * 16 + k / 4 * 2 + k % 2; }
 
 float truncated(double x) {

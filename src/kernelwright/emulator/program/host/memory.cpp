@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "host.h"
+#include "arrays.h"
 
 namespace kw::program {
 namespace {
@@ -104,6 +104,8 @@ bool inside(const char *function, const void *p, size_t bytes, bool on_device, c
   return false;
 }
 
+}  // namespace
+
 cudaError_t copy(const char *function, void *to, const void *from, size_t bytes,
                  cudaMemcpyKind kind, const void *where) {
   if (!bytes) return give(cudaSuccess);
@@ -124,12 +126,15 @@ cudaError_t copy_rows(const char *function, void *to, size_t to_pitch, const voi
                       const void *where) {
   if (width > to_pitch || width > from_pitch) return give(cudaErrorInvalidPitchValue);
   for (size_t y = 0; y < height; ++y) {
-    const cudaError_t e = copy(function, static_cast<char *>(to) + y * to_pitch,
-                               static_cast<const char *>(from) + y * from_pitch, width, kind, where);
+    const cudaError_t e =
+        copy(function, static_cast<char *>(to) + y * to_pitch,
+             static_cast<const char *>(from) + y * from_pitch, width, kind, where);
     if (e) return e;
   }
   return give(cudaSuccess);
 }
+
+namespace {
 
 cudaError_t set(const char *function, void *p, int value, size_t bytes, const void *where) {
   if (!bytes) return give(cudaSuccess);
@@ -143,11 +148,6 @@ cudaError_t set(const char *function, void *p, int value, size_t bytes, const vo
 }  // namespace kw::program
 
 using namespace kw::program;
-
-#define API                        \
-  from_host(__func__);             \
-  if (cudaError_t e = poisoned()) \
-  return give(e)
 
 extern "C" {
 
@@ -254,7 +254,8 @@ cudaError_t cudaMemcpyPeer(void *to, int, const void *from, int, size_t bytes) {
   API;
   return copy("cudaMemcpyPeer", to, from, bytes, cudaMemcpyDeviceToDevice, HERE);
 }
-cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes, cudaStream_t s) {
+cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes,
+                                cudaStream_t s) {
   API;
   const void *where = HERE;
   return in_stream(s, [=] {
@@ -329,90 +330,6 @@ cudaError_t cudaMemAdvise(const void *, size_t, cudaMemoryAdvise, cudaMemLocatio
 }
 cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void *, size_t, unsigned) {
   API;
-  return give(cudaSuccess);
-}
-
-// ---- arrays: rows of elements without a pitch
-
-cudaError_t cudaMallocArray(cudaArray_t *array, const cudaChannelFormatDesc *format, size_t width,
-                            size_t height, unsigned) {
-  return cudaMalloc3DArray(array, format, {width, height, 0}, 0);
-}
-}
-
-// A cudaArray_t is the address of one of these.
-struct cudaArray {
-  cudaChannelFormatDesc format;
-  cudaExtent extent;
-  size_t element, row;
-  char *data;
-};
-
-namespace kw::program {
-const cudaArray *array_of(cudaArray_const_t a) { return a; }
-}  // namespace kw::program
-
-extern "C" {
-cudaError_t cudaMalloc3DArray(cudaArray_t *array, const cudaChannelFormatDesc *format,
-                              cudaExtent extent, unsigned) {
-  API;
-  const size_t element = (format->x + format->y + format->z + format->w) / 8;
-  const size_t height = std::max<size_t>(extent.height, 1), depth = std::max<size_t>(extent.depth, 1);
-  const size_t row = element * extent.width;
-  auto *data = static_cast<char *>(allocate(row * height * depth, Kind::kArray, HERE));
-  if (!data) return give(cudaErrorMemoryAllocation);
-  *array = new cudaArray{*format, extent, element, row, data};
-  return give(cudaSuccess);
-}
-cudaError_t cudaFreeArray(cudaArray_t array) {
-  API;
-  if (!array) return give(cudaSuccess);
-  release(array->data);
-  delete array;
-  return give(cudaSuccess);
-}
-cudaError_t cudaArrayGetInfo(cudaChannelFormatDesc *format, cudaExtent *extent, unsigned *flags,
-                             cudaArray_t array) {
-  API;
-  if (format) *format = array->format;
-  if (extent) *extent = array->extent;
-  if (flags) *flags = 0;
-  return give(cudaSuccess);
-}
-cudaError_t cudaMemcpy2DToArray(cudaArray_t to, size_t x, size_t y, const void *from, size_t pitch,
-                                size_t width, size_t height, cudaMemcpyKind kind) {
-  API;
-  if (height == 1 && width > to->row) height = width / to->row, pitch = width = to->row;
-  return copy_rows("cudaMemcpy2DToArray", to->data + y * to->row + x, to->row, from, pitch, width,
-                   height, kind, HERE);
-}
-cudaError_t cudaMemcpy2DFromArray(void *to, size_t pitch, cudaArray_const_t from, size_t x,
-                                  size_t y, size_t width, size_t height, cudaMemcpyKind kind) {
-  API;
-  return copy_rows("cudaMemcpy2DFromArray", to, pitch, from->data + y * from->row + x, from->row,
-                   width, height, kind, HERE);
-}
-cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms *p) {
-  API;
-  const size_t element = p->srcArray   ? p->srcArray->element
-                         : p->dstArray ? p->dstArray->element
-                                       : 1;
-  const size_t width = p->extent.width * element;
-  const auto place = [&](cudaArray_t array, const cudaPitchedPtr &ptr, const cudaPos &pos, size_t y,
-                         size_t z) {
-    if (array) {
-      const size_t rows = std::max<size_t>(array->extent.height, 1);
-      return array->data + ((pos.z + z) * rows + pos.y + y) * array->row + pos.x * element;
-    }
-    const size_t rows = ptr.ysize ? ptr.ysize : p->extent.height;
-    return static_cast<char *>(ptr.ptr) + ((pos.z + z) * rows + pos.y + y) * ptr.pitch +
-           pos.x * (p->srcArray || p->dstArray ? element : 1);
-  };
-  for (size_t z = 0; z < p->extent.depth; ++z)
-    for (size_t y = 0; y < p->extent.height; ++y)
-      if (auto e = copy("cudaMemcpy3D", place(p->dstArray, p->dstPtr, p->dstPos, y, z),
-                        place(p->srcArray, p->srcPtr, p->srcPos, y, z), width, p->kind, HERE))
-        return e;
   return give(cudaSuccess);
 }
 }

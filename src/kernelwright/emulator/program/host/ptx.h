@@ -24,12 +24,12 @@ bool type_of(const std::string &name, Type *found);
 
 struct Arg {
   enum Kind { kSlot, kNumber, kSpecial, kVector, kLabel, kNone } kind = kNone;
-  unsigned slot = 0;        // of a register or an operand; which special register
-  u64 number = 0;           // an immediate; what is added to an address
-  bool address = false;     // it stands in brackets
-  bool inverted = false;    // !p
-  std::vector<Arg> parts;   // of a vector
-  std::string name;         // of a label
+  unsigned slot = 0;       // of a register or an operand; which special register
+  u64 number = 0;          // an immediate; what is added to an address
+  bool address = false;    // it stands in brackets
+  bool inverted = false;   // !p
+  std::vector<Arg> parts;  // of a vector
+  std::string name;        // of a label
 };
 
 struct Instruction;

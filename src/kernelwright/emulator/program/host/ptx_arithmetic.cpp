@@ -45,7 +45,9 @@ u64 bits_of_number(Type t, double x) {
 
 namespace {
 
-int direction(const Instruction &i) { return i.has("rm") ? -1 : i.has("rp") ? 1 : i.has("rz") ? 0 : 2; }
+int direction(const Instruction &i) {
+  return i.has("rm") ? -1 : i.has("rp") ? 1 : i.has("rz") ? 0 : 2;
+}
 
 float flushed(float x, bool ftz) {
   return ftz && std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
@@ -128,8 +130,10 @@ u64 integer_op(const Instruction &i, Type t, u64 a, u64 b, u64 c) {
   if (op == "mul" || op == "mad" || op == "mul24" || op == "mad24") {
     __int128 product = s ? __int128(sa) * sb : __int128(static_cast<unsigned __int128>(ua) * ub);
     if (op.size() == 5)
-      product = s ? __int128(extended(a, 24)) * extended(b, 24) : __int128(masked(a, 24) * masked(b, 24));
-    if (i.has("hi")) product = s ? product >> n : __int128(static_cast<unsigned __int128>(product) >> n);
+      product =
+          s ? __int128(extended(a, 24)) * extended(b, 24) : __int128(masked(a, 24) * masked(b, 24));
+    if (i.has("hi"))
+      product = s ? product >> n : __int128(static_cast<unsigned __int128>(product) >> n);
     return static_cast<u64>(product) + (op[1] == 'a' ? c : 0);
   }
   if (op == "div") return !ub ? ~u64(0) : s ? (sb == -1 ? -sa : sa / sb) : ua / ub;
@@ -203,8 +207,12 @@ bool compares(const std::string &op, Type t, u64 a, u64 b) {
     const bool unordered = op.size() == 3;
     const std::string base = op.substr(0, 2);
     if (nan) return unordered;
-    return base == "eq" ? x == y : base == "ne" ? x != y : base == "lt" ? x < y
-         : base == "le" ? x <= y : base == "gt" ? x > y : x >= y;
+    return base == "eq"   ? x == y
+           : base == "ne" ? x != y
+           : base == "lt" ? x < y
+           : base == "le" ? x <= y
+           : base == "gt" ? x > y
+                          : x >= y;
   }
   const std::int64_t sa = extended(a, t.bits), sb = extended(b, t.bits);
   const u64 ua = masked(a, t.bits), ub = masked(b, t.bits);
@@ -283,7 +291,8 @@ void shf(const Instruction &i, Frame &f) {
   const u64 both = masked(f.get(i.args[1]), 32) | f.get(i.args[2]) << 32;
   u32 by = f.get(i.args[3]);
   by = i.has("clamp") ? std::min(by, 32u) : by & 31;
-  f.set(i.args[0], masked(i.has("l") ? (by == 32 ? both << 32 : both << by) >> 32 : both >> by, 32));
+  f.set(i.args[0],
+        masked(i.has("l") ? (by == 32 ? both << 32 : both << by) >> 32 : both >> by, 32));
 }
 void dp4a(const Instruction &i, Frame &f) {
   const u32 a = f.get(i.args[1]), b = f.get(i.args[2]);
@@ -298,8 +307,10 @@ void dp4a(const Instruction &i, Frame &f) {
 }
 
 double rounded_to_integer(const Instruction &i, double x) {
-  return i.has("rni") ? std::rint(x) : i.has("rmi") ? std::floor(x) : i.has("rpi") ? std::ceil(x)
-                                                                                    : std::trunc(x);
+  return i.has("rni")   ? std::rint(x)
+         : i.has("rmi") ? std::floor(x)
+         : i.has("rpi") ? std::ceil(x)
+                        : std::trunc(x);
 }
 u64 narrowed(const Instruction &i, Type to, double x) {
   if (i.has("relu") && !(x > 0)) x = x != x ? x : 0;
@@ -325,7 +336,8 @@ void cvt(const Instruction &i, Frame &f) {
   const Type to = i.types[0], from = i.types.back();
   const u64 a = f.get(i.args[1]);
   if (to.pair && i.args.size() > 2) {  // two numbers become a pair, the first its upper half
-    const u64 high = narrowed(i, to, number(from, a)), low = narrowed(i, to, number(from, f.get(i.args[2])));
+    const u64 high = narrowed(i, to, number(from, a)),
+              low = narrowed(i, to, number(from, f.get(i.args[2])));
     return f.set(i.args[0], masked(low, to.bits) | masked(high, to.bits) << to.bits);
   }
   if (to.pair && from.pair) {
@@ -343,11 +355,11 @@ void cvt(const Instruction &i, Frame &f) {
     const bool s = to.kind == 's';
     const double low = s ? -std::ldexp(1.0, to.bits - 1) : 0, high = std::ldexp(1.0, to.bits - s);
     const u64 most = s ? (u64(1) << (to.bits - 1)) - 1 : masked(~u64(0), to.bits);
-    const u64 made = x != x          ? 0
-                     : x < low       ? (s ? u64(1) << (to.bits - 1) : 0)
-                     : x >= high     ? most
-                     : s             ? static_cast<u64>(static_cast<std::int64_t>(x))
-                                     : static_cast<u64>(x);
+    const u64 made = x != x      ? 0
+                     : x < low   ? (s ? u64(1) << (to.bits - 1) : 0)
+                     : x >= high ? most
+                     : s         ? static_cast<u64>(static_cast<std::int64_t>(x))
+                                 : static_cast<u64>(x);
     return f.set(i.args[0], masked(made, to.bits));
   }
   const std::int64_t sx = from.kind == 's' ? extended(a, from.bits) : masked(a, from.bits);
@@ -369,17 +381,17 @@ void cvt(const Instruction &i, Frame &f) {
 
 Act arithmetic(Instruction &i) {
   static const std::map<std::string, std::pair<Act, std::size_t>> known = {
-      {"add", {plain, 3}},   {"sub", {plain, 3}},   {"mul", {plain, 3}},     {"mad", {plain, 4}},
-      {"fma", {plain, 4}},   {"div", {plain, 3}},   {"rem", {plain, 3}},     {"min", {plain, 3}},
-      {"max", {plain, 3}},   {"neg", {plain, 2}},   {"abs", {plain, 2}},     {"rcp", {plain, 2}},
-      {"sqrt", {plain, 2}},  {"rsqrt", {plain, 2}}, {"ex2", {plain, 2}},     {"lg2", {plain, 2}},
-      {"sin", {plain, 2}},   {"cos", {plain, 2}},   {"tanh", {plain, 2}},    {"and", {plain, 3}},
-      {"or", {plain, 3}},    {"xor", {plain, 3}},   {"not", {plain, 2}},     {"cnot", {plain, 2}},
-      {"shl", {plain, 3}},   {"shr", {plain, 3}},   {"sad", {plain, 4}},     {"popc", {plain, 2}},
-      {"clz", {plain, 2}},   {"brev", {plain, 2}},  {"bfind", {plain, 2}},   {"mul24", {plain, 3}},
-      {"mad24", {plain, 4}}, {"copysign", {plain, 3}}, {"mov", {mov, 2}},    {"setp", {setp, 3}},
-      {"selp", {selp, 4}},   {"lop3", {lop3, 5}},   {"prmt", {prmt, 4}},     {"bfe", {bfe, 4}},
-      {"bfi", {bfi, 5}},     {"shf", {shf, 4}},     {"dp4a", {dp4a, 4}},     {"cvt", {cvt, 2}},
+      {"add", {plain, 3}},   {"sub", {plain, 3}},      {"mul", {plain, 3}},   {"mad", {plain, 4}},
+      {"fma", {plain, 4}},   {"div", {plain, 3}},      {"rem", {plain, 3}},   {"min", {plain, 3}},
+      {"max", {plain, 3}},   {"neg", {plain, 2}},      {"abs", {plain, 2}},   {"rcp", {plain, 2}},
+      {"sqrt", {plain, 2}},  {"rsqrt", {plain, 2}},    {"ex2", {plain, 2}},   {"lg2", {plain, 2}},
+      {"sin", {plain, 2}},   {"cos", {plain, 2}},      {"tanh", {plain, 2}},  {"and", {plain, 3}},
+      {"or", {plain, 3}},    {"xor", {plain, 3}},      {"not", {plain, 2}},   {"cnot", {plain, 2}},
+      {"shl", {plain, 3}},   {"shr", {plain, 3}},      {"sad", {plain, 4}},   {"popc", {plain, 2}},
+      {"clz", {plain, 2}},   {"brev", {plain, 2}},     {"bfind", {plain, 2}}, {"mul24", {plain, 3}},
+      {"mad24", {plain, 4}}, {"copysign", {plain, 3}}, {"mov", {mov, 2}},     {"setp", {setp, 3}},
+      {"selp", {selp, 4}},   {"lop3", {lop3, 5}},      {"prmt", {prmt, 4}},   {"bfe", {bfe, 4}},
+      {"bfi", {bfi, 5}},     {"shf", {shf, 4}},        {"dp4a", {dp4a, 4}},   {"cvt", {cvt, 2}},
   };
   const auto found = known.find(i.words[0]);
   if (found == known.end() || i.types.empty() || i.args.size() < found->second.second)

@@ -125,7 +125,7 @@ void atom(const Instruction &i, Frame &f) {
 
 void nothing(const Instruction &, Frame &) {}
 void fence(const Instruction &i, Frame &) {
-  kw_fence(i.has("cta") ? emulator::kBlockScope
+  kw_fence(i.has("cta")   ? emulator::kBlockScope
            : i.has("sys") ? emulator::kSystemScope
                           : emulator::kDeviceScope);
 }

@@ -16,7 +16,7 @@ u64 meet(Wait what, u32 mask, u64 value, u32 source = 0) {
 }
 u32 mask_of(const Instruction &i, const Frame &f) {
   return i.has("sync") && i.args.back().kind != Arg::kNone ? static_cast<u32>(f.get(i.args.back()))
-                                                             : 0xffffffffu;
+                                                           : 0xffffffffu;
 }
 
 // shfl.sync.mode.b32 d|p, a, b, c, mask
@@ -47,7 +47,8 @@ void vote(const Instruction &i, Frame &f) {
 void match(const Instruction &i, Frame &f) {
   const bool two = i.text.find('|') != std::string::npos;
   const u64 a = f.get(i.args[two ? 2 : 1]);
-  const u64 lanes = meet(i.has("any") ? emulator::kMatchAny : emulator::kMatchAll, mask_of(i, f), a);
+  const u64 lanes =
+      meet(i.has("any") ? emulator::kMatchAny : emulator::kMatchAll, mask_of(i, f), a);
   f.set(i.args[0], lanes);
   if (two) f.set(i.args[1], lanes != 0);
 }
@@ -101,9 +102,9 @@ void barrier(const Instruction &i, Frame &f) {
 struct Part {
   const Instruction *instruction;
   const void *where;
-  char *row;          // that the lane names
-  u32 a[8], b[8];     // registers
-  u64 wide[4];        // of f64
+  char *row;       // that the lane names
+  u32 a[8], b[8];  // registers
+  u64 wide[4];     // of f64
   u32 c[8];
 };
 
@@ -111,8 +112,10 @@ char *row_of(const Frame &f, u64 address) {
   const u32 at = static_cast<u32>(address);
   const emulator::Block &b = *kw_current->block;
   if (at % 16)
-    kw_fail_at(f.where, "PTX reads or writes a row of a matrix at byte %u of shared memory, no "
-               "multiple of 16: the address is misaligned", at);
+    kw_fail_at(f.where,
+               "PTX reads or writes a row of a matrix at byte %u of shared memory, no "
+               "multiple of 16: the address is misaligned",
+               at);
   if (at + 16 > b.shared_bytes + b.dynamic_bytes)
     kw_fail_at(f.where, "PTX names byte %u of shared memory, which has %llu bytes", at,
                b.shared_bytes + b.dynamic_bytes);
@@ -128,7 +131,8 @@ void act_ldmatrix(void *const *data, unsigned lanes) {
     for (unsigned lane = 0; lane < 32; ++lane) {
       unsigned short two[2];
       for (unsigned e = 0; e < 2; ++e) {
-        const unsigned r = trans ? lane % 4 * 2 + e : lane / 4, c = trans ? lane / 4 : lane % 4 * 2 + e;
+        const unsigned r = trans ? lane % 4 * 2 + e : lane / 4,
+                       c = trans ? lane / 4 : lane % 4 * 2 + e;
         std::memcpy(&two[e], p[m * 8 + r]->row + c * 2, 2);
       }
       p[lane]->c[m] = two[0] | static_cast<u32>(two[1]) << 16;
@@ -141,7 +145,8 @@ void act_stmatrix(void *const *data, unsigned lanes) {
   for (unsigned m = 0; m < matrices(i); ++m)
     for (unsigned lane = 0; lane < 32; ++lane)
       for (unsigned e = 0; e < 2; ++e) {
-        const unsigned r = trans ? lane % 4 * 2 + e : lane / 4, c = trans ? lane / 4 : lane % 4 * 2 + e;
+        const unsigned r = trans ? lane % 4 * 2 + e : lane / 4,
+                       c = trans ? lane / 4 : lane % 4 * 2 + e;
         const auto half = static_cast<unsigned short>(p[lane]->a[m] >> 16 * e);
         std::memcpy(p[m * 8 + r]->row + c * 2, &half, 2);
       }
@@ -238,7 +243,8 @@ void mma(const Instruction &i, Frame &f) {
       to[0] = static_cast<u32>(f.get(from));
       return;
     }
-    for (std::size_t r = 0; r < from.parts.size(); ++r) to[r] = static_cast<u32>(f.get(from.parts[r]));
+    for (std::size_t r = 0; r < from.parts.size(); ++r)
+      to[r] = static_cast<u32>(f.get(from.parts[r]));
   };
   take(i.args[1], p.a), take(i.args[2], p.b), take(i.args[3], p.c);
   kw_together(0xffffffffu, &p, act_mma);

@@ -2,16 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "host.h"
+#include "arrays.h"
 #include "emulator/sixteen_bits.h"
 #include "program/textures.h"
-
-struct cudaArray {  // as in memory.cpp
-  cudaChannelFormatDesc format;
-  cudaExtent extent;
-  size_t element, row;
-  char *data;
-};
 
 namespace kw::program {
 namespace {
@@ -47,12 +40,14 @@ double channel(const Object &o, const char *at, int i) {
   if (o.format.f == cudaChannelFormatKindFloat)
     return bits[i] == 32 ? read(float()) : emulator::half_value(read(std::uint16_t()));
   if (o.format.f == cudaChannelFormatKindSigned) {
-    const double v = bits[i] == 8 ? read(std::int8_t()) : bits[i] == 16 ? read(std::int16_t())
-                                                                        : read(std::int32_t());
+    const double v = bits[i] == 8    ? read(std::int8_t())
+                     : bits[i] == 16 ? read(std::int16_t())
+                                     : read(std::int32_t());
     return normal ? std::max(v / (bits[i] == 8 ? 127.0 : 32767.0), -1.0) : v;
   }
-  const double v = bits[i] == 8 ? read(std::uint8_t()) : bits[i] == 16 ? read(std::uint16_t())
-                                                                       : read(std::uint32_t());
+  const double v = bits[i] == 8    ? read(std::uint8_t())
+                   : bits[i] == 16 ? read(std::uint16_t())
+                                   : read(std::uint32_t());
   return normal ? v / (bits[i] == 8 ? 255.0 : 65535.0) : v;
 }
 

@@ -20,8 +20,8 @@
 #define __inline__ inline
 
 // CUDA 13 has four long numbers with each alignment, too.
-#define KW_ALIGNED(name, T)                                   \
-  struct alignas(16) name##4_16a { T x, y, z, w; };           \
+#define KW_ALIGNED(name, T)                         \
+  struct alignas(16) name##4_16a { T x, y, z, w; }; \
   struct alignas(32) name##4_32a { T x, y, z, w; };
 KW_ALIGNED(long, long)
 KW_ALIGNED(ulong, unsigned long)

@@ -3,9 +3,9 @@
 
 // ---- shuffles and votes without a mask: of the lanes that have not ended
 
-#define KW_LEGACY(name, ...)                                                            \
-  template <typename T> KW_BUILT_IN T name(T value, __VA_ARGS__, int width = 32) {      \
-    return name##_sync(0xffffffffu, value, lane, width);                                \
+#define KW_LEGACY(name, ...)                                                       \
+  template <typename T> KW_BUILT_IN T name(T value, __VA_ARGS__, int width = 32) { \
+    return name##_sync(0xffffffffu, value, lane, width);                           \
   }
 KW_LEGACY(__shfl, int lane)
 KW_LEGACY(__shfl_up, unsigned lane)
@@ -18,13 +18,13 @@ KW_BUILT_IN unsigned __ballot(int predicate) { return __ballot_sync(0xffffffffu,
 
 // ---- atomics on vectors: of their parts, each
 
-#define KW_VECTOR_ATOMIC(T)                          \
-  KW_BUILT_IN T##2 atomicAdd(T##2 *p, T##2 v) {      \
-    return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)}; \
-  }                                                  \
-  KW_BUILT_IN T##4 atomicAdd(T##4 *p, T##4 v) {      \
+#define KW_VECTOR_ATOMIC(T)                                                      \
+  KW_BUILT_IN T##2 atomicAdd(T##2 * p, T##2 v) {                                 \
+    return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)};                       \
+  }                                                                              \
+  KW_BUILT_IN T##4 atomicAdd(T##4 * p, T##4 v) {                                 \
     return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), \
-            atomicAdd(&p->w, v.w)};                  \
+            atomicAdd(&p->w, v.w)};                                              \
   }
 KW_VECTOR_ATOMIC(float)
 #undef KW_VECTOR_ATOMIC
@@ -94,30 +94,30 @@ template <typename T, typename F> inline unsigned each_of(unsigned a, unsigned b
   return made;
 }
 }  // namespace kw::program
-#define KW_SIMD(name, U, S, suffix)                                                              \
-  inline unsigned __vadd##suffix(unsigned a, unsigned b) {                                       \
-    return kw::program::each_of<U>(a, b, [](int x, int y) { return x + y; });                    \
-  }                                                                                              \
-  inline unsigned __vsub##suffix(unsigned a, unsigned b) {                                       \
-    return kw::program::each_of<U>(a, b, [](int x, int y) { return x - y; });                    \
-  }                                                                                              \
-  inline unsigned __vmaxu##suffix(unsigned a, unsigned b) {                                      \
-    return kw::program::each_of<U>(a, b, [](int x, int y) { return x > y ? x : y; });            \
-  }                                                                                              \
-  inline unsigned __vmaxs##suffix(unsigned a, unsigned b) {                                      \
-    return kw::program::each_of<S>(a, b, [](int x, int y) { return x > y ? x : y; });            \
-  }                                                                                              \
-  inline unsigned __vminu##suffix(unsigned a, unsigned b) {                                      \
-    return kw::program::each_of<U>(a, b, [](int x, int y) { return x < y ? x : y; });            \
-  }                                                                                              \
-  inline unsigned __vmins##suffix(unsigned a, unsigned b) {                                      \
-    return kw::program::each_of<S>(a, b, [](int x, int y) { return x < y ? x : y; });            \
-  }                                                                                              \
-  inline unsigned __vcmpeq##suffix(unsigned a, unsigned b) {                                     \
-    return kw::program::each_of<U>(a, b, [](int x, int y) { return x == y ? -1 : 0; });          \
-  }                                                                                              \
-  inline unsigned __vabsdiffu##suffix(unsigned a, unsigned b) {                                  \
-    return kw::program::each_of<U>(a, b, [](int x, int y) { return x > y ? x - y : y - x; });    \
+#define KW_SIMD(name, U, S, suffix)                                                           \
+  inline unsigned __vadd##suffix(unsigned a, unsigned b) {                                    \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x + y; });                 \
+  }                                                                                           \
+  inline unsigned __vsub##suffix(unsigned a, unsigned b) {                                    \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x - y; });                 \
+  }                                                                                           \
+  inline unsigned __vmaxu##suffix(unsigned a, unsigned b) {                                   \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x > y ? x : y; });         \
+  }                                                                                           \
+  inline unsigned __vmaxs##suffix(unsigned a, unsigned b) {                                   \
+    return kw::program::each_of<S>(a, b, [](int x, int y) { return x > y ? x : y; });         \
+  }                                                                                           \
+  inline unsigned __vminu##suffix(unsigned a, unsigned b) {                                   \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x < y ? x : y; });         \
+  }                                                                                           \
+  inline unsigned __vmins##suffix(unsigned a, unsigned b) {                                   \
+    return kw::program::each_of<S>(a, b, [](int x, int y) { return x < y ? x : y; });         \
+  }                                                                                           \
+  inline unsigned __vcmpeq##suffix(unsigned a, unsigned b) {                                  \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x == y ? -1 : 0; });       \
+  }                                                                                           \
+  inline unsigned __vabsdiffu##suffix(unsigned a, unsigned b) {                               \
+    return kw::program::each_of<U>(a, b, [](int x, int y) { return x > y ? x - y : y - x; }); \
   }
 KW_SIMD(4, unsigned char, signed char, 4)
 KW_SIMD(2, unsigned short, short, 2)

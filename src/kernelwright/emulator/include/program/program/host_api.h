@@ -18,8 +18,7 @@ template <typename T>
 inline cudaError_t cudaMallocManaged(T **p, size_t bytes, unsigned flags = cudaMemAttachGlobal) {
   return ::cudaMallocManaged(reinterpret_cast<void **>(p), bytes, flags);
 }
-template <typename T>
-inline cudaError_t cudaMallocAsync(T **p, size_t bytes, cudaStream_t stream) {
+template <typename T> inline cudaError_t cudaMallocAsync(T **p, size_t bytes, cudaStream_t stream) {
   return ::cudaMallocAsync(reinterpret_cast<void **>(p), bytes, stream);
 }
 template <typename T>
@@ -74,14 +73,14 @@ template <typename T> inline cudaError_t cudaGetSymbolSize(size_t *bytes, const 
 template <typename K>
 inline cudaError_t cudaLaunchKernel(K *kernel, dim3 grid, dim3 block, void **arguments,
                                     size_t shared = 0, cudaStream_t stream = nullptr) {
-  return ::cudaLaunchKernel(static_cast<const void *>(kw::program::address(kernel)), grid, block, arguments, shared, stream);
+  return ::cudaLaunchKernel(static_cast<const void *>(kw::program::address(kernel)), grid, block,
+                            arguments, shared, stream);
 }
 template <typename K>
-inline cudaError_t cudaLaunchCooperativeKernel(K *kernel, dim3 grid, dim3 block,
-                                               void **arguments, size_t shared = 0,
-                                               cudaStream_t stream = nullptr) {
-  return ::cudaLaunchCooperativeKernel(static_cast<const void *>(kw::program::address(kernel)), grid, block, arguments, shared,
-                                       stream);
+inline cudaError_t cudaLaunchCooperativeKernel(K *kernel, dim3 grid, dim3 block, void **arguments,
+                                               size_t shared = 0, cudaStream_t stream = nullptr) {
+  return ::cudaLaunchCooperativeKernel(static_cast<const void *>(kw::program::address(kernel)),
+                                       grid, block, arguments, shared, stream);
 }
 namespace kw::program {
 Config config_of(const cudaLaunchConfig_t &);
@@ -95,14 +94,13 @@ inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*k
 }
 template <typename K>
 inline cudaError_t cudaFuncSetAttribute(K *kernel, cudaFuncAttribute what, int value) {
-  return ::cudaFuncSetAttribute(static_cast<const void *>(kw::program::address(kernel)), what, value);
+  return ::cudaFuncSetAttribute(static_cast<const void *>(kw::program::address(kernel)), what,
+                                value);
 }
-template <typename K>
-inline cudaError_t cudaFuncSetCacheConfig(K *kernel, cudaFuncCache how) {
+template <typename K> inline cudaError_t cudaFuncSetCacheConfig(K *kernel, cudaFuncCache how) {
   return ::cudaFuncSetCacheConfig(static_cast<const void *>(kw::program::address(kernel)), how);
 }
-template <typename K>
-inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *its, K *kernel) {
+template <typename K> inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *its, K *kernel) {
   return ::cudaFuncGetAttributes(its, static_cast<const void *>(kw::program::address(kernel)));
 }
 template <typename K> inline cudaError_t cudaFuncSetSharedMemConfig(K, cudaSharedMemConfig) {
@@ -120,8 +118,9 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, K 
       blocks, static_cast<const void *>(kw::program::address(kernel)), threads, shared);
 }
 template <typename K>
-inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    int *blocks, K kernel, int threads, size_t shared, unsigned) {
+inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, K kernel,
+                                                                          int threads,
+                                                                          size_t shared, unsigned) {
   return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(
       blocks, static_cast<const void *>(kw::program::address(kernel)), threads, shared);
 }

@@ -39,7 +39,8 @@ const void *know(const void *kernel, Bind);
 template <typename F, typename... A> struct Closure {
   F f;
   std::tuple<A...> arguments;
-  template <std::size_t... I> KW_UNSEEN KW_BUILT_IN void call(Closure *c, std::index_sequence<I...>) {
+  template <std::size_t... I>
+  KW_UNSEEN KW_BUILT_IN void call(Closure *c, std::index_sequence<I...>) {
     c->f(A(std::get<I>(c->arguments))...);
   }
   KW_UNSEEN static void run(void *const *p) {
@@ -72,8 +73,7 @@ template <typename... P> struct Plain {
             reinterpret_cast<const void *>(kernel)};
   }
 };
-template <typename... P>
-Plain<P...> plain(const char *name, void (*kernel)(P...), Config config) {
+template <typename... P> Plain<P...> plain(const char *name, void (*kernel)(P...), Config config) {
   return {name, config, kernel};
 }
 
@@ -95,16 +95,15 @@ inline void *address(const void *p) { return const_cast<void *>(p); }
 }  // namespace kw::program
 #pragma GCC visibility pop
 
-#define KW_LAUNCH(name, call, ...)                           \
-  kw::program::launcher(name, kw::program::Config(__VA_ARGS__), \
-                        [=](auto... kw_a) mutable { call; })
+#define KW_LAUNCH(name, call, ...) \
+  kw::program::launcher(name, kw::program::Config(__VA_ARGS__), [=](auto... kw_a) mutable { call; })
 #define KW_LAUNCH_PLAIN(name, kernel, ...) \
   kw::program::plain(name, &kernel, kw::program::Config(__VA_ARGS__))
 
 // What stands behind a program's own code: its shared memory, and how it starts.
 extern "C" void kw_program_begin(const void *inside, const void *dynamic);
-#define KW_WHOLE_PROGRAM(bytes)                                                          \
-  KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                                         \
-  __attribute__((constructor(101))) static void kw_begin() {                             \
-    kw_program_begin(reinterpret_cast<const void *>(&kw_begin), kw_dynamic_shared());    \
+#define KW_WHOLE_PROGRAM(bytes)                                                       \
+  KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                                      \
+  __attribute__((constructor(101))) static void kw_begin() {                          \
+    kw_program_begin(reinterpret_cast<const void *>(&kw_begin), kw_dynamic_shared()); \
   }

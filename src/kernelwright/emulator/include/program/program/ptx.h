@@ -45,8 +45,8 @@ template <typename T> KW_BUILT_IN Operand operand(const char *constraint, T &&x)
   if (constraint[0] == '=' || constraint[0] == '+') {
     const char letter = constraint[1] == '&' ? constraint[2] : constraint[1];
     const bool reads = constraint[0] == '+';
-    return {reads ? bits_of(x, letter) : 0, const_cast<void *>(static_cast<const volatile void *>(&x)),
-            sizeof(U), letter, reads};
+    return {reads ? bits_of(x, letter) : 0,
+            const_cast<void *>(static_cast<const volatile void *>(&x)), sizeof(U), letter, reads};
   }
   return {bits_of<std::decay_t<U>>(x, constraint[0]), nullptr, 0, constraint[0], true};
 }

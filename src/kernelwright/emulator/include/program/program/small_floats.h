@@ -7,8 +7,8 @@ namespace kw::ptx {
 
 inline double small_value(unsigned char bits, int mantissa, int bias) {
   const int e = (bits & 0x7f) >> mantissa, m = bits & ((1 << mantissa) - 1);
-  const double x = e ? std::ldexp(1 + std::ldexp(m, -mantissa), e - bias)
-                     : std::ldexp(m, 1 - bias - mantissa);
+  const double x =
+      e ? std::ldexp(1 + std::ldexp(m, -mantissa), e - bias) : std::ldexp(m, 1 - bias - mantissa);
   return bits & 0x80 ? -x : x;
 }
 inline double e4m3_value(unsigned char bits) {

@@ -4,9 +4,9 @@
 #pragma GCC visibility push(default)
 namespace kw::program {
 
-#define KW_CHANNEL(T, n, k)                                  \
-  template <> struct Channel<T> {                            \
-    static constexpr int bits = sizeof(T) / n * 8, count = n; \
+#define KW_CHANNEL(T, n, k)                                                 \
+  template <> struct Channel<T> {                                           \
+    static constexpr int bits = sizeof(T) / n * 8, count = n;               \
     static constexpr cudaChannelFormatKind kind = cudaChannelFormatKind##k; \
   };
 #define KW_CHANNELS(T, S, k) \
@@ -44,12 +44,12 @@ template <typename T> inline T as(const Texel &t) {
 }  // namespace kw::program
 #pragma GCC visibility pop
 
-#define KW_TEXTURE(name, dimensions, x, y, z, fetch, ...)                            \
-  template <typename T> inline T name(cudaTextureObject_t object, __VA_ARGS__) {     \
-    return kw::program::as<T>(kw::program::sample(object, dimensions, x, y, z, fetch)); \
-  }                                                                                  \
+#define KW_TEXTURE(name, dimensions, x, y, z, fetch, ...)                                  \
+  template <typename T> inline T name(cudaTextureObject_t object, __VA_ARGS__) {           \
+    return kw::program::as<T>(kw::program::sample(object, dimensions, x, y, z, fetch));    \
+  }                                                                                        \
   template <typename T> inline void name(T *to, cudaTextureObject_t object, __VA_ARGS__) { \
-    *to = kw::program::as<T>(kw::program::sample(object, dimensions, x, y, z, fetch)); \
+    *to = kw::program::as<T>(kw::program::sample(object, dimensions, x, y, z, fetch));     \
   }
 KW_TEXTURE(tex1Dfetch, 1, i, 0, 0, true, int i)
 KW_TEXTURE(tex1D, 1, x, 0, 0, false, float x)
@@ -60,18 +60,21 @@ KW_TEXTURE(tex2DLayered, 2, x, y, layer, false, float x, float y, int layer)
 KW_TEXTURE(tex3D, 3, x, y, z, false, float x, float y, float z)
 #undef KW_TEXTURE
 
-#define KW_SURFACE(name, y, z, ...)                                                            \
-  template <typename T> inline T name##read(cudaSurfaceObject_t s, __VA_ARGS__,                \
-                                            cudaSurfaceBoundaryMode = cudaBoundaryModeTrap) {  \
-    return *static_cast<T *>(kw::program::surface_at(s, x, y, z, sizeof(T)));                  \
-  }                                                                                            \
-  template <typename T> inline void name##read(T *to, cudaSurfaceObject_t s, __VA_ARGS__,      \
-                                               cudaSurfaceBoundaryMode = cudaBoundaryModeTrap) { \
-    *to = *static_cast<T *>(kw::program::surface_at(s, x, y, z, sizeof(T)));                   \
-  }                                                                                            \
-  template <typename T> inline void name##write(T value, cudaSurfaceObject_t s, __VA_ARGS__,   \
-                                                cudaSurfaceBoundaryMode = cudaBoundaryModeTrap) { \
-    *static_cast<T *>(kw::program::surface_at(s, x, y, z, sizeof(T))) = value;                 \
+#define KW_SURFACE(name, y, z, ...)                                            \
+  template <typename T>                                                        \
+  inline T name##read(cudaSurfaceObject_t s, __VA_ARGS__,                      \
+                      cudaSurfaceBoundaryMode = cudaBoundaryModeTrap) {        \
+    return *static_cast<T *>(kw::program::surface_at(s, x, y, z, sizeof(T)));  \
+  }                                                                            \
+  template <typename T>                                                        \
+  inline void name##read(T *to, cudaSurfaceObject_t s, __VA_ARGS__,            \
+                         cudaSurfaceBoundaryMode = cudaBoundaryModeTrap) {     \
+    *to = *static_cast<T *>(kw::program::surface_at(s, x, y, z, sizeof(T)));   \
+  }                                                                            \
+  template <typename T>                                                        \
+  inline void name##write(T value, cudaSurfaceObject_t s, __VA_ARGS__,         \
+                          cudaSurfaceBoundaryMode = cudaBoundaryModeTrap) {    \
+    *static_cast<T *>(kw::program::surface_at(s, x, y, z, sizeof(T))) = value; \
   }
 KW_SURFACE(surf1D, 0, 0, int x)
 KW_SURFACE(surf2D, y, 0, int x, int y)

@@ -1,0 +1,51 @@
+// What is known only afterwards: whether a write that races changes anything, and which
+// asynchronous copies have been waited for.
+#pragma once
+#include <cstring>
+#include <vector>
+
+#include "findings.h"
+
+namespace kw::emulator {
+
+// An asynchronous copy that nobody has waited for.
+struct Pending {
+  const unsigned char *to;
+  unsigned bytes;
+  Side by;
+  const Thread *thread;
+};
+using Copies = std::vector<Pending>;
+
+// A write that races with another: whether it changes anything is seen afterwards.
+struct Unsettled {
+  std::uint64_t key;
+  const void *address;
+  unsigned bytes;
+  unsigned char before[16];
+
+  void settle(Findings &findings) {
+    if (!bytes) return;
+    findings.settle(key, !std::memcmp(before, address, bytes));
+    bytes = 0;
+  }
+};
+
+// The copy that still may write some of `bytes` bytes that a thread of its block touches, or null.
+inline const Pending *find(const Copies &copies, const Block *block, const void *at,
+                           unsigned bytes) {
+  const auto *from = static_cast<const unsigned char *>(at);
+  for (const Pending &p : copies)
+    if (p.thread->block == block && from < p.to + p.bytes && from + bytes > p.to) return &p;
+  return nullptr;
+}
+
+inline void end(Copies &copies, const Thread &t, const void *to, unsigned bytes) {
+  for (auto p = copies.begin(); p != copies.end(); ++p)
+    if (p->thread == &t && p->to == to && p->bytes == bytes) {
+      copies.erase(p);
+      return;
+    }
+}
+
+}  // namespace kw::emulator

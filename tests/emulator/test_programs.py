@@ -1,0 +1,200 @@
+"""Whole CUDA programs: the rewriter on text; programs that use every construct of docs/run.md;
+planted faults and the checks that find them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelwright import emulator
+from kernelwright.emulator import program
+from kernelwright.emulator.checks import CHECKS
+from kernelwright.emulator.program.rewrite import kernels_of, rewritten
+from kernelwright.support.errors import CompileError, UsageError
+from support.paths import FIXTURES, ROOT
+
+PROGRAMS = FIXTURES / "programs"
+runs = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
+watched = pytest.mark.skipif(bool(emulator.missing("watched")), reason="nothing is watched here")
+
+
+def one_line(text):
+    return rewritten(text, kernels_of(text))
+
+
+@pytest.mark.parametrize(
+    ("launch", "callee", "configuration"),
+    [
+        ("k<<<g, b>>>(x);", "k", "g, b"),
+        ("k<T, (a > b)><<<g, b, n * 4, s>>>(x);", "k<T, (a > b)>", "g, b, n * 4, s"),
+        ("k<B<2>><<<n >> 1, 1 << m>>>(x);", "k<B<2>>", "n >> 1, 1 << m"),
+        ("a::b<int>::k << <g, b >> > (x);", "a::b<int>::k", "g, b"),
+        ("table[i + 1]<<<dim3(1, (2)), b>>>(x);", "table[i + 1]", "dim3(1, (2)), b"),
+        ("(*p)<<<g, b>>>(x);", "(*p)", "g, b"),
+        ("this->k<<<g, b>>>(x);", "this->k", "g, b"),
+        ("s.template k<3><<<g, b>>>(x);", "s.template k<3>", "g, b"),
+        ("name_##k<<<g, b>>>(x);", "name_##k", "g, b"),
+    ],
+)
+def test_a_launch_is_found(launch, callee, configuration):
+    made = one_line(f"if (yes) {launch} return;")
+    assert f"({callee}(kw_a...))" in made
+    assert configuration.split(",")[0] in made
+    assert "<<<" not in made.replace("<< <", "<<<")
+    assert made.endswith("return;")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['f("k<<<1, 2>>>(x)");', "// k<<<1, 2>>>(x)\n", "a = b << c << d;", 'R"(k<<<1,1>>>(x))"'],
+)
+def test_what_is_no_launch_stays(text):
+    assert one_line(text) == text
+
+
+def test_lines_keep_their_numbers():
+    text = (
+        "#define RUN(k) \\\n  k<<<1, \\\n    2>>>(x)\n"
+        'void f() { asm volatile("a;\\n"\n  "b;" : "=r"(x)\n : "r"(y)\n : "memory"); }\n'
+        "g<<<1,\n  2>>>(x);\nend"
+    )
+    made = one_line(text)
+    assert made.count("\n") == text.count("\n")
+    assert made.splitlines()[-1] == "end"
+
+
+@pytest.mark.parametrize(
+    ("statement", "made"),
+    [
+        ('asm("x %0;" : "=r"(a) : "r"(b), "n"(3));', '("=r", (a)), kw::ptx::operand("r", (b))'),
+        ('asm volatile("x;" ::: "memory");', 'return "x;"; }, __FILE__, __LINE__)'),
+        ('asm("x;" :: "r"(n::f(a, b)));', 'operand("r", (n::f(a, b)))'),
+        ('asm("x;" : : "r"(a) "r"(b));', 'operand("r", (a)), kw::ptx::operand("r", (b))'),
+    ],
+)
+def test_asm_statements(statement, made):
+    assert made in one_line(statement)
+
+
+def test_a_symbol_named_by_asm_stays():
+    text = 'extern int x asm("other");'
+    assert one_line(text) == text
+
+
+def test_kernels_are_known_by_their_signatures():
+    text = """
+    template <typename T> __global__ void a(T *x) {}
+    __global__ void __launch_bounds__(256, 2) b(int *x);
+    extern "C" __global__ void c(int n = 3) {}
+    __global__ void d(int) {}
+    __global__ void d(float) {}
+    """
+    assert kernels_of(text) == {"a": False, "b": True, "c": False, "d": False}
+
+
+def run(name, *arguments, **how):
+    code = (
+        "import sys; from pathlib import Path; from kernelwright.emulator import program\n"
+        f"r = program.run(Path({str(PROGRAMS / name)!r}), {list(arguments)!r}, **{how!r})\n"
+        "print(r.notes); sys.exit(r.code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@runs
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("host_side.cu", ("1", "two words")), ("device_side.cu", ()), ("inline_ptx.cu", ())],
+)
+def test_constructs(name, arguments):
+    how = {"gpu": "a100"} if name == "host_side.cu" else {}
+    code, out, err = run(name, *arguments, **how)
+    assert "wrong" not in out, out
+    assert code == 0, err
+    assert out.count(": ok") == (PROGRAMS / name).read_text().count("CHECK(")
+
+
+@watched
+def test_planted_faults_are_found():
+    found = program.run(PROGRAMS / "faults.cu", check=tuple(CHECKS)).findings
+    lines = (PROGRAMS / "faults.cu").read_text().splitlines()
+    told = {(f.check, int(n)) for f in found for n in re.findall(r"faults.cu:(\d+)", f.text)}
+    for number, line in enumerate(lines, 1):
+        planted = re.search(r"// finds (\w+)", line)
+        if planted:
+            assert (planted[1], number) in told, (line, [f.text for f in found])
+    same = [f.text for f in found if "the same value" in f.text]
+    assert len(same) == 1
+    assert "*out = 7" in lines[int(re.search(r":(\d+)", same[0])[1]) - 1]
+
+
+@watched
+def test_right_programs_have_no_findings():
+    for name in ("inline_ptx.cu", "device_side.cu"):
+        found = program.run(PROGRAMS / name, check=tuple(CHECKS)).findings
+        allowed = [f for f in found if "implicit" not in f.text]
+        own = (PROGRAMS / name).read_text().splitlines()
+        for f in allowed:
+            line = own[int(re.search(r"\.cu:(\d+)", f.text)[1]) - 1]
+            assert "s[t]" in line, f.text  # the warp-synchronous code is a race
+
+
+@pytest.mark.long
+@runs
+def test_mma_has_the_bits_of_an_h200():
+    code = (
+        "import sys; from pathlib import Path; from kernelwright.emulator import program\n"
+        f"sys.exit(program.run(Path({str(ROOT / 'tools' / 'mma_probe.cu')!r})).code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    recorded = (FIXTURES / "emulated" / "mma_h200.txt").read_text().splitlines()
+    assert [line.strip() for line in done.stdout.splitlines()] == recorded
+
+
+def test_a_file_without_main_says_what_to_do(tmp_path):
+    file = tmp_path / "kernel.cu"
+    file.write_text("__global__ void k(int *x) { *x = 1; }\n")
+    with pytest.raises(UsageError, match="has no function main"):
+        program.run(file)
+
+
+@runs
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('asm volatile("wgmma.fence.sync.aligned;");', "warpgroup matrix products"),
+        ('asm volatile("frobnicate.b32 %0, 1;" : "=r"(*x));', "frobnicate.b32 %0, 1"),
+        ("inner<<<1, 1>>>(x);", "dynamic parallelism is not emulated"),
+    ],
+)
+def test_what_is_not_emulated_is_named(tmp_path, text, said):
+    file = tmp_path / "kernel.cu"
+    file.write_text(
+        "__global__ void inner(int *x) { *x = 1; }\n"
+        f"__global__ void k(int *x) {{ {text} }}\n"
+        "int main() { int *x; cudaMalloc(&x, 4); k<<<1, 1>>>(x);\n"
+        "  return cudaDeviceSynchronize() == cudaSuccess; }\n"
+    )
+    found = program.run(file)
+    assert found.code == 0
+    assert said in found.notes[0].text
+    assert "kernel.cu:2" in found.notes[0].text or "dynamic" in said
+
+
+@runs
+def test_a_function_that_is_missing_is_named(tmp_path):
+    file = tmp_path / "p.cu"
+    file.write_text("int main() { cudaIpcCloseMemHandle(0); }\n")
+    with pytest.raises(CompileError, match="the emulator has no cudaIpcCloseMemHandle"):
+        program.run(file)
+    assert Path(file).exists()
+
+
+def test_the_table_of_constructs_is_up_to_date():
+    from tools import construct_table
+
+    text = construct_table.PAGE.read_text()
+    assert construct_table.page(text) == text
