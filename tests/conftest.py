@@ -55,15 +55,15 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
 def binds(monkeypatch):
     """Names of the operators that a test binds to a rung, in order: what a cache hands out a second
     time is not there a second time."""
-    from kernelwright.dispatch import binding
+    from kernelwright.dispatch.open_calls import OpenCalls
 
-    seen, launcher = [], binding.launcher
+    seen, launcher = [], OpenCalls.launcher
 
-    def counted(ladder, *args):
-        seen.append(ladder.name)
-        return launcher(ladder, *args)
+    def counted(self, *args):
+        seen.append(self._ladder.name)
+        return launcher(self, *args)
 
-    monkeypatch.setattr(binding, "launcher", counted)
+    monkeypatch.setattr(OpenCalls, "launcher", counted)
     return seen
 
 

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
-from kernelwright.dispatch import binding, ladder, launcher, plan_of
+from kernelwright.dispatch import ladder, launcher, plan_of
+from kernelwright.dispatch.open_calls import OpenCalls
 from kernelwright.ops.norm.layer_norm import cuda, heuristics, tiling
 from support.publics import DEVICE, fullgraph, gpu, leaf, randn, torch_add
 
@@ -168,13 +169,13 @@ def test_either_result_may_receive_no_gradient(rung, used, name):
 def test_a_gradient_that_does_not_arrive_is_none(monkeypatch):
     """gh is not a tensor of zeros, which the kernel would read."""
     seen = []
-    launcher = binding.launcher
+    launcher = OpenCalls.launcher
 
-    def spy(ladder, args, *rest):
-        seen.append((ladder.name, args.get("gh")))
-        return launcher(ladder, args, *rest)
+    def spy(self, args, *rest):
+        seen.append((self._ladder.name, args.get("gh")))
+        return launcher(self, args, *rest)
 
-    monkeypatch.setattr(binding, "launcher", spy)
+    monkeypatch.setattr(OpenCalls, "launcher", spy)
     x = leaf(3, 37)
     kw.add_rms_norm(x, x, (37,))[0].sum().backward()
     assert seen[1] == ("add_rms_norm.backward", None)
