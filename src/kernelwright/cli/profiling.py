@@ -10,7 +10,7 @@ import typer
 from kernelwright.support.errors import GOOD
 
 from .names import known
-from .options import Json, printing, waiting
+from .options import Json, Wide, printing, waiting
 from .training import Device, Threads, prepare
 
 
@@ -37,6 +37,7 @@ def profile(
     out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("profile"),
     threads: Threads = None,
     device: Device = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Profile a training step, a step of generation, or an operator.
@@ -51,7 +52,7 @@ def profile(
       kernelwright profile train --swap add_layer_norm=triton_row
       kernelwright profile softmax --ncu
     """
-    with printing(as_json) as console:
+    with printing(as_json, wide) as console:
         with waiting("getting ready", console) as say:
             from kernelwright.workbench.profile import ncu as counters
             from kernelwright.workbench.profile import profile as module

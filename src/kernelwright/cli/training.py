@@ -95,7 +95,7 @@ def train(
       kernelwright train --resume runs/1 --steps 4000
       torchrun --nproc-per-node 2 -m kernelwright.cli train --parallel fsdp
     """
-    given = {
+    given: dict[str, Any] = {
         "data": data, "tokenizer": tokenizer, "vocabulary": vocabulary, "model": model,
         "context": context, "dropout": dropout, "steps": steps, "batch": batch, "micro": micro,
         "lr": lr, "schedule": schedule, "warm_up": warm_up, "weight_decay": weight_decay,
