@@ -20,7 +20,12 @@ def _checked(what: str) -> str:
 
 def profile(
     what: Annotated[
-        str, typer.Argument(metavar="train | generate | OP", callback=_checked)
+        str,
+        typer.Argument(
+            metavar="train | generate | OP",
+            help="A training step, a step of generation, or an operator.",
+            callback=_checked,
+        ),
     ] = "train",
     model: Annotated[str, typer.Option(help="A preset, of train and generate.")] = "gpt2-tiny",
     batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 8,
