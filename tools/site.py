@@ -27,7 +27,7 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 #: The sections of the site: title, and pages of docs/.
 SECTIONS = (
     ("Start", ("../README", "install", "tour")),
-    ("Train faster", ("patch", "operators", "pytorch", "training")),
+    ("Train faster", ("patch", "families", "operators", "pytorch", "language_models", "training")),
     ("Judge a kernel", ("judge", "ci", "emulator", "mutations")),
     ("Learn CUDA and Triton", ("exercises", "dissect", "glossary")),
     ("Reference", ("api", "commands", "cli", "report")),
@@ -78,8 +78,11 @@ def linked(text: str, folder: Path) -> str:
 def contents() -> str:
     """The table of contents, which the side bar shows."""
     out = ""
+    listed = {page for _, pages in SECTIONS for page in pages} | {"README"}
+    found = sorted(p.stem for p in (SOURCE / "docs").glob("*.md"))
+    others = [name for name in found if name not in listed]
     for title, pages in SECTIONS:
-        out += _tree(title, pages)
+        out += _tree(title, [*pages, *(others if title == "Reference" else ())])
     folders = sorted((ROOT / OPS).glob("*/**/README.md"))
     pages = [f"{p.parent.name} <../{p.relative_to(ROOT).with_suffix('')}>" for p in folders]
     return (

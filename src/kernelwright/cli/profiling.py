@@ -10,7 +10,7 @@ import typer
 from kernelwright.support.errors import GOOD
 
 from .names import known
-from .options import Json, printing, waiting
+from .options import Json, Wide, printing, waiting
 from .training import Device, Threads, prepare
 
 
@@ -20,7 +20,12 @@ def _checked(what: str) -> str:
 
 def profile(
     what: Annotated[
-        str, typer.Argument(metavar="train | generate | OP", callback=_checked)
+        str,
+        typer.Argument(
+            metavar="train | generate | OP",
+            help="A training step, a step of generation, or an operator.",
+            callback=_checked,
+        ),
     ] = "train",
     model: Annotated[str, typer.Option(help="A preset, of train and generate.")] = "gpt2-tiny",
     batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 8,
@@ -37,6 +42,7 @@ def profile(
     out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("profile"),
     threads: Threads = None,
     device: Device = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Profile a training step, a step of generation, or an operator.
@@ -51,7 +57,7 @@ def profile(
       kernelwright profile train --swap add_layer_norm=triton_row
       kernelwright profile softmax --ncu
     """
-    with printing(as_json) as console:
+    with printing(as_json, wide) as console:
         with waiting("getting ready", console) as say:
             from kernelwright.workbench.profile import ncu as counters
             from kernelwright.workbench.profile import profile as module

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
+from .tables import Column, Table
 from .training import size
 
 _ROWS = 30
@@ -14,30 +13,38 @@ _ROWS = 30
 def profile(found: Any) -> Table:
     """Kernels by time."""
     what = "kernel" if found.on_gpu else "PyTorch's operator, on a CPU"
-    table = Table(title=f"{found.name}: {found.us / 1e3:.2f} ms", title_justify="left")
-    table.add_column(what, overflow="fold", max_width=70)
-    table.add_column("of the operator")
-    for name in ("count", "ms", "share"):
-        table.add_column(name, justify="right")
+    table = Table(
+        Column(what, wraps=True),
+        Column("of the operator", 7),
+        Column("count", 6, right=True),
+        Column("ms", right=True),
+        Column("share", 8, right=True),
+        title=f"{found.name}: {found.us / 1e3:.2f} ms",
+    )
     for row in found.kernels[:_ROWS]:
         share = f"{row.us / found.us:.1%}" if found.us else ""
-        table.add_row(row.kernel, row.operator, str(row.count), f"{row.us / 1e3:.3f}", share)
+        table.add(row.kernel, row.operator, str(row.count), f"{row.us / 1e3:.3f}", share)
     rest = found.kernels[_ROWS:]
     if rest:
         us = sum(r.us for r in rest)
-        table.add_row(f"{len(rest)} more", "", str(sum(r.count for r in rest)), f"{us / 1e3:.3f}",
-                      f"{us / found.us:.1%}")  # fmt: skip
+        count = str(sum(r.count for r in rest))
+        share = f"{us / found.us:.1%}" if found.us else ""
+        table.add(f"{len(rest)} more", "", count, f"{us / 1e3:.3f}", share)
     return table
 
 
 def operators(found: Any) -> Table:
     """Operators by time."""
-    table = Table("operator", title="by operator", title_justify="left")
-    for name in ("calls of kernels", "ms", "share"):
-        table.add_column(name, justify="right")
+    table = Table(
+        Column("operator"),
+        Column("calls of kernels", 6, right=True),
+        Column("ms", right=True),
+        Column("share", 8, right=True),
+        title="by operator",
+    )
     for row in found.operators[:_ROWS]:
         share = f"{row.us / found.us:.1%}" if found.us else ""
-        table.add_row(row.operator, str(row.count), f"{row.us / 1e3:.3f}", share)
+        table.add(row.operator, str(row.count), f"{row.us / 1e3:.3f}", share)
     return table
 
 
@@ -67,10 +74,17 @@ def swap(found: Any) -> list[str]:
 
 def counters(found: list[Any]) -> Table:
     """Nsight Compute's counters."""
-    table = Table("kernel", title="Nsight Compute", title_justify="left")
-    for name in ("count", "us", "DRAM %", "SM %", "warps %", "registers"):
-        table.add_column(name, justify="right")
+    table = Table(
+        Column("kernel", wraps=True),
+        Column("count", 5, right=True),
+        Column("us", 9, right=True),
+        Column("DRAM %", 8, right=True),
+        Column("SM %", 7, right=True),
+        Column("warps %", 6, right=True),
+        Column("registers", 4, right=True),
+        title="Nsight Compute",
+    )
     for c in found[:_ROWS]:
-        table.add_row(c.kernel, str(c.count), f"{c.us:.1f}", f"{c.dram:.0f}", f"{c.sm:.0f}",
-                      f"{c.occupancy:.0f}", str(c.registers))  # fmt: skip
+        numbers = f"{c.dram:.0f}", f"{c.sm:.0f}", f"{c.occupancy:.0f}", str(c.registers)
+        table.add(c.kernel, str(c.count), f"{c.us:.1f}", *numbers)
     return table
