@@ -107,7 +107,7 @@ def _scale(c: Case, name: str, device: str, rows: int, k: int, high: int) -> tor
         "row": (rows, 1),
         "block": (cdiv(rows, high), cdiv(k, BLOCK)),
     }[c.param("kind")]
-    return tensor(c, name, device, shape=shape, dtype=torch.float32).abs() + 0.1
+    return tensor(c, name, device, shape=shape, dtype=torch.float32).abs_().add_(0.1)
 
 
 def outputs(a, b, **others):
