@@ -15,7 +15,7 @@ RUNGS = (
     *rungs.pytorch(
         manual="the matrix of patches in memory, then a product",
         native="cuDNN",
-        compiled="the matrix of patches, under torch.compile",
+        compiled=None,
     ),
     rungs.cuda("naive", "", "a thread for each result", heuristics.fits, ({},), serves=False),
     rungs.cuda(

@@ -9,7 +9,7 @@
 // Limit: up to 16 rows DRAM, then conversions and, with 64 rows, shared memory.
 #include "../gemm/few_rows/few_rows.cuh"
 #include "result.cuh"
-#include "weights.cuh"
+#include "integers.cuh"
 
 extern __shared__ uint4 dynamic_shared[];
 

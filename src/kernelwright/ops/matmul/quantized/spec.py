@@ -38,7 +38,9 @@ def _of(m: int, n: int, k: int, dtype: torch.dtype, bits: int, **params) -> Case
 
 
 CASES = (
-    *(_of(*s, d, bits) for d in FLOATS for bits in (4, 8) for s in (*SHAPES, *EMPTY)),
+    *(_of(*s, d, 4) for d in FLOATS for s in (*SHAPES, *EMPTY)),
+    *(_of(*s, BF16, 8) for s in (*SHAPES, *EMPTY)),
+    *(_of(*s, d, 8) for d in (F32, F16) for s in SHAPES[:3]),
     *(_of(5, 72, 256, d, bits, bias=True) for d in FLOATS for bits in (4, 8)),
     *(
         _of(6, 72, 256, d, 4, layout=layout)
@@ -51,6 +53,7 @@ CASES = (
         for (n, k), label in DECODED.items()
         for bits in (4, 8)
         for m in (16, 64)
+        if m * k > 2**16  # cases of a smaller x are emulated, whatever the weight
     ),
     _of(2**24 + 1, 8, 128, BF16, 4, use="big"),
 )

@@ -94,10 +94,11 @@ def inputs(c, device):
 
 def as_fp8(t: torch.Tensor) -> torch.Tensor:
     """The values as 8-bit numbers, in the same places of memory."""
-    if t.device.type == "meta":
-        return torch.empty_strided(t.shape, t.stride(), dtype=FP8, device="meta")
     size = t.untyped_storage().size() // t.itemsize
-    flat = torch.as_strided(t, (size,), (1,), 0).clamp(-MOST, MOST).to(FP8)
+    if t.device.type == "meta":
+        flat = torch.empty(size, dtype=FP8, device="meta")
+    else:
+        flat = torch.as_strided(t, (size,), (1,), 0).clamp(-MOST, MOST).to(FP8)
     return torch.as_strided(flat, t.shape, t.stride(), t.storage_offset())
 
 
@@ -107,7 +108,7 @@ def _scale(c: Case, name: str, device: str, rows: int, k: int, high: int) -> tor
         "row": (rows, 1),
         "block": (cdiv(rows, high), cdiv(k, BLOCK)),
     }[c.param("kind")]
-    return tensor(c, name, device, shape=shape, dtype=torch.float32).abs() + 0.1
+    return tensor(c, name, device, shape=shape, dtype=torch.float32).abs_().add_(0.1)
 
 
 def outputs(a, b, **others):

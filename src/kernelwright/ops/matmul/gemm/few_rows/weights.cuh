@@ -1,4 +1,4 @@
-// Weights of 16-bit elements for few_rows.cuh. `weights.cuh` of a quantized product has others.
+// Weights of 16-bit elements for few_rows.cuh; integers.cuh of a quantized product has others.
 //
 // A slice of 128 rows by 128 of k lies in shared memory; a Lane has its share of the 64 of
 // k that a warp multiplies, for the 16 rows that begin at `row`: two steps of 32 along k, of which
