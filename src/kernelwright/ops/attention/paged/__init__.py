@@ -42,7 +42,7 @@ LADDER_UPDATE = Ladder(
         ),
     ),
     __name__,
-    heuristics.order,
+    heuristics.order_update,
     heuristics.bucket_update,
 )
 _attention = bind(LADDER, vmap="loop")

@@ -56,7 +56,11 @@ def splits_of(gpu, config, blocks: int, tokens: int) -> int:
 
 
 def order(gpu, **args):
-    return ()
+    return ("triton_split",)
+
+
+def order_update(gpu, **args):
+    return ("triton_scatter",)
 
 
 def bucket(q, k, table, **more):

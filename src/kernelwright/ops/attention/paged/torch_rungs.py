@@ -17,5 +17,15 @@ def native(q, k, v, table, lengths, scale, k_scale, v_scale):
 
 
 def native_update(keys, values, k, v, slots, kind, k_scale, v_scale):
-    """Waits for the GPU to know how many slots there are."""
-    spec.update_reference(keys, values, k, v, slots, kind, k_scale, v_scale)
+    """A token of a negative slot writes what the first other token writes, or where there is none
+    what stands there: the GPU alone knows how many there are."""
+    kept = slots >= 0
+    chosen = torch.arange(slots.shape[0], device=slots.device)
+    if slots.shape[0]:
+        chosen = torch.where(kept, chosen, kept.int().argmax())
+    at = slots[chosen]
+    page, slot = at.clamp(0) // k.shape[1], at.clamp(0) % k.shape[1]
+    written = (at >= 0).view(-1, 1, 1)
+    for new, cache, scale in ((keys, k, k_scale), (values, v, v_scale)):
+        stored = spec.stored(new, cache, kind, scale)[chosen]
+        cache[page, slot] = torch.where(written, stored, cache[page, slot])

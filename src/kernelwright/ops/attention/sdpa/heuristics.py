@@ -9,6 +9,7 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 WIDEST = 256  # head size
+LONG = 4096  # keys from which on the rungs for Hopper are faster than cuDNN
 MOST = 2**31 - 512  # of rows or keys: tiles reach beyond the last
 
 FORWARD_CONFIGS = (
@@ -96,11 +97,27 @@ def choose_forward(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
 
 
 def order(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    return ()
+    """cuDNN, which `native` is on Hopper, is the faster one of short sequences and of narrow heads;
+    where PyTorch has the formula only, so that scores would be in memory, Triton."""
+    if q.dtype.itemsize != 2:
+        return ()
+    long = k.shape[2] >= LONG and max(q.shape[3], v.shape[3]) > 64
+    ours = ("cuda_wgmma_persistent", "cuda_wgmma") if long or q.shape[3] != v.shape[3] else ()
+    return (*ours, "triton_flash") if _formula(q, k, v, mask, seed) else ours
 
 
 def order_backward(gpu, gy, q, k, v, y, lse, mask, seed, causal, mask_grad, scale, p):
-    return ()
+    """cuDNN is faster than kernels that compute two products twice."""
+    if q.dtype.itemsize != 2 or not _formula(q, k, v, mask, seed):
+        return ()
+    return ("cuda_wgmma", "triton_flash")
+
+
+def _formula(q, k, v, mask, seed) -> bool:
+    """Whether PyTorch's fused kernels do not take a call, and `native` is the formula."""
+    if mask is not None or seed is not None or q.shape[3] != v.shape[3]:
+        return True
+    return q.shape[3] > 256 or any(_off_vectors(t) is not None for t in (q, k, v))
 
 
 def bucket(q, k, v, mask, seed, causal, mask_grad, scale, p, **more):

@@ -28,7 +28,7 @@ def fits(gpu, q, k, v, cu_q, cu_k, max_q, max_k, **more):
 
 
 def order(gpu, **args):
-    return ()
+    return ("triton_varlen",)
 
 
 def bucket(q, v, max_q, left, right, capped, **more):
