@@ -11,7 +11,7 @@ from kernelwright.ops.embedding.lookup import spec as lookup
 from kernelwright.ops.index.index_add import LADDER, LADDER_BACKWARD
 from support.publics import DEVICE, agree, randn, with_gradients
 
-ADDING = ("cuda_atomics", "cuda_small", "cuda_slots")
+ADDING = ("cuda_atomics", "cuda_small", "cuda_ordered")
 
 
 def added(rung, x, index, source, alpha=1.0, config=None):
