@@ -16,6 +16,7 @@ def scanned(rung, x, starts=None, exclusive=False, reverse=False, config=None):
     return launcher(LADDER, args, rung, config)(*args.values())
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("rung", ["cuda_lookback", "cuda_tree"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_more_tiles_than_a_group_of_groups(rung, reverse):
@@ -61,6 +62,7 @@ def test_a_long_running_sum_keeps_float32s_digits():
         assert off.max() < 4e-7
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("zeros", [0, 1, 2])
 @pytest.mark.parametrize("rung", ["manual", "cuda_block", "cuda_tree"])
 def test_the_gradient_of_a_product_divides_by_nothing(zeros, rung):
@@ -73,6 +75,7 @@ def test_the_gradient_of_a_product_divides_by_nothing(zeros, rung):
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-30)
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("shape", [(5, 6, 7), (2100, 3, 2)], ids=str)
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_options_in_any_dimension(shape, dim):
