@@ -11,7 +11,7 @@ from kernelwright.ops.embedding.lookup import spec as lookup
 from kernelwright.ops.index.index_add import LADDER, LADDER_BACKWARD
 from support.publics import DEVICE, agree, randn, with_gradients
 
-ADDING = ("cuda_atomics", "cuda_small", "cuda_slots")
+ADDING = ("cuda_atomics", "cuda_small", "cuda_ordered")
 
 
 def added(rung, x, index, source, alpha=1.0, config=None):
@@ -19,6 +19,7 @@ def added(rung, x, index, source, alpha=1.0, config=None):
     return launcher(LADDER, args, rung, config)(*args.values())
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("kind", lookup.INDICES)
 @pytest.mark.parametrize("rung", ADDING)
 def test_every_distribution_of_numbers(rung, kind):
@@ -42,6 +43,7 @@ def test_a_row_is_rounded_once(rung):
     assert torch.signbit(got[1:]).all()
 
 
+@pytest.mark.cover
 @pytest.mark.skipif(DEVICE == "cuda", reason="an assertion ends the process's use of a GPU")
 @pytest.mark.parametrize("number", [-1, 5])
 @pytest.mark.parametrize("rung", [*ADDING, "native"])

@@ -16,6 +16,7 @@ def scanned(rung, x, starts=None, exclusive=False, reverse=False, config=None):
     return launcher(LADDER, args, rung, config)(*args.values())
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("rung", ["cuda_lookback", "cuda_tree"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_more_tiles_than_a_group_of_groups(rung, reverse):
@@ -23,6 +24,14 @@ def test_more_tiles_than_a_group_of_groups(rung, reverse):
     x = (randn(2, 40_003) * 1000).long()
     want = spec.reference(x, None, -1, False, reverse)
     assert torch.equal(scanned(rung, x, reverse=reverse, config=SMALL), want)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_blocks_that_stay_take_more_tiles_than_a_group_of_groups(reverse):
+    """1,100 tiles of 64 integers in each of two rows."""
+    x = (randn(2, 70_400) * 1000).long()
+    want = spec.reference(x, None, -1, False, reverse)
+    assert torch.equal(scanned("cuda_stream", x, reverse=reverse, config=SMALL), want)
 
 
 def test_segments_in_more_tiles_than_a_group():
@@ -53,6 +62,7 @@ def test_a_long_running_sum_keeps_float32s_digits():
         assert off.max() < 4e-7
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("zeros", [0, 1, 2])
 @pytest.mark.parametrize("rung", ["manual", "cuda_block", "cuda_tree"])
 def test_the_gradient_of_a_product_divides_by_nothing(zeros, rung):
@@ -65,6 +75,7 @@ def test_the_gradient_of_a_product_divides_by_nothing(zeros, rung):
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-30)
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("shape", [(5, 6, 7), (2100, 3, 2)], ids=str)
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_options_in_any_dimension(shape, dim):

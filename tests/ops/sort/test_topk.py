@@ -21,6 +21,7 @@ def agree(got, want):
         assert torch.equal(mine.nan_to_num(7e30), right.nan_to_num(7e30))
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("rung", OURS)
 @pytest.mark.parametrize("largest", [True, False])
 def test_the_first_of_equal_elements_comes_first(rung, largest):
@@ -32,6 +33,13 @@ def test_the_first_of_equal_elements_comes_first(rung, largest):
     assert torch.equal(torch.signbit(got[0][zeros]), torch.signbit(x.gather(-1, got[1])[zeros]))
 
 
+@pytest.mark.parametrize("largest", [True, False])
+def test_a_warp_takes_the_largest_that_is_left(largest):
+    x = randn(7, 300).round()
+    agree(chosen("cuda_warp", x, 32, largest), spec.reference(x, 300, 32, largest))
+
+
+@pytest.mark.cover
 @pytest.mark.parametrize("order", ["rising", "falling", "equal", "random"])
 @pytest.mark.parametrize(("rows", "columns", "k"), [(1, 20_000, 700), (2, 8500, 1), (3, 700, 64)])
 def test_every_order_of_a_row(order, rows, columns, k):

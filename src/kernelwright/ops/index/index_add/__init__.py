@@ -28,8 +28,8 @@ RUNGS = (
         heuristics.SMALL,
     ),
     rungs.cuda(
-        "slots", "", "runs of positions, added in order: read and written once", heuristics.fits,
-        heuristics.SLOTS, sources=("cuda_runs.cu",),
+        "ordered", "", "runs of positions, added in order: read and written once", heuristics.fits,
+        heuristics.SLOTS, sources=("cuda_find_runs.cu",),
     ),
 )  # fmt: skip
 RUNGS_BACKWARD = (

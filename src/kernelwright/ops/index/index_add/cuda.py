@@ -68,28 +68,28 @@ def small(gpu, config, x, index, source, alpha=1.0):
     return Plan(lookup.in_turn(copy, add) if n else (copy,))
 
 
-def slots(gpu, config, x, index, source, alpha=1.0):
+def ordered(gpu, config, x, index, source, alpha=1.0):
     block, width, piece = config["block"], vector(x, source), config["piece"]
     n, vectors, rows = index.numel(), x.shape[1] // width, x.shape[0]
     step = cdiv(vectors, config["each"])
     pieces, listed = runs._pieces(index, piece, piece), runs._listed(index)
     made, scratch = _runs_of(index, rows, piece)
     order = Launch(
-        CudaKernel(_source("runs"), f"embedding_order<{runs.ORDER}>"),
+        CudaKernel(_source("find_runs"), f"embedding_order<{runs.ORDER}>"),
         (min(listed, 6 * gpu.sms), 1, 1),
         ("cursors", "listed", "positions", "ordered", i32(n)),
         (runs.ORDER, 1, 1),
     )
     name = f"embedding_bwd_slots_pieces<{CTYPE[x.dtype]}, {width}, {block}>"
     in_pieces = Launch(
-        CudaKernel(_source("slots"), name), runs._all(gpu, pieces * vectors, block),
+        CudaKernel(_source("ordered"), name), runs._all(gpu, pieces * vectors, block),
         ("source", "cursors", "pieces", "ordered", "partials", i32(vectors), i64(_stride(source))),
         (block, 1, 1),
     )  # fmt: skip
     grid, chunk = lookup._cells(rows, step, block)
     shape = f"{width}, {piece}, {config['each']}, {config['resident']}, {block}"
     by_row = Launch(
-        CudaKernel(_source("slots"), f"index_add_rows<{CTYPE[x.dtype]}, {shape}>"), grid,
+        CudaKernel(_source("ordered"), f"index_add_rows<{CTYPE[x.dtype]}, {shape}>"), grid,
         ("x", "source", "buckets", "places", "ordered", "partials", "y", i64(rows), i32(vectors),
          i32(step), i32(chunk), i64(_stride(x)), i64(_stride(source)), ALPHA),
         (block, 1, 1),
@@ -105,7 +105,7 @@ def _runs_of(index, rows, piece):
     made, scratch = runs._runs(index, rows, -1, piece, piece)
     renamed = (
         Launch(
-            CudaKernel(_source("runs"), step.kernel.name),
+            CudaKernel(_source("find_runs"), step.kernel.name),
             step.grid,
             tuple("index" if a == "indices" else a for a in step.args),
             step.block,

@@ -4,7 +4,7 @@
 // there is none it adds, in order, all positions that share the row. Two launches, no workspace.
 // Traffic: x read and written; the rows added to, read and written once more; N indices for each of
 // N blocks, from L2. Over `cuda_atomics`: deterministic, and a row is rounded once.
-// Limit: N^2 comparisons: up to some thousand positions. More are `cuda_slots`'.
+// Limit: N^2 comparisons: up to some thousand positions. More are `cuda_ordered`'.
 #include <kw/launch.cuh>
 #include <kw/vec.cuh>
 

@@ -5,7 +5,7 @@
 // Traffic: that of `cuda_hillis_steele`. Over it: 2 additions for each element instead of
 // log2(BLOCK). A gap after every 32 words keeps a level's threads in different banks.
 // Limit: 2 log2(BLOCK) barriers, and half of the threads idle in each level but the lowest.
-#include "row.cuh"
+#include "positions.cuh"
 
 __device__ __forceinline__ int padded(int i) { return i + i / 32; }
 

@@ -8,7 +8,7 @@
 // instead of 6. Deterministic.
 // Limit: 32 columns are one block's, which walks down alone: few columns leave multiprocessors
 // idle.
-#include "row.cuh"
+#include "positions.cuh"
 
 // Grid: (tiles of columns, outer). Block: (32, DOWN). x has `inner` columns between the elements
 // of a scan.

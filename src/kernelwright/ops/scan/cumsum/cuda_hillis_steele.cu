@@ -7,7 +7,7 @@
 // threads for each row.
 // Limit: log2(BLOCK) additions for each element where one would do, each through shared memory
 // with a barrier.
-#include "row.cuh"
+#include "positions.cuh"
 
 template <typename T, bool EXCLUSIVE, bool REVERSE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)

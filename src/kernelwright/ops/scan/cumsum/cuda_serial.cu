@@ -4,7 +4,7 @@
 // Traffic: x read once, y written once, but a warp's loads lie in 32 rows: a 32-byte sector for
 // each element, of which the next 7 elements find the rest in L1 if it is still there.
 // Limit: as many threads as rows, and each addition waits for the one before it.
-#include "row.cuh"
+#include "positions.cuh"
 
 template <typename T, bool EXCLUSIVE, bool REVERSE>
 __global__ void scan_serial(const T *x, T *y, long long rows, long long n, long long stride) {

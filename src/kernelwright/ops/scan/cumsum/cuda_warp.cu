@@ -5,7 +5,7 @@
 // Traffic: x once, y once, coalesced. Over `cuda_blelloch`: no barrier, so that the warps of a
 // multiprocessor do not wait for each other; many short rows fill the GPU.
 // Limit: a step of 32 elements waits for the one before it; long rows leave most warps unused.
-#include "row.cuh"
+#include "positions.cuh"
 
 template <typename T, bool EXCLUSIVE, bool REVERSE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)

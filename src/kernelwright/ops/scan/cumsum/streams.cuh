@@ -6,7 +6,7 @@
 #pragma once
 #include <kw/row.cuh>
 
-#include "row.cuh"
+#include "positions.cuh"
 
 namespace kw {
 

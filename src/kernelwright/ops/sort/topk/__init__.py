@@ -23,6 +23,13 @@ RUNGS = (
         sources=("cuda_sorted.cu",),
     ),
     rungs.cuda(
+        "warp",
+        "",
+        "a warp per row: k times the largest that is left",
+        heuristics.fits_warp,
+        heuristics.WARP,
+    ),
+    rungs.cuda(
         "select",
         "",
         "one read: what may still be among the k largest is kept",

@@ -22,6 +22,14 @@ def sorted_(gpu, config, x, columns, k, largest=True):
     return Plan((_launch("sorted", name, (rows, 1, 1), config, args),))
 
 
+def warp(gpu, config, x, columns, k, largest=True):
+    rows, _, stride = rows_view(x.shape, x.strides)
+    each, block = next_power_of_2(cdiv(columns, 32)), config["block"]
+    name = f"topk_warp<{CTYPE[x.dtype]}, {boolean(largest)}, {each}, {block}>"
+    args = ("x", "values", "indices", i64(rows), i32(columns), i32(k), i64(stride))
+    return Plan((_launch("warp", name, (cdiv(rows, block // 32), 1, 1), config, args),))
+
+
 def select(gpu, config, x, columns, k, largest=True):
     rows, _, stride = rows_view(x.shape, x.strides)
     vec, size = width(x), max(2, next_power_of_2(k))

@@ -39,6 +39,14 @@ def fits_sorted(gpu, x, columns, k, largest=True):
     return fits(gpu, x, columns, k)
 
 
+def fits_warp(gpu, x, columns, k, largest=True):
+    if columns > 512:
+        return f"rows of {columns} elements do not fit a warp's registers (512)"
+    if k > 32:
+        return f"k: {k} places are more than a warp has lanes"
+    return fits(gpu, x, columns, k)
+
+
 def fits_backward(gpu, gvalues, indices, columns):
     if not indices.is_contiguous():
         return "indices: not contiguous"
