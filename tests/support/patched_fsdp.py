@@ -29,6 +29,8 @@ def run(rank, port):
         if patch_first:
             kw.patch(model)
         for layer in model.model.layers:
+            if patch_first:  # a norm whose weight is not there when what it made is read again
+                fully_shard(layer.post_attention_layernorm, mesh=mesh)
             fully_shard(layer, mesh=mesh)
         fully_shard(model.lm_head, mesh=mesh)
         fully_shard(model, mesh=mesh)
