@@ -72,12 +72,12 @@ def verify(
         from kernelwright.workbench.scaffold import scaffold
         from kernelwright.workbench.verify import verify as module
 
-        from .render import results
+        from .render import verification
 
         with waiting("verifying", out):
             chosen = scaffold.operators(names or ())
-            stream = results.verifying(module.chosen(chosen))
-            shown = None if as_json else lambda row: out.print(results.verified(stream, row))
+            stream = verification.verifying(module.chosen(chosen))
+            shown = None if as_json else lambda row: out.print(verification.verified(stream, row))
             result = module.verify(chosen, on_result=shown)
         if record:
             from kernelwright.machine import here, slug
@@ -92,7 +92,7 @@ def verify(
         if as_json:
             out.emit({"ok": result.ok, "ran": result.ran, "rows": result.rows})
         else:
-            out.print(results.verify_summary(result))
+            out.print(verification.verify_summary(result))
     return result.exit_code
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract import Case, Config, Ladder
 from kernelwright.machine import datasheet
 from kernelwright.workbench.listing import Listing
 from kernelwright.workbench.records import metrics, records
 
-from .tables import ALWAYS, Column, Note, Stream, Table
+from .tables import ALWAYS, Column, Note, Table
 
 #: A ladder's columns, and the importance of each on a narrow terminal.
 COLUMNS = {
@@ -23,13 +22,6 @@ COLUMNS = {
 LEFT = ("rung", "bound")  # columns of words
 OPTIONAL = ("warm", "host", "workspace", "bound")  # shown only if some row has a value
 SMALL = 1 << 20  # bytes of workspace that are not worth a column
-OUTCOMES = {
-    "pass": "green",
-    "compiled": "cyan",
-    "unsupported": "dim",
-    "wrong": "bold red",
-    "error": "bold red",
-}
 ROOFS = {
     "r1w0": "DRAM read",
     "r2w0": "DRAM, two reads",
@@ -85,50 +77,9 @@ def listing(found: Listing) -> Table:
     return table
 
 
-def verifying(rungs: Iterable[tuple[Ladder, Rung]]) -> Stream:
-    """The table whose rows `verified` makes."""
-    rungs = list(rungs)
-    names = [len(f"{lad.name}.{rung.name}") for lad, rung in rungs]
-    configs = [len(_config(config)) for _, rung in rungs for config in rung.configs]
-    return Stream(
-        Column("outcome", width=max(map(len, OUTCOMES))),
-        Column("rung", width=max(names, default=0)),
-        Column("cases", 8, right=True, width=5),
-        Column("not run", 3, right=True, width=7),
-        Column("worst error", 7, right=True, width=17),
-        Column("config", 2, width=max(configs, default=0)),
-        Column("why", line="below"),
-    )
-
-
-def verified(stream: Stream, row: Any) -> RenderableType:
-    """A row of verify, printed as soon as it is complete."""
-    worst = ""
-    if row.outcome == "pass" and row.worst_case and row.worst and row.worst.error:
-        worst = f"{row.worst.error.worst:.2g} of {row.worst.budget.worst:.2g} ulp"
-    style = OUTCOMES[row.outcome]
-    return stream.row(
-        Text(row.outcome, style),
-        Text(f"{row.operator}.{row.rung}", "bold"),
-        str(row.passed),
-        str(sum(row.skipped.values()) or ""),
-        worst,
-        Text(_config(row.config), "dim"),
-        Text("" if row.outcome == "pass" else row.why, style),
-    )
-
-
-def _config(config: Config) -> str:
+def config_text(config: Config) -> str:
+    """A config in a table's cell."""
     return " ".join(f"{k}={v}" for k, v in config.items())
-
-
-def verify_summary(result: Any) -> Note:
-    """The totals over all rows."""
-    counts = {o: sum(r.outcome == o for r in result.rows) for o in OUTCOMES}
-    said = ", ".join(f"{n} {o}" for o, n in counts.items() if n)
-    return Note(
-        f"{len(result.rows)} rungs and configs: {said}; {result.ran} rung x case pairs ran", ""
-    )
 
 
 def bench_case(lad: Ladder, case: Case, result: Any) -> Table:
@@ -330,7 +281,7 @@ def tuned(result: Any, path: Any) -> Table:
         notes=[f"{tried}; mean gain {result.gain:.2f}x; {path}"],
     )
     for bucket, choice in sorted(result.buckets.items()):
-        config = _config(choice["configs"][choice["rung"]])
+        config = config_text(choice["configs"][choice["rung"]])
         table.add(bucket, choice["rung"], config, metrics.times(result.gains.get(bucket)))
     return table
 
@@ -338,7 +289,7 @@ def tuned(result: Any, path: Any) -> Table:
 def inspection(found: Any) -> Table:
     """The resources of an SM that a kernel uses, and its instructions."""
     r, o, i = found.resources, found.occupancy, found.instructions
-    config = _config(found.config)
+    config = config_text(found.config)
     spilled = r["spill_stores"] + r["spill_loads"]
     widths = {
         f"global {kind}": ", ".join(f"{n} of {w} bits" for w, n in sorted(i[key].items())) or "none"
