@@ -48,12 +48,6 @@ def _superset(side: str, supports, configs, heuristic=None) -> Rung:
 def _held(side: str) -> tuple[Rung, ...]:
     """The rungs that read a row once and write its gradient."""
     return (
-        _superset(
-            side,
-            heuristics_superset.fits_with_grad,
-            heuristics_superset.CONFIGS_WITH_GRAD,
-            heuristics_superset.choose_with_grad,
-        ),
         _cuda(
             "block",
             side,
@@ -102,14 +96,23 @@ LADDER_BACKWARD = _ladder(
 )
 LADDER_WITH_GRAD = _ladder(
     spec.WITH_GRAD,
-    _rungs("_with_grad", *_held("_with_grad")),
+    _rungs(
+        "_with_grad",
+        _superset(
+            "_with_grad",
+            heuristics_superset.fits_with_grad,
+            heuristics_superset.CONFIGS_WITH_GRAD,
+            heuristics_superset.choose_with_grad,
+        ),
+        *_held("_with_grad"),
+    ),
     heuristics.order_with_grad,
     spec.public,
 )
 LADDER_WITH_GRAD_IN_PLACE = _ladder(
     spec.WITH_GRAD_IN_PLACE,
     _rungs("_with_grad_", *_held("_with_grad_"), compiled=None),
-    heuristics.order_with_grad,
+    heuristics.order_with_grad_in_place,
 )
 # a batch of losses is no loss of a batch
 _cross_entropy = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=torch_rungs.log_sum_exp)

@@ -100,9 +100,7 @@ __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x == 0) {
     kw::require_target(hit, n_cols, ignore_index);
     z_hit = ignored ? 0.0f : kw::to_float(x[hit]);
-    kw::settle(z_hit);
   }
-  if constexpr (THREADS == 32) __syncwarp();  // where no barrier follows
 
   kw::RowPart row = {{kw::warp_reduce<kw::Max>(kw::max_of(kept)), 0.0f}, {}};
   kw::add_up<F>(row, kept, 0, 0, n_cols, weight, o);

@@ -61,13 +61,6 @@ def superset_with_grad(gpu, config, x, target, weight, reduction, ignore_index, 
     return Plan(steps, _scratch(r, losses=summed, g=True))
 
 
-def superset_with_grad_(gpu, config, x, target, weight, g, ignore_index, **form):
-    r, losses = rows_of(x), ("loss", torch.float32)
-    each = int(g.numel() > 1)
-    walk = _walk(config, r, x, target, weight, losses, "x", r.stride, each, ignore_index, form)
-    return Plan((walk,))
-
-
 def _walk(
     config, r, x, target, weight, losses, gx, gx_stride, g_stride, ignore_index, form
 ) -> Launch:

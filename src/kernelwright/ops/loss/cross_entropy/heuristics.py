@@ -85,7 +85,11 @@ def order(gpu, x, **others):
 
 def order_with_grad(gpu, x, **others):
     """One multiprocessor where it holds a row: its blocks wait for nobody else's."""
-    return (*_first(x), "cuda_block", "cuda_cluster", "triton_online")
+    return (*_first(x), *order_with_grad_in_place(gpu, x, **others))
+
+
+def order_with_grad_in_place(gpu, x, **others):
+    return ("cuda_block", "cuda_cluster", "triton_online")
 
 
 def _first(x) -> tuple[str, ...]:

@@ -226,6 +226,8 @@ def order_backward(gpu, **args):
     c = _rows_of(args)
     first = ("cuda_superset",) if c.cols * c.itemsize % 16 else ()
     if c.cols <= WARP_COLS_BACKWARD:
+        # of 32 bits an element is an access wide enough for short rows
+        first = first if c.itemsize == 2 else ()
         return (*first, "cuda_warp", "cuda_block", "triton_row")
     if c.cols <= BLOCK_COLS_BACKWARD:
         return (*first, "cuda_block", "cuda_cluster", "triton_row")
@@ -234,11 +236,15 @@ def order_backward(gpu, **args):
 
 def bucket(**args):
     """Key of a call in the tuned table: dtypes, row length and number of rows by powers of two;
-    rows that no 16-byte vector divides by themselves."""
+    rows that no 16-byte vector divides by themselves, and those of 16 bits between powers of two
+    where a mean is subtracted."""
     x = _normalised(args)
     cols = x.shape[-1]
     rows = x.numel() // max(cols, 1)
     weight = args["weight"]
     side = "none" if weight is None else kind(weight.dtype)
     odd = "/odd" if cols * x.itemsize % 16 else ""
+    if not odd and "bias" in args and "gy" not in args and x.itemsize == 2 and cols > 1024:
+        # a Triton program pads rows to a power of two, a block does not
+        odd = "" if cols & (cols - 1) == 0 else "/between"
     return f"{kind(x.dtype)}/{side}{odd}/{next_power_of_2(cols)}/{next_power_of_2(rows)}"
