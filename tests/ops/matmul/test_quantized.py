@@ -149,6 +149,7 @@ def test_few_rows_are_tried_first():
     order = few_rows_ladder.order
     assert order(H200, rows(1, 4096), weight_of(4096, 4096))[0] == "cuda_gemv_split"
     assert order(H200, rows(4096, 4096), weight_of(1, 4096))[0] == "cuda_gemv_split"
+    assert order(H200, rows(3, 4096), weight_of(4096, 4096))[:1] != ("cuda_gemv_split",)
     assert order(H200, rows(1, 4096), rows(4096, 4096))[:1] != ("cuda_gemv_split",)
     float32 = weight_of(4096, 4096, torch.float32)
     assert order(H200, rows(8, 4096, dtype=torch.float32), float32) == ("cuda_gemv_split",)

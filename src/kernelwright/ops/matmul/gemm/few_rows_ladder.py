@@ -57,6 +57,7 @@ def order_linear(gpu, x, weight, **others):
 
 def _split(t, rows: int) -> bool:
     """Whether cuda_gemv_split is faster than cuBLAS, on an H200: for one row of 16-bit types, 1.09
-    to 1.47 times; of more rows it converts and multiplies too much. For up to 8 rows of float32,
-    1.29 to 2.04 times."""
-    return rows <= (shape.FEW if t.dtype == torch.float32 else 1)
+    to 1.47 times, for two 0.99 to 1.18 times; of more rows it converts and multiplies too much. For
+    up to 8 rows of float32, 1.29 to 2.04 times. cuda_few_rows is at 0.86 to 0.99 of cuBLAS up to
+    32 rows."""
+    return rows <= (shape.FEW if t.dtype == torch.float32 else 2)

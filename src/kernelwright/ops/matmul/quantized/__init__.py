@@ -9,6 +9,7 @@ import torch
 from kernelwright.contract import Ladder, arguments, rungs
 from kernelwright.dispatch import apply_of, bind, vmap_loop
 from kernelwright.ops.matmul.gemm import matmul
+from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS
 from kernelwright.ops.reduce.sum import sum
 
 from . import heuristics, spec
@@ -42,8 +43,7 @@ RUNGS = (
         "",
         "up to 64 rows: tensor cores, the weight's integers become operands in registers",
         heuristics.fits_tensor_cores,
-        heuristics.CONFIGS,
-        heuristic=heuristics.choose,
+        CONFIGS,
     ),
 )
 LADDER = Ladder(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind, unsupported_dtype
-from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS, FEW, HALVES, MOST, ROWS, line_of
+from kernelwright.ops.matmul.gemm.few_rows_tiling import FEW, HALVES, MOST, ROWS, line_of
 
 from .weights import GROUP
 
@@ -36,12 +36,6 @@ def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
     if max(n, k) >= 2**31 - 1024 or cdiv(n, ROWS) * cdiv(k, GROUP) >= 2**31:
         return f"a weight of {n} x {k} is more than 32-bit indices count"
     return None
-
-
-def choose(gpu, x, **others):
-    """Two blocks of a multiprocessor hide each other's conversions; from 32 rows on they do not fit
-    into its registers."""
-    return CONFIGS[1] if x.shape[0] <= 16 else CONFIGS[0]
 
 
 def order(gpu, **specs):

@@ -17,7 +17,7 @@ RUNGS = (
     *rungs.pytorch(
         manual="float32 operands in memory, then a product",
         native="cuBLAS's product of 8-bit operands",
-        compiled="float32 operands, under torch.compile",
+        compiled=None,
     ),
     Rung(
         "cuda_wgmma",

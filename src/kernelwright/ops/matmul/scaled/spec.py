@@ -11,15 +11,13 @@ import torch
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.inputs import tensor
-from kernelwright.contract.rounding import U
 
 FP8 = torch.float8_e4m3fn
 MOST = torch.finfo(FP8).max
 BLOCK = 128
 KINDS = ("tensor", "row", "block")
-#: Roundoff of a sum on Hopper's tensor cores, which keep 13 bits of its fraction, and of how many
-#: products they add at a time.
-U_SUMS, TOGETHER = 2.0**-13, 32
+#: Roundoff of a sum on Hopper's tensor cores, which keep 13 bits of its fraction.
+U_SUMS = 2.0**-13
 
 # (m, n, k)
 SHAPES = (
@@ -123,14 +121,12 @@ def cost(a, b, scale_a, scale_b, kind, fast):
 
 
 def noise(a, b, scale_a, scale_b, kind, fast):
-    """A chain of sums on tensor cores, of 32 products each: over all of k, or over 128 of it and
-    then in float32."""
-    steps = cdiv(a.shape[1], TOGETHER)
-    u = U_SUMS * ((min(steps, BLOCK // TOGETHER) + 1) / 6) ** 0.5
-    if fast and kind != "block":
-        u = U_SUMS * ((steps + 1) / 6) ** 0.5
+    """A chain of sums on tensor cores: each product is aligned to the largest term, the sum so far
+    among them, and cut off there. Over all of k, or over 128 of it and then in float32."""
+    chain = a.shape[1] if fast and kind != "block" else min(a.shape[1], BLOCK)
+    u = U_SUMS * max((chain + 1) / 2, 1.0) ** 0.5
     x, w = dequantized(a, b, scale_a, scale_b, kind, torch.float64)
-    return ((max(u, U) * (x.square() @ w.square().t()).sqrt()).nan_to_num(0, 0, 0),)
+    return ((u * (x.square() @ w.square().t()).sqrt()).nan_to_num(0, 0, 0),)
 
 
 OPERATOR = Operator(

@@ -15,7 +15,7 @@ RUNGS = (
     *rungs.pytorch(
         manual="every product in memory, then sums of segments",
         native="cuSPARSE",
-        compiled="the same under torch.compile",
+        compiled=None,
     ),
     rungs.cuda("thread", "", "a thread for each row", heuristics.fits, ({},), serves=False),
     rungs.cuda(
