@@ -100,7 +100,7 @@ def choose_forward(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
 
 def order(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
     """cuDNN, which `native` is on Hopper, is the faster one of short sequences, longer ones where
-    they are causal; where PyTorch has the formula only, so that scores would be in memory, Triton."""
+    they are causal; where PyTorch has the formula only, with scores in memory, Triton."""
     if q.dtype.itemsize != 2:
         return ()
     narrow = max(q.shape[3], v.shape[3]) <= 64
