@@ -9,7 +9,7 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 WIDEST = 256  # head size
-LONG = 4096  # keys from which on the rungs for Hopper are faster than cuDNN
+LONG_NARROW, LONG_CAUSAL = 1024, 8192  # keys from which on our Hopper rung is the faster
 MOST = 2**31 - 512  # of rows or keys: tiles reach beyond the last
 
 FORWARD_CONFIGS = (
@@ -92,16 +92,22 @@ def _off_vectors(t: TensorSpec) -> str | None:
 
 
 def choose_forward(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """Fewer keys at a time where heads are narrow, and registers for them."""
-    return FORWARD_CONFIGS[0 if max(q.shape[3], v.shape[3]) <= 64 else 1]
+    """Fewer keys at a time where heads are narrow, and fewer warps where they are causal too."""
+    if max(q.shape[3], v.shape[3]) > 64:
+        return FORWARD_CONFIGS[1]
+    return FORWARD_CONFIGS[2 if causal else 0]
 
 
 def order(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """cuDNN, which `native` is on Hopper, is the faster one of short sequences and of narrow heads;
-    where PyTorch has the formula only, so that scores would be in memory, Triton."""
+    """cuDNN, which `native` is on Hopper, is the faster one of short sequences, longer ones where
+    they are causal; where PyTorch has the formula only, with scores in memory, Triton."""
     if q.dtype.itemsize != 2:
         return ()
-    long = k.shape[2] >= LONG and max(q.shape[3], v.shape[3]) > 64
+    narrow = max(q.shape[3], v.shape[3]) <= 64
+    if causal:
+        long = k.shape[2] >= LONG_CAUSAL and not narrow
+    else:
+        long = k.shape[2] >= LONG_NARROW or not narrow
     ours = ("cuda_wgmma_persistent", "cuda_wgmma") if long or q.shape[3] != v.shape[3] else ()
     return (*ours, "triton_flash") if _formula(q, k, v, mask, seed) else ours
 

@@ -59,7 +59,6 @@ def fits(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p, **more):
 
 
 def choose_persistent(gpu, q, k, v, mask, seed, causal, mask_grad, scale, p):
-    """Three warp groups where exponentials take as long as products."""
-    if wide(q.shape[3], v.shape[3]) == 64:
-        return PERSISTENT_CONFIGS[3 if causal else 2]
-    return PERSISTENT_CONFIGS[0]
+    """Three warp groups where exponentials take as long as products and tiles have 128 keys."""
+    narrow = wide(q.shape[3], v.shape[3]) == 64
+    return PERSISTENT_CONFIGS[2 if narrow and not causal else 0]
