@@ -9,7 +9,9 @@ import random
 import resource
 import signal
 import socket
+import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import torch
@@ -25,6 +27,25 @@ results.SAMPLE_TOKENS = 24
 # what these runs do not ask for, and takes longer than they do
 MEASURED = run.roof.products
 run.roof.products = lambda *_: 1e11
+
+
+def _start() -> None:
+    """Start the process that others are forked from. Before Python 3.14 it imports what is asked of
+    it from PYTHONPATH alone."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _process(target, args):
+    _start()
+    return CONTEXT.Process(target=target, args=args)
 
 
 def text(folder: Path) -> Path:
@@ -74,7 +95,7 @@ def begin_in(folder: Path, settings: Settings) -> None:
 def killed(settings: Settings, folder: Path, after: float) -> bool:
     """Kill a run by SIGKILL so many seconds after it began; whether it had not ended by then."""
     started = CONTEXT.Event()
-    process = CONTEXT.Process(target=train, args=(settings, folder, started))
+    process = _process(train, (settings, folder, started))
     process.start()
     started.wait()
     process.join(after)
@@ -87,7 +108,7 @@ def killed(settings: Settings, folder: Path, after: float) -> bool:
 def finished(settings: Settings, folder: Path) -> float:
     """Let a run end; its seconds."""
     begun = time.monotonic()
-    process = CONTEXT.Process(target=train, args=(settings, folder))
+    process = _process(train, (settings, folder))
     process.start()
     process.join()
     assert process.exitcode == 0
@@ -108,7 +129,7 @@ def _limited(settings: Settings, folder: Path, most: int, answer) -> None:
 def limited(settings: Settings, folder: Path, most: int) -> str:
     """Continue a run whose files may have `most` bytes; what it raised."""
     answer = CONTEXT.SimpleQueue()
-    process = CONTEXT.Process(target=_limited, args=(settings, folder, most, answer))
+    process = _process(_limited, (settings, folder, most, answer))
     process.start()
     process.join()
     assert not answer.empty(), "the process ended without an answer"
@@ -129,9 +150,7 @@ def together(count: int, work, *args) -> None:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    processes = [
-        CONTEXT.Process(target=_rank, args=(rank, count, port, work, args)) for rank in range(count)
-    ]
+    processes = [_process(_rank, (rank, count, port, work, args)) for rank in range(count)]
     for p in processes:
         p.start()
     for p in processes:
@@ -151,7 +170,7 @@ def resume(folder: Path, changes: dict) -> None:
 
 def alone(work, *args) -> None:
     """Run a function in one process."""
-    process = CONTEXT.Process(target=work, args=args)
+    process = _process(work, args)
     process.start()
     process.join()
     assert process.exitcode == 0
