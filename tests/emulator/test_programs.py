@@ -71,6 +71,7 @@ def test_lines_keep_their_numbers():
         ('asm("x %0;" : "=r"(a) : "r"(b), "n"(3));', '("=r", (a)), kw::ptx::operand("r", (b))'),
         ('asm volatile("x;" ::: "memory");', 'return "x;"; }, __FILE__, __LINE__)'),
         ('asm("x;" :: "r"(n::f(a, b)));', 'operand("r", (n::f(a, b)))'),
+        ('asm("a;"\n#if X\n"b;"\n#endif\n: "=r"(c));', "#endif\n; }, __FILE__"),
         ('asm("x;" : : "r"(a) "r"(b));', 'operand("r", (a)), kw::ptx::operand("r", (b))'),
     ],
 )

@@ -211,6 +211,8 @@ def _asm(text: str, all_: list[Token], at: int, edits: Edits) -> None:
     inside = _with_single_colons(all_[i : end + 1])
     pieces = split(inside, 1, len(inside) - 1, ":")
     code = text_of(text, inside, *pieces[0])
+    if code.rpartition("\n")[2].lstrip().startswith("#"):  # a directive ends with its line
+        code += "\n"
     made = [f"kw::ptx::statement([] {{ return {code}; }}, __FILE__, __LINE__"]
     for first, last in pieces[1:3]:
         made += _operands(text, inside, first, last)
