@@ -26,14 +26,6 @@ def test_more_tiles_than_a_group_of_groups(rung, reverse):
     assert torch.equal(scanned(rung, x, reverse=reverse, config=SMALL), want)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_blocks_that_stay_take_more_tiles_than_a_group_of_groups(reverse):
-    """1,100 tiles of 64 integers in each of two rows."""
-    x = (randn(2, 70_400) * 1000).long()
-    want = spec.reference(x, None, -1, False, reverse)
-    assert torch.equal(scanned("cuda_stream", x, reverse=reverse, config=SMALL), want)
-
-
 def test_segments_in_more_tiles_than_a_group():
     x, starts = (randn(1, 40_003) * 9).long(), randn(1, 40_003, seed=1) > 3.2
     want = spec.reference(x, starts, -1, True, True)

@@ -44,7 +44,11 @@ RUNGS_BACKWARD = (
 )
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
 LADDER_BACKWARD = Ladder(
-    spec.BACKWARD, RUNGS_BACKWARD, __name__, heuristics.order, heuristics.bucket_backward
+    spec.BACKWARD,
+    RUNGS_BACKWARD,
+    __name__,
+    heuristics.order_backward,
+    heuristics.bucket_backward,
 )
 # samples of a vmap may each have rows of their own
 _index_add = bind(LADDER, LADDER_BACKWARD, vmap="loop", same_gradient={"x": "y"})

@@ -56,7 +56,11 @@ def vector(*rows) -> int:
 
 
 def order(gpu, **specs):
-    return ()
+    return ("cuda_ordered",)
+
+
+def order_backward(gpu, **specs):
+    return ("cuda_vec16",)
 
 
 def bucket(index, x, source, alpha=1.0):

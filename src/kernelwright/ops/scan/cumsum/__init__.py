@@ -34,7 +34,7 @@ LESSONS = (
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; the backward's without what only teaches."""
     return (
-        *_pytorch(side, "steps that double what is summed, a kernel each"),
+        *_pytorch(side, "steps that double what is summed, a kernel each", compiled=not side),
         *(() if side else LESSONS),
         rungs.cuda(
             "warp", side, "a warp per row, by shuffles", heuristics.fits_plain, heuristics.WARPS
@@ -45,13 +45,6 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         _block(side),
         *(() if side else STEPS),
         _tree(side),
-        rungs.cuda(
-            "stream",
-            side,
-            "blocks that stay: the next tile is on its way during the wait",
-            heuristics.fits_stream_backward if side else heuristics.fits_stream,
-            heuristics.STREAM,
-        ),
         _columns(side),
     )
 
@@ -107,21 +100,23 @@ def _product_rungs(side: str) -> tuple[Rung, ...]:
     back = side.endswith("backward")
     tiles = (heuristics.FACTOR_TILES, None) if back else ()
     return (
-        *_pytorch(side, "steps that double what is multiplied, a kernel each", not back),
+        *_pytorch(side, "steps that double what is multiplied, a kernel each", compiled=False),
         _block(side, *tiles),
         _tree(side, *tiles),
         *(() if back else (_columns(side),)),
     )
 
 
-def _ladder(operator, found) -> Ladder:
-    return Ladder(operator, found, __name__, heuristics.order, heuristics.bucket)
+def _ladder(operator, found, order=heuristics.order) -> Ladder:
+    return Ladder(operator, found, __name__, order, heuristics.bucket)
 
 
 LADDER = _ladder(spec.FORWARD, _rungs())
 LADDER_BACKWARD = _ladder(spec.BACKWARD, _rungs("_backward"))
-LADDER_PRODUCT = _ladder(spec.PRODUCT, _product_rungs("_product"))
-LADDER_PRODUCT_BACKWARD = _ladder(spec.PRODUCT_BACKWARD, _product_rungs("_product_backward"))
+LADDER_PRODUCT = _ladder(spec.PRODUCT, _product_rungs("_product"), heuristics.order_product)
+LADDER_PRODUCT_BACKWARD = _ladder(
+    spec.PRODUCT_BACKWARD, _product_rungs("_product_backward"), heuristics.order_product_backward
+)
 _cumsum = bind(LADDER, LADDER_BACKWARD)
 _cumprod = bind(LADDER_PRODUCT, LADDER_PRODUCT_BACKWARD)
 

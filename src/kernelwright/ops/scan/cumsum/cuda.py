@@ -98,28 +98,6 @@ def _tree(config, source, result, x, exclusive, reverse, starts=None):
     )  # fmt: skip
 
 
-def _stream(gpu, config, source, result, x, exclusive, reverse):
-    r = rows_of(x, reverse=reverse)
-    t = tiles_of(r, config)
-    options = (boolean(exclusive), boolean(reverse), r.width, t.vecs, t.block)
-    tiles, resident = r.rows * t.count, gpu.sms * (1024 // t.block)
-    args = (source, "words", result, i64(r.n), i32(r.rows), i32(t.count), i64(r.strides[0]))
-    launch = Launch(
-        _kernel("stream", x, *options), (min(tiles, resident), 1, 1), args, (t.block, 1, 1),
-        overlaps=True,
-    )  # fmt: skip
-    words = r.rows * (t.count + t.count // 32 + t.count // 1024) * 2 + 1
-    return _cleared("stream", launch, words)
-
-
-def stream(gpu, config, x, starts, dim, exclusive=False, reverse=False):
-    return _stream(gpu, config, "x", "y", x, exclusive, reverse)
-
-
-def stream_backward(gpu, config, gy, starts, dim, exclusive=False, reverse=False):
-    return _stream(gpu, config, "gy", "gx", gy, exclusive, not reverse)
-
-
 def _tree_plan(kernel, r, t, sources, result, words):
     """`words` 32-bit words of a state."""
     several = t.count > 1

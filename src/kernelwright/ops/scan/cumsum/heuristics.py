@@ -22,7 +22,6 @@ TILES = (
     {"block": 256, "vecs": 8},
     {"block": 128, "vecs": 4},
 )
-STREAM = ({"block": 256, "vecs": 4}, {"block": 256, "vecs": 8}, {"block": 512, "vecs": 4})
 # a state of two doubles, and factors beside it
 FACTOR_TILES = ({"block": 256, "vecs": 1}, {"block": 256, "vecs": 2})
 TRITON = ({"tile": 2048, "num_warps": 4}, {"tile": 4096, "num_warps": 8})
@@ -55,25 +54,6 @@ def fits_plain(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors)
     return fits_rows(gpu, dim, **tensors)
 
 
-def _fits_stream(gpu, dim, starts, x, reverse):
-    if why := fits_plain(gpu, dim, starts, x=x):
-        return why
-    r = rows_of(x, reverse=reverse)
-    if r.width * x.itemsize < 16:
-        return "its vectors of 16 bytes are not aligned"
-    if r.rows * cdiv(r.n, 1024) >= 2**31:
-        return "more tiles than 32-bit tickets"
-    return None
-
-
-def fits_stream(gpu, x, starts, dim, exclusive=False, reverse=False):
-    return _fits_stream(gpu, dim, starts, x, reverse)
-
-
-def fits_stream_backward(gpu, gy, starts, dim, exclusive=False, reverse=False):
-    return _fits_stream(gpu, dim, starts, gy, not reverse)
-
-
 def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
     x = _main(tensors)
     if x.dtype not in DTYPES:
@@ -90,11 +70,11 @@ def fits_columns(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 def choose_tile(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
     """Large tiles where they fill the GPU several times over: a block that waits for others has as
-    many bytes on their way as registers hold. Small ones below."""
+    many bytes on their way as registers hold, and 16-bit types take twice the registers."""
     x = _main(tensors)
     if x.nbytes < 64 * 2**20:
         return TILES[2]
-    return TILES[1] if starts is None else TILES[0]
+    return TILES[0] if starts is not None or x.itemsize == 2 else TILES[1]
 
 
 def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
@@ -102,6 +82,16 @@ def choose_block(gpu, dim, starts=None, exclusive=False, reverse=False, **tensor
 
 
 def order(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
+    """Of the last dimension no rung is proven on a GPU yet."""
+    return ("cuda_columns",) if dim != -1 else ()
+
+
+def order_product(gpu, dim, **tensors):
+    return ("cuda_columns",) if dim != -1 else ("cuda_tree",)
+
+
+def order_product_backward(gpu, dim, **tensors):
+    """None is proven on a GPU yet."""
     return ()
 
 

@@ -16,7 +16,7 @@ def _doubling(x, begins, dim):
 
 def _own(x, begins, dim):
     """PyTorch has no sums of segments."""
-    return torch.cumsum(x, dim) if begins is None else segmented(x, begins, dim)
+    return torch.cumsum(x, dim) if begins is None else segmented(x, begins, dim).contiguous()
 
 
 def manual(x, starts, dim, exclusive=False, reverse=False):

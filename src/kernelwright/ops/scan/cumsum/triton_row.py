@@ -1,6 +1,6 @@
 """A program per row, tile by tile, by Triton's own scan.
 
-Idea: tl.cumsum scans a tile; the program walks along its row and carries the total in float64.
+Idea: tl.cumsum scans a tile in float64; the program walks along its row and carries the total.
 Traffic: x once, y once. Against the CUDA rungs: the shuffles and the exchange are the compiler's.
 Limit: a row is one program's, as in `cuda_block`.
 """
@@ -24,25 +24,27 @@ def scan_row(
     EXCLUSIVE: tl.constexpr,
     REVERSE: tl.constexpr,
     TILE: tl.constexpr,
-    LOCAL: tl.constexpr,
-    CARRIED: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     y_ptr += row * n
-    carried = tl.zeros((), dtype=CARRIED)
+    carried = tl.zeros((), dtype=WIDE)
     for first in range(0, n, TILE):
         p = first + tl.arange(0, TILE)
         i = p
         if REVERSE:
             i = n - 1 - p
-        x = tl.load(x_ptr + i, mask=p < n, other=0).to(LOCAL)
-        sums = tl.cumsum(x, 0)
-        y = sums
-        if EXCLUSIVE:
-            y = sums - x
-        tl.store(y_ptr + i, (carried + y.to(CARRIED)).to(y_ptr.dtype.element_ty), mask=p < n)
-        carried += tl.sum(x, 0).to(CARRIED)
+        x = tl.load(x_ptr + i, mask=p < n, other=0).to(WIDE)
+        y = x
+        if EXCLUSIVE:  # what lies one place before, within the tile
+            before = i - 1
+            if REVERSE:
+                before = i + 1
+            y = tl.load(x_ptr + before, mask=(p > first) & (p < n), other=0).to(WIDE)
+        sums = carried + tl.cumsum(y, 0)
+        tl.store(y_ptr + i, sums.to(y_ptr.dtype.element_ty), mask=p < n)
+        carried += tl.sum(x, 0)
 
 
 def plan(gpu, config, x, starts, dim, exclusive=False, reverse=False):
@@ -59,8 +61,7 @@ def _plan(config, source, result, x, exclusive, reverse):
         "EXCLUSIVE": exclusive,
         "REVERSE": reverse,
         "TILE": min(config["tile"], next_power_of_2(r.n)),
-        "LOCAL": _triton(x.dtype) if x.itemsize == 8 else tl.float32,
-        "CARRIED": _triton(x.dtype) if x.itemsize == 8 else tl.float64,
+        "WIDE": tl.int64 if x.dtype == torch.int64 else tl.float64,
     }
     launch = Launch(
         TritonKernel(scan_row, constants, num_warps=config["num_warps"]),
@@ -68,7 +69,3 @@ def _plan(config, source, result, x, exclusive, reverse):
         args=(source, result, i64(r.n), i64(r.strides[0])),
     )
     return Plan((launch,))
-
-
-def _triton(dtype):
-    return tl.int64 if dtype == torch.int64 else tl.float64

@@ -54,7 +54,11 @@ RUNGS_BACKWARD = (
 )
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
 LADDER_BACKWARD = Ladder(
-    spec.BACKWARD, RUNGS_BACKWARD, __name__, heuristics.order, heuristics.bucket_backward
+    spec.BACKWARD,
+    RUNGS_BACKWARD,
+    __name__,
+    heuristics.order_backward,
+    heuristics.bucket_backward,
 )
 _topk = bind(LADDER, LADDER_BACKWARD)
 

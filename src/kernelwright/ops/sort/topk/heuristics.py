@@ -67,7 +67,11 @@ def parts(gpu, x, columns) -> int:
 
 
 def order(gpu, **specs):
-    return ()
+    return "cuda_warp", "cuda_select"
+
+
+def order_backward(gpu, **specs):
+    return ("cuda_zeros",)
 
 
 def bucket(x, columns, k, largest=True):
