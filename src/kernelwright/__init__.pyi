@@ -47,6 +47,7 @@ from .ops.matmul.quantized.weights import read_gptq as read_gptq
 from .ops.matmul.scaled import quantize_fp8 as quantize_fp8
 from .ops.matmul.scaled import scaled_mm as scaled_mm
 from .ops.matmul.spmv import spmv as spmv
+from .ops.matmul.weight_grad import accumulate_weight_grad_ as accumulate_weight_grad_
 from .ops.norm.layer_norm import add_layer_norm as add_layer_norm
 from .ops.norm.layer_norm import add_rms_norm as add_rms_norm
 from .ops.norm.layer_norm import layer_norm as layer_norm
