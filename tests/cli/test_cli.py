@@ -301,8 +301,9 @@ def test_the_stub_names_what_is_public():
 
 @pytest.mark.parametrize(
     ("op", "into", "said"),
-    [("scale", None, "FAMILY/scale; there are .*elementwise"), ("norms/scale", None, "FAMILY/scale"),
-     ("norm/layer_norm", None, "is there already"), ("norm/scale", ".", "it has no family"),
+    [("scale", None, "FAMILY/scale; there are .*elementwise"),
+     ("norms/scale", None, "FAMILY/scale"), ("norm/layer_norm", None, "is there already"),
+     ("norm/scale", ".", "it has no family"),
      ("Scale", ".", "not a Python name")],
 )  # fmt: skip
 def test_what_cannot_be_scaffolded_is_said(op, into, said):
