@@ -8,7 +8,6 @@ import torch
 
 import kernelwright as kw
 from kernelwright.contract import H200, TensorSpec
-from kernelwright.ops.matmul.gemm import few_rows_ladder
 from kernelwright.ops.matmul.gemm.few_rows_tiling import shape_of
 from kernelwright.ops.matmul.quantized import weights
 from support.publics import fullgraph, randn
@@ -143,17 +142,6 @@ def rows(*shape, dtype=torch.bfloat16):
 def weight_of(n, k, dtype=torch.bfloat16):
     """A weight of (n, k) as the right operand of a product."""
     return TensorSpec((k, n), (1, k), dtype)
-
-
-def test_few_rows_are_tried_first():
-    order = few_rows_ladder.order
-    assert order(H200, rows(1, 4096), weight_of(4096, 4096))[0] == "cuda_gemv_split"
-    assert order(H200, rows(4096, 4096), weight_of(1, 4096))[0] == "cuda_gemv_split"
-    assert order(H200, rows(3, 4096), weight_of(4096, 4096))[:1] != ("cuda_gemv_split",)
-    assert order(H200, rows(1, 4096), rows(4096, 4096))[:1] != ("cuda_gemv_split",)
-    float32 = weight_of(4096, 4096, torch.float32)
-    assert order(H200, rows(8, 4096, dtype=torch.float32), float32) == ("cuda_gemv_split",)
-    assert order(H200, rows(9, 4096, dtype=torch.float32), float32) == ()
 
 
 @pytest.mark.parametrize("m", [1, 5, 16, 33, 64])

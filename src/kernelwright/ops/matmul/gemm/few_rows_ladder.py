@@ -1,13 +1,12 @@
-"""The rungs for few rows, from the bottom up, and when they are chosen."""
+"""The rungs for few rows, from the bottom up. None is chosen yet: on an H200 cuda_gemv_split was at
+1.09 to 1.47 of cuBLAS for one row of 16-bit types and at 1.29 to 2.04 for up to 8 rows of float32,
+but it is not proven on a GPU; cuda_few_rows was at 0.86 to 0.99 up to 32 rows."""
 
 from __future__ import annotations
-
-import torch
 
 from kernelwright.contract import Rung
 
 from . import few_rows_tiling as shape
-from . import hopper_choice
 
 
 def _rung(trick: str, entry: str, idea: str, supports, **more) -> Rung:
@@ -38,26 +37,3 @@ LINEAR_RUNGS = (
     _rung("few_rows", "tensor_cores_linear", "up to 64 rows: tensor cores, k shared by all blocks",
           shape.fits_linear_tensor_cores, configs=shape.CONFIGS),
 )  # fmt: skip
-
-
-def order(gpu, a, b, tf32=False):
-    """A ladder's order: few rows first, then what suits more of them."""
-    rest = hopper_choice.order(gpu, a, b, tf32)
-    if shape.fits_vectors(gpu, a, b) is None and _split(a, min(a.shape[0], b.shape[1])):
-        return ("cuda_gemv_split", *rest)
-    return rest
-
-
-def order_linear(gpu, x, weight, **others):
-    rest = hopper_choice.order_linear(gpu, x, weight, **others)
-    if shape.fits_linear(gpu, x, weight, **others) is None and _split(x, x.shape[0]):
-        return ("cuda_gemv_split", *rest)
-    return rest
-
-
-def _split(t, rows: int) -> bool:
-    """Whether cuda_gemv_split is faster than cuBLAS, on an H200: for one row of 16-bit types, 1.09
-    to 1.47 times, for two 0.99 to 1.18 times; of more rows it converts and multiplies too much. For
-    up to 8 rows of float32, 1.29 to 2.04 times. cuda_few_rows is at 0.86 to 0.99 of cuBLAS up to
-    32 rows."""
-    return rows <= (shape.FEW if t.dtype == torch.float32 else 2)
