@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import kernelwright as kw
-from kernelwright.contract import H200, TensorSpec
+from kernelwright.contract import H200
 from kernelwright.ops.matmul.gemm.few_rows_tiling import shape_of
 from kernelwright.ops.matmul.quantized import weights
 from support.publics import fullgraph, randn
@@ -133,15 +133,6 @@ def test_compiles_without_a_break_and_casts_under_autocast():
 def test_errors_name_the_argument(call, error, message):
     with pytest.raises(error, match=message):
         call(kw.quantize(randn(24, 256, seed=1)), randn(3, 256))
-
-
-def rows(*shape, dtype=torch.bfloat16):
-    return TensorSpec.contiguous(shape, dtype)
-
-
-def weight_of(n, k, dtype=torch.bfloat16):
-    """A weight of (n, k) as the right operand of a product."""
-    return TensorSpec((k, n), (1, k), dtype)
 
 
 @pytest.mark.parametrize("m", [1, 5, 16, 33, 64])
