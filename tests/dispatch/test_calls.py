@@ -173,6 +173,7 @@ FOR_SOFTMAX = (
     "toolchain.inductor",
     "toolchain.interpreter",
     "toolchain.modes",
+    "toolchain.redzones",
     "toolchain.tensors",
     "toolchain.versions",
     "ops",

@@ -41,7 +41,11 @@ ROWS = (
     9999,
 )
 #: Planned for each shape: they compute with the size itself, or keep what they computed by it.
-CLOSED = {"matmul", "linear", "rope", "rope.backward", "sum"}
+CLOSED = {
+    "matmul", "linear", "rope", "rope.backward", "sum", "conv2d", "quantized_linear", "grouped_mm",
+    "grouped_swiglu", "permute_copy", "paged_attention", "attention_varlen",
+    "attention_varlen.backward",
+}  # fmt: skip
 #: The length of a mask, eight elements a byte, says nothing of the rows: each is a pattern.
 PACKED = {"dropout_with_mask.backward", "bias_dropout_add_with_mask.backward"}
 LADDERS = [
@@ -166,7 +170,7 @@ def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
                     tensors = gpu_executor.Tensors(found[2], operator, specs)
                     gpu_executor.source_of(found[2], operator, tensors, copies, 0, several=False,
                                            guarded=False)  # fmt: skip
-            except NotOpen:
+            except (NotOpen, TypeError):  # as OpenCalls
                 assert ladder.name in CLOSED
                 return
 

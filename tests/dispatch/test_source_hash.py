@@ -76,11 +76,11 @@ def test_every_function_that_a_plan_runs_is_in_the_hash(lad):
 def test_every_source_that_a_plan_compiles_is_in_the_hash(lad):
     for rung in (r for r in lad.rungs if r.backend == "cuda"):
         planned = {
-            step.kernel.source.name
+            step.kernel.source.resolve()
             for config, call in calls(lad, rung)
             for step in entry_of(lad, rung)(H200, config, **call).launches
         }
-        assert planned <= set(rung.sources)
+        assert planned <= {(lad.folder / source).resolve() for source in rung.sources}
 
 
 @each_ladder

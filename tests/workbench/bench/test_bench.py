@@ -147,8 +147,8 @@ def test_a_case_too_small_to_leave_a_gpus_cache_is_skipped(monkeypatch):
     monkeypatch.setattr(clock, "last_level_cache", lambda device: H200.l2_bytes)
     gpu = torch.device("cuda", 0)
     assert "would not leave the cache" in (workload.unfit(case((5, 33), torch.float32), gpu) or "")
-    for lad in ladders():
-        assert all(workload.unfit(c, gpu) is None for c in lad.operator.cases if c.use == "bench")
+    for op in (lad.operator for lad in ladders()):
+        assert all(workload.unfit(c, gpu, op) is None for c in op.cases if c.use == "bench")
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def bench(
     empty_us = launch_us(device, rule)
     stand_ins: dict[tuple[str, str], str] = {}
     for number, (ladder, case) in enumerate(work, 1):
-        if why := unfit(case, device):
+        if why := unfit(case, device, ladder.operator):
             result.skipped.append(Skipped(ladder.name, "*", case.id, why))
             continue
         at = f"{number} of {len(work)}: {ladder.name} {case.id}"

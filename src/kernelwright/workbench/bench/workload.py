@@ -85,15 +85,20 @@ def cpu_cases(ladder: Ladder, *, quick: bool = False) -> list[Case]:
     return [c for c in models if c] or list(fits.values())[-1:]
 
 
-def unfit(case: Case, device: torch.device) -> str | None:
+def unfit(case: Case, device: torch.device, operator: Operator | None = None) -> str | None:
     """Why a case's size prevents timing, or None. Arguments, results and float64 intermediates,
     together with two sets of arguments, take up to 64 bytes per element. On a GPU each set has its
-    own values, and a very small case would need too many sets to exceed the last-level cache."""
+    own values, and a very small case would need too many sets to exceed the last-level cache.
+    `operator`: one whose arguments are not of the case's size (a sparse matrix, a cache)."""
     gpu = gpu_of(device)
     memory = gpu_facts(index_of(device)).memory if gpu else cpu_facts().memory
-    if 64 * case.numel > memory:
-        return f"takes some {64 * case.numel >> 30} GiB, of {memory >> 30} GiB here"
-    nbytes = case.numel * case.dtype.itemsize
+    nbytes = given = case.numel * case.dtype.itemsize
+    if operator is not None:
+        args = operator.with_defaults(operator.inputs(case, "meta"))
+        given, nbytes = sum(t.nbytes for t in tensors(args)), set_bytes(operator, args)
+    needed = 64 * given // case.dtype.itemsize
+    if needed > memory:
+        return f"takes some {needed >> 30} GiB, of {memory >> 30} GiB here"
     if gpu and clock.rotations(nbytes, device) > MOST_SETS:
         return f"has {nbytes} bytes: over {MOST_SETS} sets of them would not leave the cache"
     return None

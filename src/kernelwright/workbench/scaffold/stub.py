@@ -18,6 +18,7 @@ def stub(public: dict[str, str] | None = None) -> str:
         "from . import optim as optim",
         "from .integrations.transformers import patch as patch",
         "from .integrations.transformers import unpatch as unpatch",
+        "from .integrations.transformers.attention import register_attention as register_attention",
         "from .ops.introspect import explain as explain",
         "from .ops.introspect import use as use",
         "from .ops.introspect import warmup as warmup",

@@ -129,6 +129,9 @@ def reshape_and_cache(
     Raises:
         TypeError: a dtype is none of these.
         ValueError: shapes do not agree.
+
+    Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with
+    PagedAttention, arXiv:2309.06180.
     """
     arguments.floating("key", key)
     arguments.floating("value", value)

@@ -82,11 +82,11 @@ def gradient(specs, gy):
 
 
 def sharding(args, results):
-    """Any dimension that keeps its place."""
-    x, dims = args["x"], args["dims"]
-    for d in range(x.ndim - len(dims)):
+    """Any dimension, which is another one of the result."""
+    x = args["x"]
+    for place, d in enumerate(order_of(x.ndim, args["dims"])):
         if x.shape[d] != 1:
-            yield {"x": d, "y": d}
+            yield {"x": d, "y": place}
 
 
 def cost(x, dims):
