@@ -24,7 +24,6 @@ from support.publics import (
     with_gradients,
 )
 
-
 #: Their arguments do not follow from one tensor's shape; tests/ops has tests of each.
 OF_SEVERAL_SHAPES = {
     "attention_varlen", "conv2d", "grouped_mm", "grouped_swiglu", "paged_attention",

@@ -16,6 +16,7 @@ from kernelwright.contract.eligibility import unsupported_dtype
 
 from .hopper_tiling import transposed
 
+RING = 165_888  # bytes of shared memory of the largest tile
 FEW, MOST = 8, 64  # rows of x that a thread's registers hold, and that tensor cores take
 HALVES = (torch.float16, torch.bfloat16)
 ROWS, SLICE = 128, 128  # kRows and kSlice of few_rows.cuh
@@ -72,7 +73,16 @@ def fits_vectors(gpu, a, b, tf32=False):
 
 def fits_tensor_cores(gpu, a, b, tf32=False):
     found = sides(a, b, MOST)
-    return found if isinstance(found, str) else _halves(found) or _vectors(found)
+    return (
+        found if isinstance(found, str) else fits_memory(gpu) or _halves(found) or _vectors(found)
+    )
+
+
+def fits_memory(gpu: Gpu) -> str | None:
+    """Why a GPU does not hold the ring of slices of the largest tile."""
+    if gpu.shared_per_block < RING:
+        return f"a block takes {RING} bytes of shared memory, of {gpu.shared_per_block}"
+    return None
 
 
 def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
@@ -81,7 +91,12 @@ def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fal
 
 def fits_linear_tensor_cores(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
     found = Sides(weight, x, ("weight", "x"), (1, weight.shape[0]))
-    return _halves(found) or _linear(x, weight, MOST) or _plain(bias, gate, residual)
+    return (
+        fits_memory(gpu)
+        or _halves(found)
+        or _linear(x, weight, MOST)
+        or _plain(bias, gate, residual)
+    )
 
 
 def _linear(x, weight, most: int) -> str | None:

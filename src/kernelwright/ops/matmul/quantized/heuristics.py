@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind, unsupported_dtype
-from kernelwright.ops.matmul.gemm.few_rows_tiling import FEW, HALVES, MOST, ROWS, line_of
+from kernelwright.ops.matmul.gemm.few_rows_tiling import (
+    FEW,
+    HALVES,
+    MOST,
+    ROWS,
+    fits_memory,
+    line_of,
+)
 
 from .weights import GROUP
 
@@ -17,7 +24,7 @@ def fits_warp(gpu, x, packed, scales, bias, bits):
 def fits_tensor_cores(gpu, x, packed, scales, bias, bits):
     if x.dtype not in HALVES:
         return f"x: {x.dtype} is not float16 or bfloat16"
-    return _fits(x, packed, scales, bias, bits, MOST)
+    return fits_memory(gpu) or _fits(x, packed, scales, bias, bits, MOST)
 
 
 def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
