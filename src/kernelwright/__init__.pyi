@@ -4,6 +4,7 @@ from . import nn as nn
 from . import optim as optim
 from .integrations.transformers import patch as patch
 from .integrations.transformers import unpatch as unpatch
+from .integrations.transformers.attention import register_attention as register_attention
 from .ops.attention.paged import paged_attention as paged_attention
 from .ops.attention.paged import reshape_and_cache as reshape_and_cache
 from .ops.attention.sdpa import scaled_dot_product_attention as scaled_dot_product_attention

@@ -54,7 +54,10 @@ CASES = (
     *(case((3, 8, 64), BF16, hk=2, page=16, s=90, cache=x) for x in CACHES),
     *(case((2, 4, 32), F16, hk=4, page=16, s=40, cache=x) for x in CACHES),
     *(case((2, 4, 32), BF16, hk=2, page=16, s=40, values=v) for v in ("large", "nan", "inf")),
-    *(case((2, 4, 32), BF16, hk=2, page=16, s=40, layout=x) for x in ("sliced", "offset")),
+    *(
+        case((2, 4, 32), BF16, hk=2, page=16, s=40, layout=x)
+        for x in ("sliced", "permuted", "offset")
+    ),
     case((2, 40, 64), BF16, hk=1, page=16, s=40),
     case((3, 8, 128), BF16, hk=2, page=16, s=1500),
     *(case(shape, BF16, use="bench", **more) for shape, more in BENCH),
