@@ -43,10 +43,9 @@ SMALL = {
     "attention_varlen.backward", "paged_attention", "reshape_and_cache", "cumsum.backward",
 }  # fmt: skip
 #: Without infinities: in gradients of scans a tree gives NaN where a chain gives infinity;
-#: packed and paged attention are compared with the formula that scaled_dot_product_attention is.
+#: packed attention is compared with the formula that scaled_dot_product_attention is.
 FINITE = {
     "cumsum.backward", "cumprod.backward", "attention_varlen", "attention_varlen.backward",
-    "paged_attention",
 }  # fmt: skip
 
 
