@@ -51,7 +51,8 @@ class Logits:
         """
         self.call, self.head, self.states, self.dtype = call, head, states, dtype
         self.factor, self.cap = factor, cap
-        self.compute = compute or (lambda: head(states))
+        # torch 2.11's compiler asks no function whether it is true
+        self.compute = (lambda: head(states)) if compute is None else compute
         self.value = None
 
     def tensor(self) -> torch.Tensor:
