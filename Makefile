@@ -49,6 +49,7 @@ lint: .venv/ready
 	$(BIN)/kernelwright ledger --check
 
 site: .venv/ready
+	$(BIN)/python -m pip install -q "sphinx>=8.1" "furo>=2024.8" "myst-parser>=4" "latex2mathml>=3.77"
 	$(BIN)/python -m tools.site
 
 tables: .venv/ready

@@ -50,18 +50,14 @@ OVERLAPPING = {
     ],
 }
 OVERLAPPING |= {
-    "scan/cumsum/cuda_lookback.cu": ["scan_lookback<float, false, false, 1, 1, 64>"],
-    "scan/cumsum/cuda_tree.cu": [
-        "scan_tree_sums<long long, false, false, 2, 4, 256>",
-        "scan_tree_segments<float, false, false, 4, 4, 256>",
-    ],
     "index/index_add/cuda_atomics.cu": [
         "index_add_atomics<float, long long, 1, 256>",
         "index_add_narrow<__half, 256>",
     ],
-    "index/index_add/cuda_small.cu": ["index_add_small<float, long long, 4, 128>"],
     "index/index_add/cuda_ordered.cu": ["index_add_rows<float, 4, 128, 1, 1280, 128>"],
 }
+#: These read the operator's arguments, which no launch of theirs writes, before they wait.
+ARGUMENTS_FIRST = {"scan_lookback", "scan_tree_sums", "scan_tree_segments", "index_add_small"}
 KERNELS = [(source, name) for source, names in OVERLAPPING.items() for name in names]
 
 
@@ -76,7 +72,7 @@ def test_what_overlaps_is_known():
                     steps = plan_of(lad, rung, call, config=rung.configs[0]).launches
                     found |= {_what(step.kernel.name) for step in steps if step.overlaps}
                     assert not steps[0].overlaps, f"{lad.name}.{rung.name}: nothing is before it"
-    assert found == {_what(name) for _, name in KERNELS}
+    assert found == {_what(name) for _, name in KERNELS} | ARGUMENTS_FIRST
 
 
 def _launched(call) -> bool:

@@ -59,6 +59,7 @@ def test_numba_stops_in_the_first_thread_only():
 
 @pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb on this machine")
 @pytest.mark.skipif(bool(emulator.missing()), reason=str(emulator.missing()))
+@pytest.mark.long
 def test_cuda_stops_in_the_first_thread_and_any_thread_can_be_looked_at():
     source = (ladder("sum").folder / "cuda_strided.cu").read_text().splitlines()
     line = next(i for i, t in enumerate(source, 1) if "if (pair < blockDim.x)" in t)

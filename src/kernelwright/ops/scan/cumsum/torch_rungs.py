@@ -20,7 +20,7 @@ def _own(x, begins, dim):
 
 
 def manual(x, starts, dim, exclusive=False, reverse=False):
-    return sums(x.to(_wide(x)), starts, dim, exclusive, reverse, _doubling).to(x.dtype)
+    return sums(x.to(_wide(x)), starts, dim, exclusive, reverse, _doubling).to(x.dtype).contiguous()
 
 
 def native(x, starts, dim, exclusive=False, reverse=False):
@@ -45,7 +45,7 @@ def native_backward(gy, starts, dim, exclusive=False, reverse=False):
 def manual_product(x, dim):
     if x.ndim == 0:
         return x + 0
-    return running(torch.mul, x.to(_wide(x)), dim).to(x.dtype)
+    return running(torch.mul, x.to(_wide(x)), dim).to(x.dtype).contiguous()
 
 
 def native_product(x, dim):
@@ -64,7 +64,9 @@ def manual_product_backward(gy, x, y, dim):
         shift = torch.cat((shift[..., :step], shift[..., step:] + later * shift[..., :-step]), -1)
         scale = torch.cat((scale[..., :step], later * scale[..., :-step]), -1)
         step *= 2
-    return (shifted(y.to(wide), dim, 1.0) * shift.movedim(-1, dim).flip(dim)).to(gy.dtype)
+    return (
+        (shifted(y.to(wide), dim, 1.0) * shift.movedim(-1, dim).flip(dim)).to(gy.dtype).contiguous()
+    )
 
 
 def native_product_backward(gy, x, y, dim):
