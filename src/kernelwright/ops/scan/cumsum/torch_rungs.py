@@ -64,9 +64,7 @@ def manual_product_backward(gy, x, y, dim):
         shift = torch.cat((shift[..., :step], shift[..., step:] + later * shift[..., :-step]), -1)
         scale = torch.cat((scale[..., :step], later * scale[..., :-step]), -1)
         step *= 2
-    return (
-        (shifted(y.to(wide), dim, 1.0) * shift.movedim(-1, dim).flip(dim)).to(gy.dtype).contiguous()
-    )
+    return (shifted(y.to(wide), dim, 1.0) * shift.movedim(-1, dim).flip(dim)).to(gy.dtype)
 
 
 def native_product_backward(gy, x, y, dim):
