@@ -43,7 +43,7 @@ def program(source: Path, kind: str) -> Path:
     has_main = any(re.search(r"\bmain\s*\(", text) for text in files.values())
     if not has_main:
         raise UsageError(
-            f"{source} has no function main: run one kernel with "
+            f"{source} has no function main: check one kernel with "
             f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
         )
     flags = _flags(kind, files)

@@ -15,7 +15,7 @@ _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M
 #: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
 _CORE = re.compile(r"^(thrust|cuda/std)/")
 LEVELS = 4  # folders above a source in which its project may keep headers
-SHARED = ("", "Common", "common", "include", "inc", "utils", "util")
+SHARED = ("", "Common", "common", "include", "inc", "src", "utils", "util")
 #: Headers that are part of the emulator even where a project has its own.
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
 
