@@ -9,6 +9,7 @@ import typer
 
 from kernelwright.support.errors import GOOD, UsageError
 
+from . import own_kernels
 from .names import complete, known
 from .options import Json, Wide, printing, recorded, waiting
 
@@ -86,8 +87,8 @@ def dissect(
     rungs: Annotated[
         list[str],
         typer.Argument(
-            metavar="OP.RUNG ...",
-            help="Rungs, for example sum.cuda_strided.",
+            metavar="OP.RUNG ... | FILE.cu:KERNEL",
+            help="Rungs, for example sum.cuda_strided; or a kernel of a file.",
             callback=known,
             autocompletion=complete,
         ),
@@ -98,6 +99,7 @@ def dissect(
             help="A case's id (default: a small case of several blocks). Repeatable.",
         ),
     ] = None,
+    launch: own_kernels.Launch = None,
     record: Annotated[
         bool,
         typer.Option("--record", help="Save the result for the READMEs and the report."),
@@ -127,7 +129,11 @@ def dissect(
       kernelwright dissect sum.cuda_interleaved sum.cuda_sequential
       kernelwright dissect softmax.cuda_warp --case 4096x768-f32-dim=-1
       kernelwright dissect softmax --json | jq '.[].launches[].accesses'
+      kernelwright dissect mine.cu:my_sum --launch launch.py
     """
+    kernel = own_kernels.named(rungs, launch)
+    if kernel:
+        return own_kernels.dissect(kernel, launch, as_json, wide)
     with printing(as_json, wide) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.workbench import listing
@@ -159,8 +165,8 @@ def debug(
     rung: Annotated[
         str,
         typer.Argument(
-            metavar="OP.RUNG",
-            help="A rung, for example sum.cuda_strided.",
+            metavar="OP.RUNG | FILE.cu:KERNEL",
+            help="A rung, for example sum.cuda_strided; or a kernel of a file.",
             callback=known,
             autocompletion=complete,
         ),
@@ -169,6 +175,7 @@ def debug(
         str | None,
         typer.Option(help="A case's id (default: a small case that the rung supports)."),
     ] = None,
+    launch: own_kernels.Launch = None,
 ) -> int:
     """Step through a rung in a debugger, from its kernel's first line. Needs no GPU.
 
@@ -183,7 +190,11 @@ def debug(
     Examples:
       kernelwright debug sum.cuda_strided
       kernelwright debug softmax.triton_row --case 5x33-f32-dim=-1
+      kernelwright debug mine.cu:my_sum --launch launch.py
     """
+    kernel = own_kernels.named([rung], launch)
+    if kernel:
+        own_kernels.debug(kernel, launch)
     from kernelwright.workbench import listing
     from kernelwright.workbench.binary_info import debug as module
 
