@@ -7,7 +7,7 @@ divergent barriers, each with its line. The counters are those of `dissect`.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -16,13 +16,14 @@ import torch
 from kernelwright import emulator
 from kernelwright.contract import Case, Ladder, Rung
 from kernelwright.contract.exercise import Target
-from kernelwright.dispatch import launcher
+from kernelwright.dispatch import launcher, unsupported
 from kernelwright.emulator.checks import CHECKS
 from kernelwright.emulator.dissect import Access, Dissected, Dissection
 from kernelwright.workbench.sanitize.report import SEEDS, Call, call_of
 from kernelwright.workbench.sanitize.tool_runner import apart
 from kernelwright.workbench.verify.candidate import map_tensors
 from kernelwright.workbench.verify.coverage import LIMIT
+from kernelwright.workbench.verify.cuda_kernels import specs_of_case
 
 MOST_FINDINGS = 3  # that are shown: others follow from the first
 
@@ -93,26 +94,35 @@ def findings(ladder: Ladder, rung: Rung, case: Case) -> list[str]:
 
 
 def cases(ladder: Ladder, rung: Rung) -> tuple[Case, ...]:
-    """The inputs that the checks watch: the two largest that can run here, of ordinary values in
-    the first dtype of the rung."""
-    fitting = list(_fitting(ladder, rung))
-    same = [c for c in fitting if c.dtype == fitting[0].dtype]
-    return tuple(sorted(same, key=lambda c: -c.numel)[:2])
+    """The inputs that the checks watch: the two that move most, of ordinary values, in float32 and
+    with few parameters if possible."""
+    plain = (
+        c
+        for c in ladder.operator.cases
+        if c.use == "verify" and c.values == "normal" and c.layout == "contiguous"
+    )
+    fitting = [c for c in plain if 0 < c.numel <= LIMIT["cuda"] and _takes(ladder, rung, c)]
+    least = min(map(_kind, fitting))
+    same = [c for c in fitting if _kind(c) == least]
+    return tuple(sorted(same, key=lambda c: -_moved(ladder, c))[:2])
 
 
-def _fitting(ladder: Ladder, rung: Rung) -> Iterator[Case]:
-    for c in sorted(ladder.operator.cases, key=lambda c: c.dtype != torch.float32):
-        plain = c.values == "normal" and c.layout == "contiguous" and c.use == "verify"
-        small = plain and 0 < c.numel <= LIMIT["cuda"]
-        if small and isinstance(call_of(ladder, rung, rung.configs[0], c), Call):
-            yield c
+def _kind(case: Case) -> tuple[bool, int]:
+    return case.dtype != torch.float32, len(case.params)
+
+
+def _takes(ladder: Ladder, rung: Rung, case: Case) -> bool:
+    return unsupported(rung, specs_of_case(ladder, case), torch.device("cpu")) is None
+
+
+def _moved(ladder: Ladder, case: Case) -> int:
+    return ladder.operator.cost(**specs_of_case(ladder, case)).bytes
 
 
 def counted(
-    ladder: Ladder, rung: Rung, targets: tuple[Target, ...]
-) -> tuple[Case, tuple[Count, ...]]:
-    """The counters on the largest watched input, and that input."""
-    case = cases(ladder, rung)[0]
+    ladder: Ladder, rung: Rung, case: Case, targets: tuple[Target, ...]
+) -> tuple[Count, ...]:
+    """The counters on a case."""
     made = ladder.operator.inputs(case, "cpu")
     args = ladder.operator.with_defaults(made)
     args = map_tensors(args, lambda t: apart(t, "cpu"))
@@ -128,4 +138,4 @@ def counted(
         value = by_line.total() / (case.numel if counter.per_element else 1)
         (line, _) = max(by_line.items(), key=lambda x: x[1], default=(0, 0))
         found.append(Count(counter.unit, value, target.most, line))
-    return case, tuple(found)
+    return tuple(found)

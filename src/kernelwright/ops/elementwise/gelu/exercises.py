@@ -54,7 +54,7 @@ EXERCISES = (
                 ),
             ),
         ),
-        (Target("sectors", 0.0),),
+        (Target("sectors", 0.3),),
     ),
     Exercise(
         "gelu.triton_block",

@@ -53,7 +53,7 @@ EXERCISES = (
                 given=_TID,
             ),
         ),
-        (Target("sectors", 0.0),),
+        (Target("sectors", 0.15),),
     ),
     Exercise(
         "sum.cuda_sequential",
@@ -76,10 +76,7 @@ EXERCISES = (
                 given=_TID,
             ),
         ),
-        (
-            Target("divergence", 0.0),
-            Target("conflicts", 0),
-        ),
+        (Target("divergence", 0.03), Target("conflicts", 0)),
     ),
     Exercise(
         "sum.cuda_shuffle",
@@ -105,10 +102,7 @@ EXERCISES = (
                 given="__shared__ A scratch",
             ),
         ),
-        (
-            Target("sectors", 0.0),
-            Target("divergence", 0.0),
-        ),
+        (Target("sectors", 0.15), Target("divergence", 0.01)),
     ),
     Exercise(
         "sum.triton_block",
@@ -162,6 +156,6 @@ EXERCISES = (
                 given="A sum = kw::block_reduce",
             ),
         ),
-        (Target("sectors", 0.0),),
+        (Target("sectors", 0.15),),
     ),
 )

@@ -215,14 +215,14 @@ WRITE = (
                 ),
             ),
         ),
-        (Target("sectors", 0.0), _NO_CONFLICTS),
+        (Target("sectors", 2), _NO_CONFLICTS),
     ),
     Exercise(
         "histogram.cuda_shared",
         66,
         "counts[b] = how many elements of x are b",
-        "up to 64 blocks of 256 threads, fewer than elements; counts starts as 0; shared memory for "
-        "`bins` integers (extern __shared__ int name[])",
+        "up to 64 blocks of 256 threads, fewer than elements; counts starts as 0; shared memory "
+        "for `bins` integers (extern __shared__ int name[])",
         (
             Task(
                 "histogram",
