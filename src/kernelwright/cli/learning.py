@@ -18,12 +18,13 @@ def exercise(
     rung: Annotated[
         str | None,
         typer.Argument(
-            metavar="[OP.RUNG]",
+            metavar="[NAME]",
             help="The exercise to write (default: list the exercises).",
             show_default=False,
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Verify the file you edited.")] = False,
+    hint: Annotated[bool, typer.Option("--hint", help="Print the next hint.")] = False,
     solution: Annotated[
         bool, typer.Option("--solution", help="Print the diff between your file and the rung.")
     ] = False,
@@ -34,10 +35,13 @@ def exercise(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Learn by writing a rung whose body has been removed; your version is verified like the rung.
+    """Learn by writing a kernel, or by finding the fault in one; yours is verified like a rung.
 
-    Needs no GPU: without one, Triton rungs are interpreted, Numba rungs simulated and CUDA C++
-    rungs emulated, as in `verify`. Your file runs unmodified in a separate process.
+    --check compares the results with PyTorch's; for CUDA C++ it also finds data races,
+    out-of-bounds accesses, uninitialized reads and divergent barriers with their lines, and counts
+    what the exercise asks to keep low. Needs no GPU: without one, Triton kernels are interpreted,
+    Numba kernels simulated and CUDA C++ kernels emulated. Your file runs unmodified in a separate
+    process.
 
     Exit codes of --check: 0 right, 1 unfinished or wrong, 2 wrong usage, 3 it compiles but cannot
     be run here.
@@ -45,15 +49,16 @@ def exercise(
     \b
     Examples:
       kernelwright exercise
-      kernelwright exercise sum.cuda_sequential
-      kernelwright exercise sum.cuda_sequential --check
-      kernelwright exercise sum.cuda_sequential --solution
+      kernelwright exercise row_sum.cuda_block
+      kernelwright exercise row_sum.cuda_block --hint
+      kernelwright exercise row_sum.cuda_block --check
+      kernelwright exercise row_sum.cuda_block --solution
       kernelwright exercise --json | jq '.[].state'
     """
-    if rung is None and (check or solution):
-        raise UsageError("OP.RUNG: name the exercise (kernelwright exercise lists them)")
-    if check and solution:
-        raise UsageError("--check, --solution: give only one of them")
+    if rung is None and (check or hint or solution):
+        raise UsageError("NAME: name the exercise (kernelwright exercise lists them)")
+    if check + hint + solution > 1:
+        raise UsageError("--check, --hint, --solution: give only one of them")
     with printing(as_json, wide) as out:
         with waiting("reading the exercises", out) as say:
             from kernelwright.workbench.exercise import exercise as module
@@ -70,6 +75,10 @@ def exercise(
                 path = into / module.files.source(chosen).file_name
                 shown = show.checked(chosen, path, document, module.following(into))
                 code = module.EXITS[document["outcome"]]
+            elif hint:
+                number, text = module.hint(chosen, into)
+                document = {"hint": number, "of": len(chosen.hints), "text": text}
+                shown, code = show.hint(chosen, number, text), GOOD
             elif solution:
                 document = module.solution(chosen, into)
                 shown, code = show.solution(document, chosen), GOOD
