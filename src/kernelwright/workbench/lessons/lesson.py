@@ -23,7 +23,14 @@ from kernelwright.support.errors import UsageError
 
 FOLDER = Path(__file__).resolve().parent
 #: The number of each lesson, in the order of the course.
-NUMBERS = {"indexing": 2, "global_memory": 3, "shared_memory": 4, "warps": 5}
+NUMBERS = {
+    "indexing": 2,
+    "global_memory": 3,
+    "shared_memory": 4,
+    "warps": 5,
+    "occupancy": 6,
+    "roofline": 8,
+}
 NAMES = tuple(NUMBERS)
 CELL = re.compile(r"\{\{([\w ]+)\|([^|}]+)\|([^|}]+)\}\}")
 _BLOCK = re.compile(r"^\{\{(code|table|picture)((?: [\w.]+)*)\}\}$", re.M)
