@@ -35,6 +35,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "matmul.scaled": ("quantize_fp8", "scaled_mm"),
     "scan.cumsum": ("cumprod", "cumsum"),
     "index.index_add": ("index_add",),
+    "index.gather": ("gather", "scatter_add"),
     "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
     "attention.sdpa": ("scaled_dot_product_attention",),
