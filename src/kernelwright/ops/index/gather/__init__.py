@@ -185,12 +185,14 @@ def _numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
             dimensions, or dim is out of range.
     """
     arguments.tensor("index", index)
-    if index.dtype not in heuristics.INTEGERS:
-        raise TypeError(f"index: must be int32 or int64, is {index.dtype}")
     span = max(input.ndim, 1)
     if not -span <= dim < span:
         raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
-    if index.numel() and max(index.ndim, 1) != span:
+    if index.numel() == 0:  # PyTorch takes any then
+        return dim % span
+    if index.dtype not in heuristics.INTEGERS:
+        raise TypeError(f"index: must be int32 or int64, is {index.dtype}")
+    if max(index.ndim, 1) != span:
         raise ValueError(f"index: has {index.ndim} dimensions, input has {input.ndim}")
     return dim % span
 
