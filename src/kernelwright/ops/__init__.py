@@ -38,6 +38,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "index.gather": ("gather", "scatter_add"),
     "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
+    "layout.cat": ("cat",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
