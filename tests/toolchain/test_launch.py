@@ -1,4 +1,4 @@
-"""From binary to launch, without a GPU: a driver that remembers stands in for the real one."""
+"""From binary to launch, without a GPU: a fake driver records the calls."""
 
 import ctypes
 import subprocess

@@ -45,9 +45,7 @@ def run(
     ] = False,
     as_: Annotated[
         str,
-        typer.Option(
-            "--as", metavar="GPU", help="Whose properties the program is told (without --gpu)."
-        ),
+        typer.Option("--as", metavar="GPU", help="GPU model to emulate (without --gpu)."),
     ] = "h200",
 ) -> int:
     """Run a whole CUDA program: main, host API and kernels. Needs no GPU.

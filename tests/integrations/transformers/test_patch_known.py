@@ -1,4 +1,4 @@
-"""kw.patch knows a function by its code and by all that it calls, and tries what it puts there."""
+"""kw.patch recognizes a function by its code and that of its callees, and tries replacements."""
 
 import ast
 import importlib
@@ -165,7 +165,7 @@ def blocks(path, names):
     for block in re.split(r"^(?=def |class )", path.read_text(), flags=re.M):
         found = re.match(rf"(?:def|class) ({names})\b", block)
         if found:
-            block = re.split(r"^(?=[^\s)])", block, flags=re.M)[1]  # up to what stands behind it
+            block = re.split(r"^(?=[^\s)])", block, flags=re.M)[1]  # up to the code after it
             yield found[1], ast.parse(block).body[0]
 
 

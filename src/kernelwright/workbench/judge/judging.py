@@ -30,7 +30,7 @@ from .verdict import CaseOutcome, Verdict
 
 SETS = 8  # of arguments and results that a check has at a time, with room to move
 UNABLE = 2  # inputs in a row that cannot be judged here, after which no further one is tried
-REVIVALS = 3  # processes that a kernel may crash before it is no longer asked
+REVIVALS = 3  # crashes of its process after which a kernel is no longer run
 SIBLING = 2**14  # elements of the largest other shape that a kernel is called with in between
 
 

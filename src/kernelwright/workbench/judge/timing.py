@@ -1,10 +1,10 @@
 """A judged kernel's time, by the clock of the process that judges it.
 
-The kernel's process is told to run n rounds and answers when they have ended; then 2 n. The
-difference of the two waits is n rounds, without the way there and back. Its own clock is asked
-too, and only to see whether it agrees: a kernel that has made the clock of its process go slower
-is found out. Afterwards the inputs change, what the calls gave is overwritten, and one more round
-must give the right results, each call its own: what has been timed is what computes.
+The judge sends the kernel's process a request for n rounds, which it answers when they have ended,
+and then one for 2 n. The difference of the two waits is the time of n rounds without the overhead
+of a request. The process's own clock is compared with it, to detect a kernel that slows the clock
+of its process. Afterwards the inputs change, the results are overwritten, and one more round must
+give the right results in every call: the calls that were timed do compute.
 """
 
 from __future__ import annotations

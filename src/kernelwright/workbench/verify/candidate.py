@@ -66,7 +66,7 @@ class Expected:
         theirs = map_tensors(self.args, copy_of)
         self.native = all_results(operator, theirs, native(*theirs.values()))
         if device == "cuda":
-            torch.cuda.synchronize()  # what goes wrong here is told of this case, not of the next
+            torch.cuda.synchronize()  # an error here belongs to this case, not to the next
         self._make_noise = lambda: _noise(
             operator, native, self.args, 8 if case.numel < _CACHED else 2
         )

@@ -144,7 +144,7 @@ def verify(
         on_result: called with each row as soon as it is complete.
 
     Raises:
-        UnknownOperator, UnknownRung: naming what there is.
+        UnknownOperator, UnknownRung: an unknown name; the message lists the known ones.
     """
     rows, pairs = [], chosen(selection)
     prepare(pairs)

@@ -104,7 +104,7 @@ def choose_octets(gpu, **args):
 
 
 def choose_octet_strips(gpu, **args):
-    """Fewer stages in float32, whose pieces hold half as many elements: so it was timed."""
+    """Fewer stages in float32, where a piece holds half as many elements: timed as fastest."""
     return OCTET_STRIPS_CONFIGS[1 if main(args).dtype.itemsize == 4 else 0]
 
 
