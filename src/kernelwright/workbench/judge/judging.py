@@ -16,7 +16,8 @@ from kernelwright.machine import here
 from kernelwright.support.errors import INCONCLUSIVE, UsageError, UserError
 from kernelwright.workbench.bench.workload import unfit
 from kernelwright.workbench.records.metrics import Table
-from kernelwright.workbench.verify.candidate import Candidate, Trial, tensors
+from kernelwright.workbench.verify.candidate import Candidate, tensors
+from kernelwright.workbench.verify.trial import Trial
 
 from . import static_info, timing
 from .attempt import attempt

@@ -27,7 +27,8 @@ from kernelwright.contract.compare import Accuracy
 from kernelwright.dispatch import entry_of
 from kernelwright.machine.facts import last_level_cache
 from kernelwright.machine.timers import SPAN_US, Track
-from kernelwright.workbench.bench.bench import BenchResult, bench
+from kernelwright.workbench.bench.bench import bench
+from kernelwright.workbench.bench.result import BenchResult
 from kernelwright.workbench.bench.workload import unfit
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import Record
