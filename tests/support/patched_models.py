@@ -1,4 +1,4 @@
-"""Small random transformers models of each family that `kw.patch` knows, and a step of training."""
+"""Small random transformers models of each supported family, and a step of training."""
 
 import torch
 import transformers as hf

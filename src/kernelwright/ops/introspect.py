@@ -105,7 +105,7 @@ def use(rungs: dict[str, str] | None = None, /, **named: str) -> AbstractContext
             named with a dict: `use({"softmax.backward": "cuda_block"})`.
 
     Raises:
-        UnknownOperator, UnknownRung: naming what there is.
+        UnknownOperator, UnknownRung: an unknown name; the message lists the known ones.
     """
     chosen = {**(rungs or {}), **named}
     for name in chosen:

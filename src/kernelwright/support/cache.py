@@ -171,7 +171,7 @@ def _hold(aside: Path, how: int) -> int:
             raise
         if os.fstat(held).st_nlink:
             return held
-        os.close(held)  # whoever held it has removed it
+        os.close(held)  # its previous holder has removed it
 
 
 def _release(aside: Path, held: int) -> None:

@@ -5,8 +5,7 @@ import torch
 
 from kernelwright.contract import H200, Gpu, TensorMap, TensorSpec
 from kernelwright.ops.attention.sdpa import cuda_hopper, hopper_tiling
-from kernelwright.support.errors import ToolchainError
-from kernelwright.toolchain import binary, compiled, nvrtc
+from support.hopper import holds
 
 BF16 = torch.bfloat16
 
@@ -45,26 +44,12 @@ def launches(rung, d, i):
     return cuda_hopper.wgmma_backward(H200, config, **args).launches[1:]
 
 
-@pytest.fixture(scope="module")
-def compiler():
-    try:
-        nvrtc.include_folders()
-    except ToolchainError:
-        pytest.skip("no NVRTC on this machine")
-
-
 @pytest.mark.cover
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize(("rung", "i"), [(r, i) for r in CONFIGS for i in range(len(CONFIGS[r]))])
 def test_sums_stay_in_registers_and_products_do_not_wait(compiler, rung, i, d):
     for step in launches(rung, d, i):
-        made = nvrtc.compile(step.kernel, H200.arch)
-        used = binary.resources(made)
-        assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)
-        assert binary.serialized_products(made) == []
-        assert compiled.hidden_parameters(made, step.kinds) == 0
-        assert used.static_shared + step.shared <= H200.shared_per_block
-        assert "HGMMA" in binary.sass(made)
+        holds(step)
 
 
 def test_a_map_describes_any_order_of_dimensions():

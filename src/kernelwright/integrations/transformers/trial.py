@@ -1,10 +1,10 @@
-"""What replaces a forward computes what it did: tried on a small input before it is accepted.
+"""Verifies on a small input that a replacement computes what the original forward does.
 
-That a function is known by its code says what it should compute; here it is seen. A stand-in of the
-module, its class's forward over a few random weights and children, runs as it was and as replaced,
-on the CPU in float32; results and gradients must be the same but for rounding. Nothing of the model
-is run or changed, so models on other devices, on none, or in shards are tried alike. Functions of
-one code are tried once in a process.
+A replacement is chosen by the code of the original; here its results are compared. A small copy of
+the module, its class's forward over a few random weights and children, runs with the original and
+with the replaced forward, on the CPU in float32; results and gradients must be equal up to
+rounding. The model itself is neither run nor changed, so its device and sharding do not matter.
+Functions with the same code are tried once per process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .ropes import Rope
 
 WIDE, DEEP = 16, 24  # of a layer and of its MLP; DEEP classes for a loss
-RTOL, ATOL = 1e-4, 1e-5  # for sums of so few in float32; what is wrong is off by far more
+RTOL, ATOL = 1e-4, 1e-5  # for short sums in float32; a wrong formula differs by far more
 
 Call = Callable[..., Any]
 # the tensors that gradients are taken of, and two calls that should give the same
@@ -53,7 +53,7 @@ def refusal(module: nn.Module, new: Replacement) -> str:
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autocast("cpu", enabled=False),
-            kw.use({x.name: "native" for x in ladders()}),  # whatever the user asks for just now
+            kw.use({x.name: "native" for x in ladders()}),  # independent of the user's overrides
         ):
             torch.manual_seed(0)
             _seen[key] = _tried(module, new)
@@ -241,7 +241,7 @@ def _loss(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     )
 
 
-# what stands in
+# small copies of modules
 
 
 class _Base(nn.Module):
