@@ -44,9 +44,7 @@ def run(
     ] = False,
     as_: Annotated[
         str,
-        typer.Option(
-            "--as", metavar="GPU", help="Whose properties the program is told (without --gpu)."
-        ),
+        typer.Option("--as", metavar="GPU", help="GPU model to emulate (without --gpu)."),
     ] = "h200",
     wide: Wide = False,
 ) -> int:

@@ -33,7 +33,7 @@ void end_thread(Worker &w, Thread *t) {
   --b.alive;
   Warp &warp = b.warps[t->warp()];
   warp.live &= ~(1u << t->lane());
-  // the others need not wait for it any more
+  // the other lanes no longer wait for it
   for (unsigned left = warp.waiting; left; left &= left - 1) {
     const unsigned lane = __builtin_ctz(left);
     const Thread &other = b.threads[t->warp() * 32 + lane];

@@ -38,7 +38,7 @@ struct Warp {
   unsigned live, waiting;  // lanes
 };
 
-// The present phase of an mbarrier: it ends when nobody and nothing is missing.
+// The present phase of an mbarrier: it ends when all arrivals and all bytes have come.
 struct Mbarrier {
   unsigned count;        // arrivals of a phase
   unsigned pending;      // arrivals that are missing

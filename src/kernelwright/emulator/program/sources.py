@@ -22,7 +22,7 @@ _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cud
 
 @cache
 def folders(source: Path) -> tuple[Path, ...]:
-    """Where headers of a source are looked for, beside the folder of whoever includes them."""
+    """Include directories of a source, searched after the directory of the including file."""
     above = [source.parent, *source.parent.parents][: LEVELS + 1]
     return tuple(p / name for p in above for name in SHARED if (p / name).is_dir())
 
@@ -88,7 +88,7 @@ def names(files: dict[Path, str]) -> dict[Path, str]:
 
 
 def made(files: dict[Path, str], source: Path) -> dict[str, str]:
-    """{name: text} of the rewritten files; each says which file it comes from."""
+    """{name: text} of the rewritten files; each has a #line directive that names its original."""
     kernels: dict[str, bool] = {}
     for text in files.values():
         for name, plain in kernels_of(text).items():
