@@ -113,6 +113,7 @@ def run(name, *arguments, **how):
         ("device_side.cu", ()),
         ("inline_ptx.cu", ()),
         ("cub_side.cu", ()),
+        ("libraries.cu", ()),
     ],
 )
 def test_constructs(name, arguments):
