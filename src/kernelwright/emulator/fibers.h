@@ -40,8 +40,9 @@ void *top_of(void *stack) {
 
 Thread *first_ready(const Running &b, unsigned from) {
   const unsigned words = (b.count + 63) / 64;
-  unsigned i = from / 64 % words;
-  std::uint64_t bits = from < words * 64 ? b.ready[i] >> from % 64 << from % 64 : b.ready[i = 0];
+  if (from >= words * 64) from = 0;
+  unsigned i = from / 64;
+  std::uint64_t bits = b.ready[i] >> from % 64 << from % 64;
   for (unsigned n = 0; n <= words; ++n) {
     if (bits) return b.threads + i * 64 + __builtin_ctzll(bits);
     i = i + 1 == words ? 0 : i + 1;

@@ -17,8 +17,7 @@
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
 
-__thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim,
-    kw_gridDim __attribute__((tls_model("initial-exec")));
+__thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim, kw_gridDim;
 
 namespace kw::emulator {
 namespace {

@@ -170,8 +170,13 @@ extern "C" {
 extern __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec")));
 
 // Its threadIdx, blockIdx, blockDim and gridDim, for whole programs.
-extern __thread kw::emulator::Index kw_threadIdx, kw_blockIdx, kw_blockDim,
-    kw_gridDim __attribute__((tls_model("initial-exec")));
+#define KW_INDEX(name) \
+  extern __thread kw::emulator::Index name __attribute__((tls_model("initial-exec")));
+KW_INDEX(kw_threadIdx)
+KW_INDEX(kw_blockIdx)
+KW_INDEX(kw_blockDim)
+KW_INDEX(kw_gridDim)
+#undef KW_INDEX
 
 // Fills a Library from an address inside it and the distance of its `dynamic` variables (0 for
 // none) from an address in the calling thread. False where the library has no shared memory.

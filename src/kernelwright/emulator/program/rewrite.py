@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from . import bindings
 from .tokens import Token, angle_opening, closing, opening, split, text_of, tokens
 
 _ASM = ("asm", "__asm__", "__asm")
@@ -57,6 +58,10 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
     """
     all_ = tokens(text)
     edits = Edits(text)
+    gone = list(bindings.parts(text, all_))
+    for start, end in gone:
+        edits.replace(start, end, "")
+    all_ = [t for t in all_ if not any(a <= t.start < b for a, b in gone)]
     for i, token in enumerate(all_):
         if token.kind == "name":
             if token.text in _ASM:

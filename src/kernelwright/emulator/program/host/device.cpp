@@ -55,9 +55,9 @@ void poison(cudaError_t e) {
   last = e;
 }
 cudaError_t poisoned() { return broken; }
-void from_host(const char *function) {
+void from_host(const char *function, const void *where) {
   if (kw_current)
-    kw_fail("%s is called in a kernel: dynamic parallelism is not emulated", function);
+    kw_fail_at(where, "%s is called in a kernel: dynamic parallelism is not emulated", function);
 }
 
 }  // namespace kw::program

@@ -31,8 +31,8 @@ cudaError_t give(cudaError_t);
 // An error of a kernel: every later call returns it.
 void poison(cudaError_t);
 cudaError_t poisoned();
-// The API cannot be called from a kernel.
-void from_host(const char *function);
+// The API cannot be called from a kernel. `where`: what called the function that asks.
+void from_host(const char *function, const void *where = HERE);
 
 // ---- reports to the process that runs the program (report.cpp)
 

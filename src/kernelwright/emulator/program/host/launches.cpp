@@ -232,6 +232,10 @@ cudaError_t cudaStreamGetPriority(cudaStream_t, int *priority) {
   *priority = 0;
   return give(cudaSuccess);
 }
+cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue *) {
+  return give(cudaSuccess);  // hints: of caches, priorities and synchronization
+}
+cudaError_t cudaCtxResetPersistingL2Cache() { return give(cudaSuccess); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
   API;
   return give(cudaSuccess);

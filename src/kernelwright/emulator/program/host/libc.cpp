@@ -8,7 +8,7 @@
 extern "C" {
 void __assert_fail(const char *condition, const char *file, unsigned line,
                    const char *function) noexcept {
-  if (kw_current) kw_fail("assertion `%s` failed", condition);
+  if (kw_current) kw_fail_at(HERE, "assertion `%s` failed", condition);
   fflush(stdout);
   fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, condition);
   abort();
