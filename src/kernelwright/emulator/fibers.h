@@ -53,6 +53,10 @@ Thread *first_ready(const Running &b, unsigned from) {
 
 // By their numbers, a block as far as it can go before the next of its cluster; or any by chance.
 Thread *pick(Worker &w, const Thread &after) {
+  const Running &b = running(after);
+  const unsigned next = after.number + 1;  // mostly
+  if (!w.launch->seed && next < b.count && b.ready[next / 64] >> next % 64 & 1)
+    return b.threads + next;
   unsigned rank = after.block->rank, from = after.number + 1;
   if (w.launch->seed) {
     const auto any = static_cast<unsigned>(draw(w.random) % (w.cluster * w.blocks[0].count));
