@@ -153,7 +153,10 @@ def check(
 
 
 def verified(
-    ladder: Ladder, rung: Rung, taken: list[Case], before: Callable[[Case], None]
+    ladder: Ladder,
+    rung: Rung,
+    taken: list[Case],
+    before: Callable[[Case], None] = lambda case: None,
 ) -> Outcome:
     """Numerics: the checks of `verify`, up to the first case that is not right."""
     passed, seen = 0, set[object]()
