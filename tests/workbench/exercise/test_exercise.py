@@ -22,7 +22,7 @@ GPU = torch.cuda.is_available()
 EVERY = [e for e in exercise.exercises() if e not in practice.EXERCISES]
 NAMES = [e.id for e in EVERY]
 
-#: (what stands in the rung, what a learner might write, what the check then says), a mistake each.
+#: One mistake per rung: (code of the rung, what a learner might write, the check's finding).
 MISTAKES = {
     "gelu.numba_thread": ("if i < n:", "if i <= n:", "out of bounds"),
     "gelu.cuda_thread": ("if (i < n)", "if (i <= n)", "y: 4 bytes written after its end"),

@@ -31,15 +31,10 @@ from kernelwright.support.errors import NoSpace, ToolchainError
 from kernelwright.toolchain import availability, nvrtc
 from kernelwright.workbench.compare.compare import on_case
 from kernelwright.workbench.compare.operands import of_rung
-from kernelwright.workbench.verify.candidate import (
-    Trial,
-    all_results,
-    copy_of,
-    map_tensors,
-    result_names,
-)
+from kernelwright.workbench.verify.candidate import all_results, copy_of, map_tensors, result_names
 from kernelwright.workbench.verify.checks import CHECKS, Check
 from kernelwright.workbench.verify.coverage import of_each_dtype, thorough_cases
+from kernelwright.workbench.verify.trial import Trial
 from kernelwright.workbench.verify.verify import candidate, here, verify_case
 
 from . import files, watched
