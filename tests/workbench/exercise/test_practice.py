@@ -179,7 +179,7 @@ WRONG = (
     ("vector_add.numba_thread", """
     i = cuda.grid(1)
     c[i] = a[i] + b[i]
-""", "out of bounds"),
+""", "line 14: IndexError"),
     ("vector_add.cuda_thread", """
   const int i = threadIdx.x;
   if (i < n) c[i] = a[i] + b[i];
