@@ -29,6 +29,7 @@ NUMBERS = {
     "shared_memory": 4,
     "warps": 5,
     "occupancy": 6,
+    "launches": 7,
     "roofline": 8,
 }
 NAMES = tuple(NUMBERS)
