@@ -24,6 +24,7 @@ from kernelwright.support.errors import UsageError
 FOLDER = Path(__file__).resolve().parent
 #: The number of each lesson, in the order of the course.
 NUMBERS = {
+    "host_device": 1,
     "indexing": 2,
     "global_memory": 3,
     "shared_memory": 4,

@@ -71,6 +71,6 @@ class Measured:
 def shown(value: Cell) -> str:
     """A figure as text."""
     if isinstance(value, float):
-        whole = abs(value) >= 1000 or value == int(value)
+        whole = abs(value) >= 1000 or value.is_integer()
         return f"{value:,.0f}" if whole else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else value
