@@ -40,6 +40,8 @@ def test_pages_are_of_the_current_lessons():
 def test_a_page_is_what_a_run_gives(name):
     done = run.run(lesson.read(name), timed=False)
     found = (pages.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    if done.measured.versions not in found:
+        pytest.skip(f"the page is of other compilers than {done.measured.versions}")
     assert found == pages.page(done)
     drawn = (pages.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     assert drawn == run.drawn(done.lesson, done.measured.picture)

@@ -32,6 +32,7 @@ NUMBERS = {
     "occupancy": 6,
     "launches": 7,
     "roofline": 8,
+    "ptx": 9,
 }
 NAMES = tuple(NUMBERS)
 CELL = re.compile(r"\{\{([\w ]+)\|([^|}]+)\|([^|}]+)\}\}")

@@ -53,10 +53,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Measured:
-    """The same on every machine: counts, figures of records, and what follows from them."""
+    """The same on every machine: counts, figures of records, and what follows from them.
+    `versions`: of the compilers that decide them, if any do."""
 
     tables: tuple[Table, ...]
     picture: Picture
+    versions: str = ""
 
     def table(self, name: str) -> Table:
         """Raises:
