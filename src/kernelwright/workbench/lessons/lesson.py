@@ -33,6 +33,7 @@ NUMBERS = {
     "launches": 7,
     "roofline": 8,
     "ptx": 9,
+    "measuring": 10,
 }
 NAMES = tuple(NUMBERS)
 CELL = re.compile(r"\{\{([\w ]+)\|([^|}]+)\|([^|}]+)\}\}")
