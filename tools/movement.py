@@ -177,7 +177,7 @@ def _row(r: Request, found: Traced, y: int) -> list[str]:
 
 
 def section(operator: str, found: list[Record]) -> str:
-    """What a page says of each CUDA C++ rung: its picture, the lines that changed, the counter that
+    """A page's part on each CUDA C++ rung: its picture, the lines that changed, the counter that
     moved, the time, and the next bottleneck."""
     facts = load()
     table = headline(ladder(operator), found)

@@ -10,6 +10,7 @@ import typer
 
 from kernelwright.support.errors import GOOD, WRONG, UsageError
 
+from . import own_kernels
 from .names import complete, known
 from .options import Json, Wide, printing, recorded, waiting
 
@@ -145,12 +146,13 @@ def exercise(
     rung: Annotated[
         str | None,
         typer.Argument(
-            metavar="[OP.RUNG]",
+            metavar="[NAME]",
             help="The exercise to write (default: list the exercises).",
             show_default=False,
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Verify the file you edited.")] = False,
+    hint: Annotated[bool, typer.Option("--hint", help="Print the next hint.")] = False,
     solution: Annotated[
         bool, typer.Option("--solution", help="Print the diff between your file and the rung.")
     ] = False,
@@ -161,10 +163,13 @@ def exercise(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Learn by writing a rung whose body has been removed; your version is verified like the rung.
+    """Learn by writing a kernel, or by finding the fault in one; yours is verified like a rung.
 
-    Needs no GPU: without one, Triton rungs are interpreted, Numba rungs simulated and CUDA C++
-    rungs emulated, as in `verify`. Your file runs unmodified in a separate process.
+    --check compares the results with PyTorch's; for CUDA C++ it also finds data races,
+    out-of-bounds accesses, uninitialized reads and divergent barriers with their lines, and counts
+    what the exercise asks to keep low. Needs no GPU: without one, Triton kernels are interpreted,
+    Numba kernels simulated and CUDA C++ kernels emulated. Your file runs unmodified in a separate
+    process.
 
     Exit codes of --check: 0 right, 1 unfinished or wrong, 2 wrong usage, 3 it compiles but cannot
     be run here.
@@ -172,15 +177,16 @@ def exercise(
     \b
     Examples:
       kernelwright exercise
-      kernelwright exercise sum.cuda_sequential
-      kernelwright exercise sum.cuda_sequential --check
-      kernelwright exercise sum.cuda_sequential --solution
+      kernelwright exercise row_sum.cuda_block
+      kernelwright exercise row_sum.cuda_block --hint
+      kernelwright exercise row_sum.cuda_block --check
+      kernelwright exercise row_sum.cuda_block --solution
       kernelwright exercise --json | jq '.[].state'
     """
-    if rung is None and (check or solution):
-        raise UsageError("OP.RUNG: name the exercise (kernelwright exercise lists them)")
-    if check and solution:
-        raise UsageError("--check, --solution: give only one of them")
+    if rung is None and (check or hint or solution):
+        raise UsageError("NAME: name the exercise (kernelwright exercise lists them)")
+    if check + hint + solution > 1:
+        raise UsageError("--check, --hint, --solution: give only one of them")
     with printing(as_json, wide) as out:
         with waiting("reading the exercises", out) as say:
             from kernelwright.workbench.exercise import exercise as module
@@ -197,6 +203,10 @@ def exercise(
                 path = into / module.files.source(chosen).file_name
                 shown = show.checked(chosen, path, document, module.following(into))
                 code = module.EXITS[document["outcome"]]
+            elif hint:
+                number, text = module.hint(chosen, into)
+                document = {"hint": number, "of": len(chosen.hints), "text": text}
+                shown, code = show.hint(chosen, number, text), GOOD
             elif solution:
                 document = module.solution(chosen, into)
                 shown, code = show.solution(document, chosen), GOOD
@@ -214,8 +224,8 @@ def dissect(
     rungs: Annotated[
         list[str],
         typer.Argument(
-            metavar="OP.RUNG ...",
-            help="Rungs, for example sum.cuda_strided.",
+            metavar="OP.RUNG ... | FILE.cu:KERNEL",
+            help="Rungs, for example sum.cuda_strided; or a kernel of a file.",
             callback=known,
             autocompletion=complete,
         ),
@@ -226,6 +236,7 @@ def dissect(
             help="A case's id (default: a small case of several blocks). Repeatable.",
         ),
     ] = None,
+    launch: own_kernels.Launch = None,
     record: Annotated[
         bool,
         typer.Option("--record", help="Save the result for the READMEs and the report."),
@@ -255,7 +266,11 @@ def dissect(
       kernelwright dissect sum.cuda_interleaved sum.cuda_sequential
       kernelwright dissect softmax.cuda_warp --case 4096x768-f32-dim=-1
       kernelwright dissect softmax --json | jq '.[].launches[].accesses'
+      kernelwright dissect mine.cu:my_sum --launch launch.py
     """
+    kernel = own_kernels.named(rungs, launch)
+    if kernel:
+        return own_kernels.dissect(kernel, launch, as_json, wide)
     with printing(as_json, wide) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.workbench import listing
@@ -287,8 +302,8 @@ def debug(
     rung: Annotated[
         str,
         typer.Argument(
-            metavar="OP.RUNG",
-            help="A rung, for example sum.cuda_strided.",
+            metavar="OP.RUNG | FILE.cu:KERNEL",
+            help="A rung, for example sum.cuda_strided; or a kernel of a file.",
             callback=known,
             autocompletion=complete,
         ),
@@ -297,6 +312,7 @@ def debug(
         str | None,
         typer.Option(help="A case's id (default: a small case that the rung supports)."),
     ] = None,
+    launch: own_kernels.Launch = None,
 ) -> int:
     """Step through a rung in a debugger, from its kernel's first line. Needs no GPU.
 
@@ -311,7 +327,11 @@ def debug(
     Examples:
       kernelwright debug sum.cuda_strided
       kernelwright debug softmax.triton_row --case 5x33-f32-dim=-1
+      kernelwright debug mine.cu:my_sum --launch launch.py
     """
+    kernel = own_kernels.named([rung], launch)
+    if kernel:
+        own_kernels.debug(kernel, launch)
     from kernelwright.workbench import listing
     from kernelwright.workbench.binary_info import debug as module
 

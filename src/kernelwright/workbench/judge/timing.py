@@ -1,10 +1,10 @@
 """A judged kernel's time, by the clock of the process that judges it.
 
-The kernel's process is told to run n rounds and answers when they have ended; then 2 n. The
-difference of the two waits is n rounds, without the way there and back. Its own clock is asked
-too, and only to see whether it agrees: a kernel that has made the clock of its process go slower
-is found out. Afterwards the inputs change, what the calls gave is overwritten, and one more round
-must give the right results, each call its own: what has been timed is what computes.
+The judge sends the kernel's process a request for n rounds, which it answers when they have ended,
+and then one for 2 n. The difference of the two waits is the time of n rounds without the overhead
+of a request. The process's own clock is compared with it, to detect a kernel that slows the clock
+of its process. Afterwards the inputs change, the results are overwritten, and one more round must
+give the right results in every call: the calls that were timed do compute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from kernelwright.contract.compare import Accuracy
 from kernelwright.dispatch import entry_of
 from kernelwright.machine.facts import last_level_cache
 from kernelwright.machine.timers import SPAN_US, Track
-from kernelwright.workbench.bench.bench import BenchResult, bench
+from kernelwright.workbench.bench.bench import bench
+from kernelwright.workbench.bench.result import BenchResult
 from kernelwright.workbench.bench.workload import unfit
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import Record
