@@ -1,12 +1,15 @@
-// Lesson launches: the same 20 kernels launched one by one, and as a graph; two streams in order.
+// Lesson launches: the same 20 kernels launched one by one, and as a graph;
+// two streams in order.
 //
-//     kernelwright run graph.cu                   in the emulator, without times
-//     kernelwright run graph.cu --gpu -- times    on this machine's GPU
+//     kernelwright run graph.cu                   in the emulator, without
+//     times kernelwright run graph.cu --gpu -- times    on this machine's GPU
 #include <cstdio>
 
 constexpr int N = 4096, STEPS = 20;
 
-__global__ void step(float *x) { x[blockIdx.x * blockDim.x + threadIdx.x] += 1; }
+__global__ void step(float *x) {
+  x[blockIdx.x * blockDim.x + threadIdx.x] += 1;
+}
 
 void launch_all(float *x, cudaStream_t stream) {
   for (int k = 0; k < STEPS; k++) step<<<N / 256, 256, 0, stream>>>(x);
@@ -20,7 +23,8 @@ template <typename F> float timed(cudaStream_t stream, F work) {
   cudaEventRecord(begin, stream);
   work();
   cudaEventRecord(end, stream);
-  cudaEventSynchronize(end);  // the host waits; before this, work() has only been queued
+  cudaEventSynchronize(
+      end);  // the host waits; before this, work() has only been queued
   float ms = 0;
   cudaEventElapsedTime(&ms, begin, end);
   return ms;
@@ -59,7 +63,8 @@ int main(int count, char **) {
   float replayed = timed(a, [&] { cudaGraphLaunch(graph, a); });
   in_order(x, a, b);
   cudaMemcpy(&first, x, sizeof(float), cudaMemcpyDeviceToHost);
-  if (count > 1) printf("one by one %.3f ms, as a graph %.3f ms\n", single, replayed);
+  if (count > 1)
+    printf("one by one %.3f ms, as a graph %.3f ms\n", single, replayed);
   cudaFree(x);
   return first == 4 * STEPS ? 0 : 1;  // one by one, replayed, and two streams
 }

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import torch
 
-import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.reduce.softmax  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.dispatch import ladder
 from kernelwright.toolchain import nvrtc
 from kernelwright.workbench.binary_info import inspection
