@@ -106,10 +106,10 @@ def _ways() -> tuple[Way, ...]:
     near = records.median(_roof_of(warp).cold)
     moved, whole = warp.gbps or 0.0, roof.gbps or 0.0
     useful = fused.bytes / records.median(apart.cold) / 1e3
-    small = "softmax, 4096 x 768"
+    small = "softmax 4096 x 768"
     return (
         Way(
-            "no synchronization", "softmax, 16384 x 4096", "µs",
+            "no synchronization", "softmax 16384 x 4096", "µs",
             records.median(long.cold), records.median(long.host),
         ),
         Way(
