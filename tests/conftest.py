@@ -18,8 +18,8 @@ from support import cover, recorded
 logging.getLogger("torch.__trace").propagate = False  # thousands of lines beside a failure
 GPU = torch.cuda.is_available()
 
-#: Why a test may be skipped on a machine of either kind. A test that is skipped for another reason
-#: has stopped running, and nobody would know.
+#: Why a test may be skipped on a machine of either kind. Any other reason is an error, so that no
+#: test stops running unnoticed.
 ANYWHERE = ("no .* on this machine", "needs two GPUs", "needs root .*", ".* is not installed")
 WITHOUT_A_GPU = (
     "needs a GPU",

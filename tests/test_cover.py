@@ -108,7 +108,7 @@ def test_no_wrong_kernel_is_left_out():
 
 
 class Item(SimpleNamespace):
-    """What `selected` asks of a pytest item."""
+    """The attributes of a pytest item that `selected` reads."""
 
     __hash__ = object.__hash__
 

@@ -215,7 +215,7 @@ def differs(mine: Version, theirs: Version, cases: Iterable[str] | None = None) 
 
 
 def _definitions(of: Version) -> list[tuple[str, str]]:
-    """Names and code of what a rung is made of, wherever it stands and is imported from."""
+    """Names and code of a rung's definitions, independent of the modules that contain them."""
     packages = proof._packages(of.package, of.ladder.package)
     reached = packages.reached(proof._roots(of.ladder, of.rung))
     found = ((name, code) for (_, name), code in reached.items() if not code.startswith("Import"))
@@ -277,7 +277,7 @@ TRACES = re.compile(r"\s*(\.file|\.loc)\b|\s*\.global \.align 1 \.b8 \$str|\$L__
 
 
 def _text(of: Version, launch: tuple[Any, Any]) -> Any:
-    """What a compiler reads for a launch, besides what `_planned` tells."""
+    """What a compiler reads for a launch, besides what `_planned` returns."""
     kernel = launch[0].kernel
     if type(kernel).__name__ == TritonKernel.__name__:
         return kernel.fn.cache_key  # of the function's text, and of those that it calls

@@ -69,7 +69,7 @@ class Counted:
 
 
 def count(pairs: Iterable[tuple[Ladder, Rung]], case: Case) -> list[Counted]:
-    """The launches of GPU rungs of one operator on one case, on a GPU that lets itself be counted.
+    """The launches of GPU rungs of one operator on one case, on a GPU with readable counters.
 
     Raises:
         ToolchainError: ncu is not on this machine.

@@ -106,7 +106,7 @@ def pairs(found: Iterable[Dissection], counted: Iterable[Counted]) -> list[Pair]
 
 
 def _counted(c: Counted, word: str) -> float:
-    """A reduction is an atomic whose result nobody wants: dissect does not tell them apart."""
+    """A reduction is an atomic with an unused result: dissect counts both as atomics."""
     more = c.counts.get("global_reduction_sectors", 0) if word == "global_atomic_sectors" else 0
     return c.counts.get(word, 0) + more
 

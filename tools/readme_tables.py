@@ -73,7 +73,7 @@ PICTURES = ROOT / "docs" / "ladders"
 
 
 def texts() -> dict[Path, str]:
-    """Every generated file and what should stand in it."""
+    """Every generated file and its expected content."""
     found = records.load(REFERENCE_MACHINE)
     out: dict[Path, str] = {}
     docs = sorted((ROOT / "docs").glob("*.md"))

@@ -106,8 +106,8 @@ def missing(step: str, chosen: Iterable[Ladder], machine: str, quick: bool = Fal
 
 
 def _is_tuned(lad: Ladder) -> bool:
-    """Whether the table for this GPU is of today's rungs and knows every bench case. A ladder
-    without GPU rungs has nothing to choose."""
+    """Whether the table for this GPU is of today's rungs and covers every bench case. A ladder
+    without GPU rungs needs no table."""
     path = table_of(tables_of(lad), lad.name, (gpu_of(here()) or H200).capability)
     table = data.document(path, {"buckets": {}})
     calls = (inspection.specs_of(lad, c) for c in lad.operator.cases if c.use == "bench")

@@ -22,7 +22,7 @@ TIMES = ("cold", "warm", "host")
 
 
 def texts(root: Path = records.ROOT) -> dict[Path, str]:
-    """Every file of summaries, and what should stand in it."""
+    """Every file of summaries and its expected content."""
     out: dict[Path, str] = {}
     for path in sorted(root.rglob("*.json*")):
         text = path.read_text(encoding="utf-8")

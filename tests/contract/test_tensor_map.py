@@ -10,8 +10,8 @@ from kernelwright import toolchain
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorMap, TensorSpec, f32, i64
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import build, cpu_executor, gpu_executor, nvrtc, tensor_maps
+from support.fake_driver import fake_driver, fake_gpu, fake_library, value, words_of  # noqa: F401
 from support.planning import CPU, own_cache, scaling  # noqa: F401
-from toolchain.test_launch import fake_driver, fake_gpu, fake_library, value, words_of  # noqa: F401
 
 GOOD = TensorMap("x", torch.bfloat16, (100, 30, 4), (208, 6400), (64, 8, 1))
 

@@ -1,4 +1,4 @@
-"""What PyTorch asks of an operator: autograd, autocast, subclasses, torch.func."""
+"""PyTorch's requirements of an operator: autograd, autocast, subclasses, torch.func."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Which rung a call gets, what it is told when it is wrong, and arguments that change."""
+"""Which rung a call dispatches to, errors of wrong calls, and arguments that change."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What the tuned table decides, and what stands where it says nothing."""
+"""Selection by the tuned table, and by the heuristic where the table has no entry."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md tells a contributor is so, and its example works as it stands there."""
+"""CONTRIBUTING.md is true, and its example works as printed."""
 
 import json
 import os

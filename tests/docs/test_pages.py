@@ -1,4 +1,4 @@
-"""Every subject's page says what moves, what each rung does and what is deterministic."""
+"""Every operator page states what moves, what each rung does and what is deterministic."""
 
 import inspect
 import re

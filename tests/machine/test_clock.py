@@ -1,4 +1,4 @@
-"""The clock's judgement, on machines that are made up; what it says of this one."""
+"""The clock's verdicts on simulated machines and on this one."""
 
 from __future__ import annotations
 

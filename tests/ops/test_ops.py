@@ -1,8 +1,8 @@
 """Operator x rung x config x case on whatever this machine has, through the checks that `verify`
 runs: a cover of them (cover.py), or with `--all` every one.
 
-What a rung refuses is the same on every machine and stands in refused/, so that a rung that begins
-to refuse more is noticed; `pytest tests/ops/test_ops.py --write-refused` writes it.
+A rung refuses the same cases on every machine. They are listed in refused/, so that a rung that
+refuses more is noticed; `pytest tests/ops/test_ops.py --write-refused` writes the lists.
 """
 
 import fcntl

@@ -18,7 +18,7 @@ Tests marked `long`, which take five seconds or more of a core with nothing buil
 other tests go through: none. A rung, a check or a wrong kernel is never left to one of these.
 
 `pytest --all --share 2/7` runs the second of seven parts of all tests; the tests of a rung, whose
-kernels are built together, and those of a function stand in one part.
+kernels are built together, and those of a function are in one part.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _values(item: pytest.Item) -> set[Hashable]:
 
 
 def _together(item: pytest.Item) -> bytes:
-    """What is the same for tests that stand in one part."""
+    """A key that is equal for tests that belong in one part."""
     of = getattr(item, "callspec", None)
     if of and "run" in of.params:
         return f"{of.params['ladder'].name}.{of.params['run'].rung.name}".encode()

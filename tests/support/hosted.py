@@ -1,5 +1,5 @@
-"""The host's side of an H200 on CPU tensors: everything of a call but its kernels, which a driver
-that does nothing stands in for. Results hold whatever memory held.
+"""The host's side of an H200 on CPU tensors: everything of a call but its kernels. The driver is a
+fake that launches nothing, so results are uninitialized memory.
 
 CALLS are those whose host cost is counted (test_host_cost.py) and timed (tools/host_cost.py).
 """

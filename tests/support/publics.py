@@ -1,4 +1,4 @@
-"""The public functions of tensors beside PyTorch's, for tests of what PyTorch asks of them."""
+"""The public functions of tensors beside PyTorch's, for tests of PyTorch's requirements."""
 
 import math
 from collections.abc import Callable

@@ -30,8 +30,8 @@ run.roof.products = lambda *_: 1e11
 
 
 def _start() -> None:
-    """Start the process that others are forked from. Before Python 3.14 it imports what is asked of
-    it from PYTHONPATH alone."""
+    """Start the process that others are forked from. Before Python 3.14 it imports modules from
+    PYTHONPATH alone."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     try:

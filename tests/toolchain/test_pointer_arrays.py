@@ -25,8 +25,8 @@ from kernelwright.toolchain import (
     nvrtc,
     pointer_arrays,
 )
+from support.fake_driver import fake_driver, fake_gpu, fake_library, words_of  # noqa: F401
 from support.planning import cuda_plan, own_cache, scale_cu, scaling  # noqa: F401
-from toolchain.test_launch import fake_driver, fake_gpu, fake_library, words_of  # noqa: F401
 
 POINTERS = Pointers(("xs", "ys"))
 SCHEMA = "(Tensor[] xs, Tensor(a!)[] ys, float a) -> ()"

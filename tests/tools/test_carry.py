@@ -1,4 +1,4 @@
-"""carry: what a GPU said of a rung stays true while its kernels are the same."""
+"""carry: records of a rung stay valid while its kernels are the same."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Records come home from another machine, and what is missing is asked for and nothing else."""
+"""renew: records of another machine are merged, and only missing jobs are run."""
 
 import json
 import time
@@ -39,7 +39,7 @@ def write(folder, *lines):
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
-    """A folder that stands in for the shipped records."""
+    """A folder in place of the shipped records."""
     monkeypatch.setattr(records, "ROOT", tmp_path / "shipped")
     return tmp_path / "shipped"
 

@@ -20,7 +20,7 @@ SHORT = {
 #: Memory layouts of a case's tensors. `contract/inputs.py` makes each of them.
 LAYOUTS = ("contiguous", "sliced", "permuted", "offset", "expanded")
 
-#: What stands in the tensors. `contract/inputs.py` makes each of them.
+#: Kinds of tensor contents. `contract/inputs.py` makes each of them.
 VALUES = ("normal", "large", "nan", "inf", "neginf_row", "both_infs", "constant")
 
 

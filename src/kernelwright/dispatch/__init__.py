@@ -1,13 +1,13 @@
 """Selects the rung for a call, and binds operators to PyTorch."""
 
 from .autograd import apply_of, vmap_loop
-from .binding import bind
+from .binding import bind, select_anew
 from .launcher import device_of, entry_of, launcher, plan_of
 from .once import differentiated_again, once
 from .override import override, use
 from .proof import proven_on, source_hash
 from .registry import UnknownOperator, known, ladder, ladders
-from .selection import Choice, Explanation, explain, select, specs_of, unsupported
+from .selection import Choice, Explanation, explain, select, specs_of, unsupported, unsupported_on
 from .subclasses import on_rows
 
 __all__ = [
@@ -30,9 +30,11 @@ __all__ = [
     "plan_of",
     "proven_on",
     "select",
+    "select_anew",
     "source_hash",
     "specs_of",
     "unsupported",
+    "unsupported_on",
     "use",
     "vmap_loop",
 ]

@@ -274,9 +274,9 @@ class _Names:
                  for a, g in zip(op.args, named, strict=True)]  # fmt: skip
         # if only one argument can have a gradient, it needs one: otherwise backward is not called
         ask = " if ctx.needs_input_grad[{}] else None" if sum(given) > 1 else ""
-        # If a gradient may be None, or a result has none, autograd is told not to materialise
-        # missing gradients; the zeros that the backward needs are made here. Otherwise autograd
-        # would launch a fill for each missing gradient in every backward.
+        # If a gradient may be None, or a result has none, ctx.set_materialize_grads(False) is
+        # called and the zeros that the backward needs are made here. Otherwise autograd would
+        # launch a fill for each missing gradient in every backward.
         fixed = [r for r in op.results if f"g{r}" not in wanted]
         incoming = {a.name: a.kind for a in backward.args if a.name in grads}
         optional = bool(fixed) or "Tensor?" in incoming.values()

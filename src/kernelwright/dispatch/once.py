@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 
 def differentiated_again(*tensors: torch.Tensor | None) -> bool:
-    """Whether a call stands in forward mode, or in torch.func's transforms where a gradient is
+    """Whether a call is made in forward mode, or in torch.func's transforms where a gradient is
     itself differentiated: by another transform, or by autograd, which follows what requires a
     gradient outside of them."""
     if forward_ad._current_level >= 0:

@@ -101,7 +101,7 @@ def prepare(op: Operator, overload: Any, args: tuple) -> None:
 
 
 def prepared(op: Operator, overload: Any) -> Callable[[], bool]:
-    """What tells DTensor while torch.compile traces, which shows no argument's type."""
+    """How DTensors are recognized while torch.compile traces, which hides the arguments' types."""
 
     def tell() -> bool:
         if "torch.distributed.tensor" in sys.modules and op.sharding is not None:

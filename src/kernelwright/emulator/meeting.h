@@ -9,7 +9,7 @@ namespace {
 
 // ---- barriers of the block
 
-// All live threads stand at the barrier: let them go on. Each says so itself when it runs.
+// All live threads are at the barrier: release them. Each reports this itself when it runs.
 void release(Running &b) {
   if (b.mixed)
     fail(*b.by, "block " + place(b.index) + " has threads at different barriers:" + waiting(*b.by));

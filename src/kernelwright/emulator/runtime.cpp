@@ -33,7 +33,7 @@ void end_thread(Worker &w, Thread *t) {
   --b.alive;
   Warp &warp = b.warps[t->warp()];
   warp.live &= ~(1u << t->lane());
-  // the others need not wait for it any more
+  // the other lanes no longer wait for it
   for (unsigned left = warp.waiting; left; left &= left - 1) {
     const unsigned lane = __builtin_ctz(left);
     const Thread &other = b.threads[t->warp() * 32 + lane];
@@ -185,7 +185,7 @@ void work(const Launch &launch, Shared &all, unsigned number) {
   w.all = &all;
   w.launch = &launch;
   w.busy = true;
-  w.progress = w.seen = 0, w.stuck = 0;
+  w.progress = w.seen = 0, w.stuck = 0, w.late = false;
   prepare(w, launch, number);
   stack_t mine = {}, before = {};
   std::vector<char> signal_stack(64 * 1024);
@@ -388,6 +388,7 @@ int kw_printf(const char *text, ...) {
 
 void kw_fence(unsigned scope) {
   const Observer *o = kw_current->block->launch->observer;
-  if (o && o->fence) o->fence(*kw_current, scope, HERE);
+  const void *where = HERE;
+  if (o && o->fence) observed(*kw_current, where, [&] { o->fence(*kw_current, scope, where); });
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }

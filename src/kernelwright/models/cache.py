@@ -51,7 +51,7 @@ class Cache:
         self.kv_L2BGSD[layer, 1, :, :, :tokens] = v_BGTD
 
     def look(self) -> None:
-        """Decide what the next token of each row sees; before the layers of a step."""
+        """Set which positions the next token of each row attends to; before a step's layers."""
         at_S = self._at_S[: self.visible]
         later_B11S = at_S[None, None, None, :] > self.length_B[:, None, None, None]
         # added to scores; attention would make it of a boolean mask in every layer

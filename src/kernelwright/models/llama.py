@@ -8,7 +8,7 @@ values, D width of a head, F width of the MLP, V vocabulary.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,18 +16,17 @@ from torch import nn
 
 from .attention import causal_attention
 from .cache import Cache
-from .checks import divides, positive
+from .checks import changed, divides, positive, probability
+from .language_model import LanguageModel
 from .operators import (
     add_rms_norm,
     dropout,
     embedding,
     linear,
-    linear_cross_entropy,
     rms_norm,
     rope,
     swiglu,
 )
-from .pretrained import Pretrained
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ class Config:
             divides(self, "heads", "width")
         if self.head_width % 2:
             raise ValueError(f"head_size: must be even for rotary positions, is {self.head_width}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"dropout: must be at least 0 and less than 1, is {self.dropout}")
+        probability(self, "dropout")
 
     @property
     def head_width(self) -> int:
@@ -115,11 +113,7 @@ PRESETS = {
 
 def config(preset: str, **changes: Any) -> Config:
     """A preset with some of its fields changed."""
-    try:
-        return replace(PRESETS[preset], **changes)
-    except TypeError:
-        unknown = ", ".join(set(changes) - set(Config.__dataclass_fields__))
-        raise ValueError(f"{preset}: a Llama has no size {unknown}") from None
+    return changed(PRESETS[preset], f"{preset}: a Llama", changes)
 
 
 class Block(nn.Module):
@@ -183,7 +177,7 @@ class Block(nn.Module):
         return linear(swiglu(gate_BTF, up_BTF), self.mlp_out.weight, self.mlp_out.bias)
 
 
-class Model(Pretrained):
+class Model(LanguageModel):
     """Llama: `model(tokens)` gives logits, `model(tokens, targets)` the loss.
 
     Args:
@@ -204,22 +198,9 @@ class Model(Pretrained):
             self.output = nn.Parameter(torch.empty(config.vocabulary, config.width))
         self.initialize()
 
-    @property
-    def head_VC(self) -> torch.Tensor:
-        """The output layer's weight."""
-        return self.tokens if self.config.tied else self.output
-
     def initialize(self) -> None:
         """Draw new weights, and compute the angles of each position."""
-        for name, p in self.named_parameters():
-            if p.ndim == 2:
-                onto_stream = name.endswith(("attention_out.weight", "mlp_out.weight"))
-                scale = 1 / math.sqrt(2 * self.config.layers) if onto_stream else 1.0
-                nn.init.normal_(p, 0.0, 0.02 * scale)
-            elif name.endswith("bias"):
-                nn.init.zeros_(p)
-            else:
-                nn.init.ones_(p)
+        super().initialize()
         self._set_angles()
 
     def _set_angles(self) -> None:
@@ -232,28 +213,6 @@ class Model(Pretrained):
         super()._apply(fn, recurse)
         self._set_angles()  # on the parameters' device, but float32 whatever their dtype
         return self
-
-    def forward(
-        self,
-        tokens_BT: torch.Tensor,
-        targets_BT: torch.Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> torch.Tensor:
-        """Logits (B, T, V), or the mean cross entropy of the targets.
-
-        Args:
-            tokens_BT: integers below V; at most `context` of a row.
-            targets_BT: the tokens that follow; -100 where none counts. The logits are then never
-                in memory all at once.
-            cache: keys and values of earlier tokens, to which these are added; see Cache.
-
-        Raises:
-            ValueError: there are more tokens than the context.
-        """
-        hidden_BTC = self.hidden(tokens_BT, cache)
-        if targets_BT is None:
-            return self.logits(hidden_BTC)
-        return linear_cross_entropy(hidden_BTC, self.head_VC, targets_BT)
 
     def hidden(self, tokens_BT: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
         """The last layer's result, normalized: (B, T, C)."""
@@ -273,9 +232,6 @@ class Model(Pretrained):
         for block in self.blocks:
             delta_BTC, stream_BTC = block(delta_BTC, stream_BTC, cos_TD, sin_TD, cache)
         return add_norm(delta_BTC, stream_BTC, self.norm)[0]
-
-    def logits(self, hidden_BTC: torch.Tensor) -> torch.Tensor:
-        return linear(hidden_BTC, self.head_VC)
 
 
 def add_norm(

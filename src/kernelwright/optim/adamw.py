@@ -21,9 +21,9 @@ class AdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay; arguments, groups and state are torch.optim.AdamW's.
 
     A state_dict loads from torch.optim.AdamW and into it. Steps can be captured in a CUDA graph
-    once one has run; a learning rate that changes then is a tensor on the device. GradScaler hands
-    its scale and its findings to the kernel; gradients stay scaled. DTensors (FSDP2) are updated
-    shard by shard.
+    once one has run; a learning rate that changes then is a tensor on the device. The kernel reads
+    GradScaler's scale and its inf flag; gradients stay scaled. DTensors (FSDP2) are updated shard
+    by shard.
 
     Args:
         params, lr, betas, eps, weight_decay, amsgrad, maximize: as in PyTorch.
@@ -39,7 +39,7 @@ class AdamW(torch.optim.Optimizer):
         ValueError: an argument is out of range.
     """
 
-    _step_supports_amp_scaling = True  # what torch.amp.GradScaler asks
+    _step_supports_amp_scaling = True  # read by torch.amp.GradScaler
 
     def __init__(
         self,

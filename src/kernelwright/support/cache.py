@@ -100,6 +100,11 @@ def root() -> Path:
     return _roots()[0]
 
 
+def writable() -> bool:
+    """Whether what is written to the cache's folder is kept after this process."""
+    return root() == settings().cache
+
+
 @contextmanager
 def locked(*what: str) -> Generator[Path]:
     """Mutual exclusion of threads and processes, for equal `what`. Yields the name of a folder that
@@ -166,7 +171,7 @@ def _hold(aside: Path, how: int) -> int:
             raise
         if os.fstat(held).st_nlink:
             return held
-        os.close(held)  # whoever held it has removed it
+        os.close(held)  # its previous holder has removed it
 
 
 def _release(aside: Path, held: int) -> None:

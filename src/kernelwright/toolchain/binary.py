@@ -133,8 +133,8 @@ def resources(compiled: Compiled) -> Resources:
 
 
 def serialized_products(compiled: Compiled) -> list[str]:
-    """What ptxas says of wgmma instructions that it makes wait for each other (C7510 and others):
-    most of their rate is lost."""
+    """ptxas's warnings about wgmma instructions that it serializes (C7510 and others): most of
+    their rate is lost."""
     return [x for x in compiled.log.splitlines() if re.search(r"wgmma.*serialized", x)]
 
 

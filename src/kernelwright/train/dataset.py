@@ -64,7 +64,7 @@ def open_(
         tokenizer: "bytes", "chars", "bpe" (trained on the text), or a folder with a tokenizer's
             files (GPT-2's vocab.json and merges.txt, or a tokenizer.json).
         vocabulary: of a BPE that is trained.
-        say: told what takes time.
+        say: called with a line of text before each long step.
 
     Raises:
         UsageError: the source or the tokenizer is not there, or is damaged, or the text is empty.

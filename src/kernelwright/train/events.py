@@ -1,4 +1,4 @@
-"""What a run tells those who watch it."""
+"""Events of a training run, and the interface of their listeners."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Result:
 
 
 class Watcher(Protocol):
-    """Is told of a run's events, in the first process."""
+    """Receives a run's events, in the first process."""
 
     def said(self, text: str) -> None: ...
     def started(self, start: Start) -> None: ...

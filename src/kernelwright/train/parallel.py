@@ -42,7 +42,7 @@ class Processes:
         return t
 
     def agree(self, value: Any) -> Any:
-        """What the first process says."""
+        """The first process's value."""
         if self.count == 1:
             return value
         box = [value]
@@ -50,7 +50,7 @@ class Processes:
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """What every process says, by rank."""
+        """Every process's value, by rank."""
         if self.count == 1:
             return [value]
         found: list[Any] = [None] * self.count

@@ -1,4 +1,4 @@
-"""What a training run is told, checked."""
+"""The settings of a training run, validated."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def named(names: Iterable[str]) -> list[Ladder]:
     """The ladders of operators: "softmax" is the forward and the backward.
 
     Raises:
-        UnknownOperator: naming what there is.
+        UnknownOperator: an unknown name; the message lists the known ones.
     """
     found: dict[str, Ladder] = {}
     for name in names:
@@ -96,7 +96,7 @@ def rung_named(name: str) -> tuple[Ladder, Rung]:
     its first bench case.
 
     Raises:
-        UnknownOperator, UnknownRung: naming what there is.
+        UnknownOperator, UnknownRung: an unknown name; the message lists the known ones.
     """
     alone = next((x for x in ladders() if x.name == name), None)
     if alone:

@@ -143,8 +143,8 @@ def test_a_retained_graph_gives_the_same_gradients_again(reduction):
 
 
 def test_a_backward_allocates_nothing_and_hands_over_what_the_forward_filled(monkeypatch):
-    """Neither zeros for the results that nobody differentiates nor a copy: each is as large as a
-    gradient, and the most that training holds."""
+    """Neither zeros for results that are not differentiated nor a copy: each would be as large as a
+    gradient, the largest tensor of training."""
     filled, home = [], kw.linear_cross_entropy.__globals__
     losses_of = home["_losses"]
 

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 import kernelwright as kw
 from kernelwright.contract import H200, TensorMap, TensorSpec
 from kernelwright.ops.matmul.grouped import LADDER, LADDER_SWIGLU, cuda, heuristics
-from kernelwright.support.errors import ToolchainError
-from kernelwright.toolchain import binary, nvrtc
+from support.hopper import holds
 from support.publics import fullgraph, randn
 
 F64 = torch.float64
@@ -118,14 +117,6 @@ def operands(rows, n, k, groups, along_k=True, dtype=torch.bfloat16):
     }
 
 
-@pytest.fixture(scope="module")
-def compiler():
-    try:
-        nvrtc.include_folders()
-    except ToolchainError:
-        pytest.skip("no NVRTC on this machine")
-
-
 @pytest.mark.cover
 @pytest.mark.parametrize("along_k", [False, True])
 @pytest.mark.parametrize("config", heuristics.CONFIGS)
@@ -136,12 +127,7 @@ def test_sums_stay_in_registers_and_products_do_not_wait(compiler, ladder, confi
         assert ladder is LADDER_SWIGLU and not along_k
         return
     (step,) = getattr(cuda, rung.entry.split(":")[1])(H200, config, **args).launches
-    made = nvrtc.compile(step.kernel, H200.arch)
-    used = binary.resources(made)
-    assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)
-    assert binary.serialized_products(made) == []
-    assert used.static_shared + step.shared <= H200.shared_per_block
-    assert "HGMMA" in binary.sass(made)
+    holds(step)
 
 
 def test_maps_of_a_gated_tile():

@@ -11,8 +11,8 @@ import torch
 from kernelwright.contract import H200, CudaKernel, Gpu, Scalar, TensorMap, TensorSpec
 from kernelwright.ops.matmul.gemm import cuda_hopper, hopper_choice, hopper_ladder, hopper_tiling
 from kernelwright.ops.matmul.gemm.ladder import LADDER, LADDER_LINEAR
-from kernelwright.support.errors import ToolchainError
-from kernelwright.toolchain import binary, compiled, nvrtc
+from kernelwright.toolchain import binary, nvrtc
+from support.hopper import holds
 
 BF16 = torch.bfloat16
 LAYOUTS = ("NT", "NN", "TN", "TT")
@@ -73,35 +73,20 @@ def _epilogues():
                 yield pytest.param(rung, i, j, id=f"{rung.name}-{i}-{j}")
 
 
-@pytest.fixture(scope="module")
-def compiler():
-    try:
-        nvrtc.include_folders()
-    except ToolchainError:
-        pytest.skip("no NVRTC on this machine")
-
-
 @pytest.mark.cover
 @pytest.mark.parametrize(("rung", "config", "layout"), list(_products()))
 def test_sums_stay_in_registers_and_products_do_not_wait(compiler, rung, config, layout):
-    holds(rung, rung.configs[config], product(1000, 2056, 1032, layout))
+    args = product(1000, 2056, 1032, layout)
+    (step,) = entry(rung)(H200, rung.configs[config], **args).launches
+    holds(step)
 
 
 @pytest.mark.cover
 @pytest.mark.parametrize(("rung", "config", "epilogue"), list(_epilogues()))
 def test_so_they_do_with_an_epilogue(compiler, rung, config, epilogue):
-    holds(rung, rung.configs[config], linear(1000, 2056, 1032, **EPILOGUES[epilogue]))
-
-
-def holds(rung, config, args):
-    (step,) = entry(rung)(H200, config, **args).launches
-    made = nvrtc.compile(step.kernel, H200.arch)
-    used = binary.resources(made)
-    assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)
-    assert binary.serialized_products(made) == []
-    assert compiled.hidden_parameters(made, step.kinds) == 0
-    assert used.static_shared + step.shared <= H200.shared_per_block
-    assert "HGMMA" in binary.sass(made)
+    args = linear(1000, 2056, 1032, **EPILOGUES[epilogue])
+    (step,) = entry(rung)(H200, rung.configs[config], **args).launches
+    holds(step)
 
 
 SERIAL = """#include "hopper/wgmma.cuh"

@@ -6,8 +6,7 @@ import torch
 import kernelwright as kw
 from kernelwright.contract import H200, TensorMap, TensorSpec
 from kernelwright.ops.matmul.scaled import LADDER, cuda, heuristics
-from kernelwright.support.errors import ToolchainError
-from kernelwright.toolchain import binary, nvrtc
+from support.hopper import holds
 from support.publics import fullgraph, randn
 
 FP8 = torch.float8_e4m3fn
@@ -78,14 +77,6 @@ def test_errors_name_the_argument(change, error, message):
         kw.quantize_fp8(torch.zeros(2, 2), "column")
 
 
-@pytest.fixture(scope="module")
-def compiler():
-    try:
-        nvrtc.include_folders()
-    except ToolchainError:
-        pytest.skip("no NVRTC on this machine")
-
-
 def operands(m, n, k, kind, fast):
     blocks = -(-k // 128)
     scales = {
@@ -109,12 +100,7 @@ def test_sums_stay_in_registers_and_products_do_not_wait(compiler, name, config,
         assert (name, kind) == ("cuda_wgmma", "block")
         return
     (step,) = getattr(cuda, rung.entry.split(":")[1])(H200, config, **args).launches
-    made = nvrtc.compile(step.kernel, H200.arch)
-    used = binary.resources(made)
-    assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)
-    assert binary.serialized_products(made) == []
-    assert used.static_shared + step.shared <= H200.shared_per_block
-    assert "QGMMA" in binary.sass(made)
+    holds(step, "QGMMA")
 
 
 def test_maps_describe_the_operands():

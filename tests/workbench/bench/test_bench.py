@@ -15,9 +15,18 @@ from kernelwright.contract import H200, Peer, case
 from kernelwright.dispatch import ladder, ladders
 from kernelwright.emulator import EmulationError
 from kernelwright.machine import clock, slug
-from kernelwright.workbench.bench import bench as bench_module
-from kernelwright.workbench.bench import cpu_verification, host_time, roofs, tune, workload
+from kernelwright.workbench.bench import (
+    case_bench,
+    cpu_verification,
+    host_time,
+    roofs,
+    tune,
+    workload,
+)
+from kernelwright.workbench.bench.bench import bench
 from kernelwright.workbench.bench.bottleneck import bound
+from kernelwright.workbench.bench.case_bench import CaseBench
+from kernelwright.workbench.bench.result import BenchResult, Skipped
 from kernelwright.workbench.records import records
 from kernelwright.workbench.verify import large_tensors
 from kernelwright.workbench.verify.candidate import Expected
@@ -36,15 +45,15 @@ def benched():
         whole, rungs=(manual, native, wrong, raises, whole.rung("triton_row")), peers=None
     )
     entries = {"wrong": lambda x, dim: torch.softmax(x, dim) * 1.01, "raises": lambda x, dim: 1 / 0}
-    real = bench_module.launcher
+    real = case_bench.launcher
     patch = pytest.MonkeyPatch()
     patch.setattr(
-        bench_module,
+        case_bench,
         "launcher",
         lambda lad, args, rung, config=None: entries.get(rung) or real(lad, args, rung, config),
     )
     events, steps = [], []
-    result = bench_module.bench(
+    result = bench(
         [small],
         cases=["4x1000-f32-dim=-1"],
         quick=True,
@@ -100,7 +109,7 @@ def test_bench_records_survive_their_file(benched, tmp_path):
 
 def test_no_case_of_that_name():
     with pytest.raises(workload.UnknownCase, match="softmax has 32768x256"):
-        bench_module.bench([ladder("softmax")], cases=["7x7-f32"])
+        bench([ladder("softmax")], cases=["7x7-f32"])
 
 
 def test_a_cpu_times_the_shapes_of_two_models():
@@ -166,10 +175,10 @@ def material_cost():
 
 def test_peers_are_skipped_by_name_when_not_installed(monkeypatch):
     peer = Peer("nobody", "softmax", lambda x, dim: lambda: x, "no_such_library")
-    monkeypatch.setattr(bench_module, "peers_of", lambda lad: (peer,))
-    one = bench_module._Bench(
+    monkeypatch.setattr(case_bench, "peers_of", lambda lad: (peer,))
+    one = CaseBench(
         ladder("softmax"), case((2, 3), torch.float32, dim=-1), CPU, clock.CPU_QUICK, 0.0,
-        bench_module.BenchResult("run", {}), {},
+        BenchResult("run", {}), {},
     )  # fmt: skip
     assert list(one._peers(True)) == []
     assert one.result.skipped[0].why == "no_such_library is not installed"
@@ -178,8 +187,8 @@ def test_peers_are_skipped_by_name_when_not_installed(monkeypatch):
 def test_a_random_peer_is_held_to_shape_and_dtype():
     lad = ladder("softmax")
     c = case((2, 3), torch.float32, dim=-1)
-    result = bench_module.BenchResult("run", {})
-    one = bench_module._Bench(lad, c, CPU, clock.CPU_QUICK, 0.0, result, {})
+    result = BenchResult("run", {})
+    one = CaseBench(lad, c, CPU, clock.CPU_QUICK, 0.0, result, {})
     want = Expected(lad.operator, lambda x, dim: torch.softmax(x, dim), c, "cpu")
     one.cost = lad.operator.cost(**want.args)
     outcome = {}
@@ -197,9 +206,9 @@ def test_a_random_peer_is_held_to_shape_and_dtype():
 def test_workspace_is_what_a_call_holds_beyond_its_results():
     gpu = torch.device("cuda", 0)
     x = torch.empty(1 << 20, device=gpu)
-    one = bench_module._Bench(
+    one = CaseBench(
         ladder("gelu"), case((2, 3), torch.float32, approximate="none"), gpu, clock.QUICK, 0.0,
-        bench_module.BenchResult("run", {}), {},
+        BenchResult("run", {}), {},
     )  # fmt: skip
     assert one._workspace(lambda: torch.relu(x)) == 0
     assert one._workspace(lambda: x.exp().sin()) == x.nbytes
@@ -296,12 +305,12 @@ def test_a_gpu_rung_that_is_wrong_or_raises_fails_the_bench(monkeypatch):
     softmax = ladder("softmax")
     done = cpu_verification.stand_in(softmax, softmax.rung("cuda_warp"), CPU)
     assert done == "WRONG here: EmulationError: k: the process that ran it was ended by SIGABRT"
-    skipped = bench_module.Skipped("softmax", "cuda_warp", "4x1000-f32-dim=-1", done)
+    skipped = Skipped("softmax", "cuda_warp", "4x1000-f32-dim=-1", done)
     timed = records.Record(
         "softmax", "native", "4x1000-f32-dim=-1", "cpu", "r", "pass", cold=(1.0,)
     )  # fmt: skip
-    assert bench_module.BenchResult("r", {}, [timed]).exit_code == 0
-    assert bench_module.BenchResult("r", {}, [timed], [skipped]).exit_code == 1
+    assert BenchResult("r", {}, [timed]).exit_code == 0
+    assert BenchResult("r", {}, [timed], [skipped]).exit_code == 1
 
 
 def test_pytorchs_error_is_found_once_for_all_rungs_of_a_case(monkeypatch):

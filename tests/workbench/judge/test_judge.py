@@ -1,4 +1,4 @@
-"""judge: what it says of users' kernels, how it keeps them apart, how it answers mistakes."""
+"""judge: verdicts on users' kernels, isolation of their processes, errors of wrong usage."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""judge: how long a kernel takes, by a clock that is not in its hands."""
+"""judge: times of a kernel, by a clock that it cannot change."""
 
 import re
 import time

@@ -8,8 +8,9 @@ from wrong.kernels import NATIVE, WRONG
 from wrong.operators import SOFTMAX
 
 from kernelwright.workbench.verify import integrity
-from kernelwright.workbench.verify.candidate import Candidate, Here, Trial
+from kernelwright.workbench.verify.candidate import Candidate
 from kernelwright.workbench.verify.checks import CHECKS, memory_flat, rejection
+from kernelwright.workbench.verify.trial import Here, Trial
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

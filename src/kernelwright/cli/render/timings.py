@@ -8,8 +8,9 @@ from rich.text import Text
 
 from kernelwright.contract import Ladder
 from kernelwright.machine import here
-from kernelwright.workbench.bench.bench import BenchResult, stopping_rule
+from kernelwright.workbench.bench.bench import stopping_rule
 from kernelwright.workbench.bench.cpu_verification import COMPILED, VERIFIED, WRONG_HERE
+from kernelwright.workbench.bench.result import BenchResult
 from kernelwright.workbench.bench.workload import chosen
 from kernelwright.workbench.records import records
 from kernelwright.workbench.verify.coverage import skip

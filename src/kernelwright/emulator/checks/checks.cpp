@@ -1,5 +1,5 @@
-// The observer behind `verify --check`: races, bounds, reads of what nobody wrote, divergence.
-// Watches launches of one worker; what it is told of memory and gives back stands at the end.
+// The observer behind `verify --check`: races, bounds, uninitialized reads, divergence.
+// Observes launches of one worker; its interface is at the end of the file.
 #include <map>
 
 #include "findings.h"
@@ -18,7 +18,7 @@ struct Place {
 };
 
 unsigned wanted;
-unsigned char fill;  // of shared memory that nobody has written
+unsigned char fill;  // of uninitialized shared memory
 Findings findings;
 Order order;
 Mail mail;

@@ -8,7 +8,7 @@
 
 namespace kw::emulator {
 
-// An asynchronous copy that nobody has waited for.
+// An asynchronous copy that has not been waited for.
 struct Pending {
   const unsigned char *to;
   unsigned bytes;

@@ -145,7 +145,7 @@ template <unsigned SIZE> class thread_block_tile<SIZE, void> : public lanes_of_w
     return __shfl_xor_sync(mask_, value, other, SIZE);
   }
 };
-// A tile that knows what it is a part of is one that does not, too.
+// A tile with a parent type is also a tile without one.
 template <unsigned SIZE, typename Parent>
 class thread_block_tile : public thread_block_tile<SIZE, void> {
  public:

@@ -4,7 +4,7 @@
     rewrite.py   launches, asm statements and extern shared arrays as C++
     sources.py   the program's files
     build.py     the executable
-    run.py       runs it and reads what the runtime tells
+    run.py       runs it and reads the runtime's report
     checks.py    findings of the checks
     dissect.py   costs of accesses by line
     places.py    addresses as lines

@@ -1,4 +1,4 @@
-"""The checks of a program: what its process is told, and its findings as text."""
+"""The checks of a program: settings passed to its process, and its findings as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a program in a process of its own, and reads what the runtime tells of it."""
+"""Runs a program in a process of its own, and reads the runtime's report of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .rewrite import kernels_of
 
 @dataclass(frozen=True)
 class Note:
-    """What the runtime tells of a run: `kind` is failed (a kernel was ended), api (a call of the
+    """One line of the runtime's report: `kind` is failed (a kernel was ended), api (a call of the
     host API is wrong) or timed (the program measured emulated time)."""
 
     kind: str
@@ -54,7 +54,7 @@ def run(
     """Build a program and run it with this process's input and output.
 
     Args:
-        gpu: the GPU whose properties it is told.
+        gpu: the GPU model to emulate; its properties are what the program queries.
         check: keys of CHECKS.
         seed: of the order of a block's threads, with checks; 0 for increasing index.
         dissects: whether to count what the first launch of each kernel costs.

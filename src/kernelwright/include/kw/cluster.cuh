@@ -16,8 +16,8 @@ __device__ __forceinline__ int cluster_rank() {
 }
 
 // A box in shared memory that every block of a cluster has, and to which the others send. It is
-// full when `bytes` have come. The hardware counts them (an mbarrier), so that nobody else waits:
-// a barrier of the whole cluster would also wait for every access to global memory.
+// full when `bytes` have come. The hardware counts them (an mbarrier), so that only the receiver
+// waits: a barrier of the whole cluster would also wait for every access to global memory.
 //
 //   box.open(bytes);    every thread; then work that needs no other block
 //   box.ready();        every warp, converged: all blocks run and have opened theirs

@@ -17,7 +17,7 @@ namespace kw {
     }                                                                                     \
   };
 
-// STREAM tells the caches that nobody reads the data again soon.
+// STREAM: accesses with an evict-first hint, for data that is not read again soon.
 template <bool STREAM, typename T, int WIDTH = kVecWidth<T>>
 __device__ __forceinline__ Vec<T, WIDTH> read(const T *p) {
   if constexpr (STREAM) return load_streaming<T, WIDTH>(p);

@@ -21,7 +21,7 @@ template <typename T, int N> __device__ __forceinline__ void store(T *p, const V
   *reinterpret_cast<Vec<T, N> *>(p) = x;
 }
 
-// The same for data that nobody reads again soon: it is the first to leave the caches.
+// The same for data that is not read again soon: the caches evict it first.
 template <typename T, int N> __device__ __forceinline__ Vec<T, N> load_streaming(const T *p) {
   static_assert(sizeof(Vec<T, N>) == 16, "16 bytes at a time");
   const uint4 bits = __ldcs(reinterpret_cast<const uint4 *>(p));

@@ -1,9 +1,9 @@
 """A language model's forward that gives the loss without the logits.
 
-While a model trains, its logits are wanted for nothing but the loss, and they are the largest
-tensor there is. So in training, given labels, `output.logits` is None; in evaluation, and without
-labels, logits are there as ever. `skip_logits=False` or `True` says otherwise for one call, and
-`return_token_accuracy=True` gives `output.token_accuracy`.
+In training, logits are used only for the loss, and they are the largest tensor of all. With labels
+in training mode, `output.logits` is therefore None; in evaluation, and without labels, logits are
+returned as before. `skip_logits=False` or `True` overrides this for one call, and
+`return_token_accuracy=True` adds `output.token_accuracy`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _WithoutHead:
 
 
 class _Head:
-    """A head that notes what it is given; asked for anything else, it is the module."""
+    """A head that records its input; every other attribute is the module's."""
 
     def __init__(self, module, call):
         self._module, self._call = module, call

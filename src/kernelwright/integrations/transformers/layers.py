@@ -1,4 +1,4 @@
-"""What stands in for decoder layers and vision blocks: the sum before a norm is the norm's.
+"""Replacements of the forwards of decoder layers and vision blocks: each norm adds its residual.
 
 A layer adds its attention's result to the residual stream and normalises the sum for its MLP. The
 norm is called with both (norms.py), which makes the two one pass.

@@ -27,8 +27,8 @@ class Call:
     """One call of a model.
 
     Attributes:
-        keeps: the logits are wanted too.
-        counts: the accuracy is wanted.
+        keeps: whether to return the logits too.
+        counts: whether to compute the accuracy.
         accuracy: the share of targets that have the largest logit, among those that count.
     """
 
@@ -51,7 +51,7 @@ class Logits:
         """
         self.call, self.head, self.states, self.dtype = call, head, states, dtype
         self.factor, self.cap = factor, cap
-        # torch 2.11's compiler asks no function whether it is true
+        # torch 2.11's compiler does not evaluate the truth of a function
         self.compute = (lambda: head(states)) if compute is None else compute
         self.value = None
 

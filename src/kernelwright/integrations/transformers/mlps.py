@@ -1,7 +1,7 @@
-"""What stands in for MLPs: the activation, and its product with up, are one pass.
+"""Replacements of MLP forwards: the activation and its product with up are one pass.
 
-The last layer, if it is a plain Linear, is called with what the activation reads and computes it
-itself (recompute.py), so that its hooks run and FSDP gathers its weight where it always does.
+If the last layer is a plain Linear, it receives the activation's inputs and computes the activation
+itself (recompute.py), so that its hooks run and FSDP gathers its weight as before.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def forward_of(mlp: MLP, by: tuple[str, ...]) -> Forward:
 
 @cache
 def linear_of(by: tuple[str, ...]) -> Forward:
-    """A Linear's forward that, where it is told so, applies the activation first."""
+    """A Linear's forward that also applies the activation to its input if `activates` is set."""
 
     def forward(self, input, up=None, activates=False):
         if not activates:

@@ -1,4 +1,4 @@
-"""What stands in for the norms of transformers' models: one fused pass each, or two with a sum.
+"""Replacements of the norms of transformers' models: one fused pass each, or two with a sum.
 
 Called with a residual besides its input, a norm adds both, normalises the sum and returns the sum
 too. The families' norms differ in where they keep their eps and weight, in what is added to the
@@ -168,7 +168,7 @@ def _given(args, residual, named):
 
 
 def _without_autocast(norm, x, *args, **more):
-    """These modules compute in float32 themselves, whatever autocast says of the operator."""
+    """These modules compute in float32 themselves, with or without autocast."""
     if not torch.is_autocast_enabled():
         return norm(x, *args, **more)
     with torch.autocast(x.device.type, enabled=False):

@@ -3,7 +3,7 @@
 linear(swiglu(gate, up)) keeps three tensors of the MLP's width, as written: gate and up for the
 activation's backward and its result for the weight's gradient. The result costs one pass over
 gate and up to make again, a small share of the product that needs it, so only the two are kept.
-So it is with an activation of one tensor, of which only that one is kept.
+For an activation of one tensor, only that tensor is kept.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def activated_linear(inputs, weight, bias, activation: str, *how):
         inputs: one tensor, or gate and up.
         activation: the name of one of kw's.
 
-    If the dtypes differ, the two operators are called. So they are under torch.compile, which is
-    told to recompute the activation: by default it saves the operands of a product.
+    If the dtypes differ, the two operators are called. They are also called under torch.compile,
+    with checkpoint() around the activation: by default torch.compile saves a product's operands.
     """
     device = weight.device.type
     if torch.is_autocast_enabled(device):

@@ -1,9 +1,9 @@
-"""What stands in for the functions by which attentions rotate q and k: all of them are `kw.rope`.
+"""Replacements of the functions by which attentions rotate q and k: all of them call `kw.rope`.
 
 Each takes the arguments of the function that it replaces. Families differ in which dimensions are
-a pair, how wide the tables of angles are, how often a value stands in them, whether they are
-complex numbers, and in whether q and k are rotated by one call. Where a table stands for more than
-one angle per token and pair (of another shape than kw.rope takes), the model's own function runs.
+a pair, how wide the tables of angles are, how often a value is repeated in them, whether they are
+complex numbers, and in whether q and k are rotated by one call. Where a table has more than one
+angle per token and pair (a shape that kw.rope does not take), the model's own function runs.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Rope:
         arguments: which arguments it takes; trial.py makes some of each kind.
         tables: how a table holds the angles: "halves" (each value in both halves), "neighbours"
             (each value twice in a row), "once".
-        part: only some dimensions of a head are rotated, as many as the table says.
+        part: only the dimensions of a head that the table covers are rotated.
     """
 
     replaces: Callable[[Function], Function]

@@ -1,10 +1,10 @@
-"""What replaces a forward computes what it did: tried on a small input before it is accepted.
+"""Verifies on a small input that a replacement computes what the original forward does.
 
-That a function is known by its code says what it should compute; here it is seen. A stand-in of the
-module, its class's forward over a few random weights and children, runs as it was and as replaced,
-on the CPU in float32; results and gradients must be the same but for rounding. Nothing of the model
-is run or changed, so models on other devices, on none, or in shards are tried alike. Functions of
-one code are tried once in a process.
+A replacement is chosen by the code of the original; here its results are compared. A small copy of
+the module, its class's forward over a few random weights and children, runs with the original and
+with the replaced forward, on the CPU in float32; results and gradients must be equal up to
+rounding. The model itself is neither run nor changed, so its device and sharding do not matter.
+Functions with the same code are tried once per process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .ropes import Rope
 
 WIDE, DEEP = 16, 24  # of a layer and of its MLP; DEEP classes for a loss
-RTOL, ATOL = 1e-4, 1e-5  # for sums of so few in float32; what is wrong is off by far more
+RTOL, ATOL = 1e-4, 1e-5  # for short sums in float32; a wrong formula differs by far more
 
 Call = Callable[..., Any]
 # the tensors that gradients are taken of, and two calls that should give the same
@@ -53,7 +53,7 @@ def refusal(module: nn.Module, new: Replacement) -> str:
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autocast("cpu", enabled=False),
-            kw.use({x.name: "native" for x in ladders()}),  # whatever the user asks for just now
+            kw.use({x.name: "native" for x in ladders()}),  # independent of the user's overrides
         ):
             torch.manual_seed(0)
             _seen[key] = _tried(module, new)
@@ -61,7 +61,10 @@ def refusal(module: nn.Module, new: Replacement) -> str:
 
 
 def _tried(module: nn.Module, new: Replacement) -> str:
-    trials = {"norm": _norm, "rope": _rope, "MLP": _mlp, "residual": _layer, "loss": _loss}
+    trials = {
+        "norm": _norm, "rope": _rope, "MLP": _mlp, "experts": _experts, "residual": _layer,
+        "loss": _loss,
+    }  # fmt: skip
     try:
         for inputs, own, ours in trials[new.what](module, new):
             want, found = _results(inputs, own), _results(inputs, ours)
@@ -167,6 +170,29 @@ def _mlp(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     yield given, lambda: type(module).forward(stand_in, x), lambda: ours(x)
 
 
+def _experts(module: nn.Module, new: Replacement) -> Iterator[Trial]:
+    """Over four small experts, of which one gets no token; gates are beyond a limit of 7."""
+    form, stand_in = new.order, _stand_in(module, dict(module._modules))
+    stand_in.num_experts = 4
+    sizes = {"gate_up_proj": (4, 2 * DEEP, WIDE), "down_proj": (4, WIDE, DEEP)}
+    for name, size in sizes.items():
+        weight, bias = _random(*size) / size[2] ** 0.5, _random(*size[:2])
+        weight = weight.mT if form.transposed else weight
+        stand_in._parameters[name] = nn.Parameter(weight.contiguous())
+        if form.bias:
+            stand_in._parameters[f"{name}_bias"] = nn.Parameter(bias)
+    x, weights = _input(5, WIDE, times=5.0), _input(5, 2)
+    indices = torch.tensor([[0, 3], [1, 0], [3, 1], [0, 1], [1, 3]])
+    given = [x, weights, *stand_in.parameters()]
+    own = inspect.unwrap(type(module).forward)  # in transformers, a choice of implementations
+    ours = new.forwards[""]
+    yield (
+        given,
+        lambda: own(stand_in, x, indices, weights),
+        lambda: ours(stand_in, x, indices, weights),
+    )
+
+
 def _layer(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     """Over children that are each another function, attentions of all that they are given."""
     children = {
@@ -215,7 +241,7 @@ def _loss(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     )
 
 
-# what stands in
+# small copies of modules
 
 
 class _Base(nn.Module):

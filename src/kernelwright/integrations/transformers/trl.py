@@ -1,8 +1,8 @@
 """TRL's own head, which its trainers put in front of a model, on our operators.
 
-SFTTrainer replaces a model's forward by one that, asked for it, computes each token's
-log-probability, and entropy and accuracy for its log, from the states: the model's loss is not
-called. Its code stays; the function by which it computes these is replaced.
+SFTTrainer replaces a model's forward by one that computes, on request, each token's log-probability
+from the states, and entropy and accuracy for its log; the model's loss is not called. That forward
+stays; the function by which it computes these values is replaced.
 """
 
 from __future__ import annotations

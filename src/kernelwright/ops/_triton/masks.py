@@ -6,5 +6,5 @@ import triton.language as tl
 
 @triton.jit
 def below(index, end, ALL: tl.constexpr):
-    """Where index < end. ALL: everywhere, and the compiler is told: accesses lose their masks."""
+    """index < end. ALL: a constant True, so that the compiler removes the masks of accesses."""
     return tl.full(index.shape, True, tl.int1) if ALL else index < end

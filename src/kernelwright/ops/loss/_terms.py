@@ -37,7 +37,7 @@ PIECE = 2**26  # logits that what runs in float64 holds intermediates of
 
 
 def pieces(x, *of_tokens):
-    """Rows of x, some at a time, and what stands beside each token."""
+    """Rows of x, some at a time, each with the other values of its token."""
     rows = x.reshape(-1, x.shape[-1])
     step = max(1, PIECE // x.shape[-1])
     return zip(*(t.split(step) for t in (rows, *(t.reshape(-1) for t in of_tokens))), strict=True)

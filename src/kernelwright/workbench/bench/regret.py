@@ -38,7 +38,7 @@ from kernelwright.workbench.verify.large_tensors import right
 from kernelwright.workbench.verify.raised import one_line
 
 from . import roofs
-from .bench import near
+from .case_bench import near
 from .sampling import sample
 from .workload import peers_of, sets_of
 

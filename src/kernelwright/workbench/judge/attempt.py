@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from kernelwright.workbench.verify.candidate import Trial
 from kernelwright.workbench.verify.checks import UNCAPTURED, rejection
+from kernelwright.workbench.verify.trial import Trial
 from kernelwright.workbench.verify.verify import usage
 
 from .checks import ASKED, LAYOUT, RACES

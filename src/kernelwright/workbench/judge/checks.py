@@ -9,8 +9,8 @@ from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 from kernelwright.emulator.checks import CHECKS as EMULATOR_CHECKS
 from kernelwright.workbench.verify import checks
-from kernelwright.workbench.verify.candidate import Trial
 from kernelwright.workbench.verify.checks import CHECKS, Check, differs
+from kernelwright.workbench.verify.trial import Trial
 
 from .sandbox.proxy import There
 from .sandbox.sandbox import Died, Failed

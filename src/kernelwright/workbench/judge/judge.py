@@ -68,7 +68,7 @@ def judge(
 
     Raises:
         UsageError: the file, the function or the spec is none, or the arguments do not fit.
-            UnknownOperator: naming what there is.
+            UnknownOperator: an unknown name; the message lists the known ones.
     """
     asked = Target.of(target)
     subject = what if isinstance(what, Subject) else subject_of(what)
@@ -112,7 +112,7 @@ def judge_all(
 
     Args:
         backward: a function of the same file, or "other.py:fn".
-        say: told what is being done.
+        say: called with a line of text before each long step.
     """
     if backward and autograd:
         raise UsageError("--backward, --autograd: the one or the other")

@@ -16,7 +16,8 @@ from kernelwright.machine import here
 from kernelwright.support.errors import INCONCLUSIVE, UsageError, UserError
 from kernelwright.workbench.bench.workload import unfit
 from kernelwright.workbench.records.metrics import Table
-from kernelwright.workbench.verify.candidate import Candidate, Trial, tensors
+from kernelwright.workbench.verify.candidate import Candidate, tensors
+from kernelwright.workbench.verify.trial import Trial
 
 from . import static_info, timing
 from .attempt import attempt
@@ -30,7 +31,7 @@ from .verdict import CaseOutcome, Verdict
 
 SETS = 8  # of arguments and results that a check has at a time, with room to move
 UNABLE = 2  # inputs in a row that cannot be judged here, after which no further one is tried
-REVIVALS = 3  # processes that a kernel may crash before it is no longer asked
+REVIVALS = 3  # crashes of its process after which a kernel is no longer run
 SIBLING = 2**14  # elements of the largest other shape that a kernel is called with in between
 
 

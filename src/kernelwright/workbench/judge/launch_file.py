@@ -1,4 +1,4 @@
-"""How a kernel of a .cu is launched: what a launch file says, as a plan.
+"""How a kernel of a .cu is launched: a launch file, converted to a plan.
 
     def launch(x, y, dim):                       # arguments and results by name, as specs
         rows, cols = x.shape

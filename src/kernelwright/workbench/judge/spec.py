@@ -64,7 +64,8 @@ def subject_of(what: str | Path | Ladder) -> Subject:
     """The operator of a name, a spec's file or a ladder.
 
     Raises:
-        UsageError: the file is none, or states no operator. UnknownOperator: naming what there is.
+        UsageError: the file is none, or states no operator.
+        UnknownOperator: an unknown name; the message lists the known ones.
     """
     if isinstance(what, Ladder):
         return Subject(what.name, what.operator, entry_of(what, what.rung("native")), what)

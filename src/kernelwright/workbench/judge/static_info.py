@@ -10,7 +10,7 @@ import torch
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 from kernelwright.machine import gpu_of
-from kernelwright.workbench.verify.candidate import Trial
+from kernelwright.workbench.verify.trial import Trial
 
 from .sandbox.proxy import There
 from .sandbox.sandbox import Box, Died, Failed, Limits

@@ -1,10 +1,10 @@
 """A judged kernel's time, by the clock of the process that judges it.
 
-The kernel's process is told to run n rounds and answers when they have ended; then 2 n. The
-difference of the two waits is n rounds, without the way there and back. Its own clock is asked
-too, and only to see whether it agrees: a kernel that has made the clock of its process go slower
-is found out. Afterwards the inputs change, what the calls gave is overwritten, and one more round
-must give the right results, each call its own: what has been timed is what computes.
+The judge sends the kernel's process a request for n rounds, which it answers when they have ended,
+and then one for 2 n. The difference of the two waits is the time of n rounds without the overhead
+of a request. The process's own clock is compared with it, to detect a kernel that slows the clock
+of its process. Afterwards the inputs change, the results are overwritten, and one more round must
+give the right results in every call: the calls that were timed do compute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from kernelwright.contract.compare import Accuracy
 from kernelwright.dispatch import entry_of
 from kernelwright.machine.facts import last_level_cache
 from kernelwright.machine.timers import SPAN_US, Track
-from kernelwright.workbench.bench.bench import BenchResult, bench
+from kernelwright.workbench.bench.bench import bench
+from kernelwright.workbench.bench.result import BenchResult
 from kernelwright.workbench.bench.workload import unfit
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import Record
@@ -42,6 +43,7 @@ from .verdict import CaseOutcome, Verdict
 
 SPAN_S = 4e-3  # of the shorter wait: the way there and back varies by some 10 us
 AGREE, AGREE_US = 0.25, 1000.0  # two clocks of one thing differ by no more, and the way there
+TRIES, MOST_TRIES = 3, 12  # of two clocks, and while they differ
 ROOM = 8192  # bytes around a tensor in shared memory: its fences, and where it may begin
 CONFIRMED = 256  # calls of a round whose results are looked at
 
@@ -204,24 +206,30 @@ class Timed:
         case = replace(case, seed=self.seed + kind)
         return expected(ladder.operator, native, case, self.place.box.device.type)
 
-    def _clocks_apart(self, tries: int = 3) -> str:
+    def _clocks_apart(self) -> str:
         """Its process times some rounds, and this one times how long that takes. A machine that
-        is busy with something else delays an answer now and then, but not every one."""
+        is busy with something else delays answers, but not every one: one that agrees is enough."""
         rounds = 4 * self._rounds
+        wait, _ = self._timed_twice(rounds)
+        rounds *= min(64, max(1, round(4e6 * SPAN_S / wait)))  # it was busier when they were set
         waits: list[tuple[float, float]] = []
-        for _ in range(tries):
-            start = time.perf_counter()
-            told = float(self.place.box.process.ask("clock", times=rounds))
-            waits.append(((time.perf_counter() - start) * 1e6, told))
-        sampled = 1e6 * min(self._wait(rounds) for _ in range(tries))
+        while len(waits) < TRIES or (len(waits) < MOST_TRIES and all(map(_apart, waits))):
+            waits.append(self._timed_twice(rounds))
+        sampled = 1e6 * min(self._wait(rounds) for _ in range(TRIES))
         mine, theirs = min(waits)
         of_each = [metrics.microseconds(us / rounds / self._launches)
                    for us in (mine, theirs, sampled)]  # fmt: skip
-        if all(us - told > AGREE * us + AGREE_US for us, told in waits):
+        if all(map(_apart, waits)):
             return f"its process says {of_each[1]} a call, the judge's clock {of_each[0]}"
         if 2 * sampled + AGREE_US < mine:
             return f"its process answered after {of_each[2]} a call, which took {of_each[0]}"
         return ""
+
+    def _timed_twice(self, rounds: int) -> tuple[float, float]:
+        """Microseconds of some rounds by this process's clock, and by the kernel's."""
+        start = time.perf_counter()
+        told = float(self.place.box.process.ask("clock", times=rounds))
+        return (time.perf_counter() - start) * 1e6, told
 
     def _host(self, calls: int = 50, blocks: int = 15) -> float:
         """Microseconds until a call returns, the GPU idle before: 2 n calls less n calls."""
@@ -235,6 +243,12 @@ class Timed:
                 ask("repeat", times=0)
             found.append(1e6 * (waits[1] - waits[0]) / calls)
         return max(0.0, statistics.median(found))
+
+
+def _apart(waits: tuple[float, float]) -> bool:
+    """Whether the judge's clock and the process's, in microseconds, time something else."""
+    us, told = waits
+    return us - told > AGREE * us + AGREE_US
 
 
 def cases_to_time(

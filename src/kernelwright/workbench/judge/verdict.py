@@ -94,7 +94,7 @@ class CaseOutcome:
 
     Attributes:
         outcome: "pass", "wrong" (a check objects), "error" (it crashed, hung or raised what is no
-            refusal), "refused" (it said in words that it does not take this), "edge" (it raised on
+            refusal), "refused" (its error says that it does not accept this), "edge" (it raised on
             an input without elements) or "unable" (it cannot be built or run on this machine).
         kind: of a failure, one of `KINDS`.
         layout: how the strides of a result differ from PyTorch's, of an input that passes.

@@ -44,7 +44,7 @@ def measure(what: str, model: str, batch: int, context: int) -> list[Counters]:
     """Counters of one step's kernels, longest first.
 
     Raises:
-        NcuError: ncu is not installed or failed, with what it said.
+        NcuError: ncu is not installed or failed, with its output.
     """
     found = shutil.which("ncu")
     if found is None:

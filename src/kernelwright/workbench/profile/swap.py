@@ -49,7 +49,7 @@ def measure(make: Callable[[], Workload], operator: str, rung: str, device: torc
         make: builds the workload, the same each time.
 
     Raises:
-        UnknownOperator, UnknownRung: naming what there is.
+        UnknownOperator, UnknownRung: an unknown name; the message lists the known ones.
         UsageError: a step cannot be timed.
     """
     losses: list[list[float]] = []

@@ -29,7 +29,7 @@ ALL_CASES = "*"  # the case of a verification's record
 Line = dict[str, Any]
 
 
-#: Whose proofs ship.
+#: The records from which the shipped proofs are made.
 SHIPPED = records.ROOT
 
 

@@ -40,7 +40,7 @@ def tables(lad: Ladder, machine: str, found: list[Record]) -> list[Table]:
 def rows(
     lad: Ladder, machine: str, found: list[Record], runs_here: frozenset[str]
 ) -> list[dict[str, Any]]:
-    """What the first screen knows of each timed case of a ladder.
+    """The first screen's data for each timed case of a ladder.
 
     Each has the rung that stands for the ladder (the fastest written here; of PyTorch's where none
     is timed), its time, its share of the roof, and its factors over PyTorch and the best peer.

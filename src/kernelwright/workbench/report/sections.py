@@ -148,7 +148,7 @@ def _case(t: Table, here: frozenset[str], first: bool) -> CaseView:
 
 
 def _figures(t: Table, here: frozenset[str], rung: str) -> dict[str, Any]:
-    """A table as data: without empty values, and with what only the report knows of its rows."""
+    """A table as data: without empty values, and with the fields that only the report adds."""
     found = metrics.as_json(t)
     for row, data in zip(t.rows, found["rows"], strict=True):
         data["source"] = origin.of(row, here)

@@ -17,7 +17,7 @@ from kernelwright.toolchain import tools
 from kernelwright.workbench.sanitize import report
 
 GDB_COMMANDS = Path(emulator.__file__).with_name("gdb_commands.py")
-#: GPUs whose properties a program may be told; host/device.cpp has them.
+#: GPU models that can be emulated; host/device.cpp has their properties.
 MODELS = ("h200", "h100", "a100", "rtx4090", "t4")
 
 

@@ -66,7 +66,7 @@ def checks_of(names: Iterable[str]) -> tuple[str, ...]:
     """The checks that the option's values name: "races", "races,init", "all".
 
     Raises:
-        ValueError: naming what there is.
+        ValueError: an unknown check; the message lists the known ones.
     """
     wanted = [w for name in names for w in name.split(",")]
     for w in wanted:
@@ -106,7 +106,7 @@ def watch(
         on_result: called with the rows of a rung as soon as they are complete.
 
     Raises:
-        UnknownOperator, UnknownRung: naming what there is.
+        UnknownOperator, UnknownRung: an unknown name; the message lists the known ones.
         ToolchainError: this machine has no compute-sanitizer.
     """
     pairs = [(ladder, rung) for ladder, rung in chosen(selection) if rung.is_gpu]

@@ -15,7 +15,8 @@ from kernelwright.contract import TensorSpec
 from kernelwright.contract.layout import normalise
 from kernelwright.dispatch import specs_of
 
-from .candidate import NotCaptured, Trial, not_plain, same_bits, tensors
+from .candidate import NotCaptured, not_plain, same_bits, tensors
+from .trial import Trial
 
 REPEATS = 5
 FLAT_CALLS = 1000

@@ -38,11 +38,12 @@ from kernelwright.toolchain.interpreter import GLUON
 from kernelwright.workbench.records.records import Record
 
 from . import cuda_kernels
-from .candidate import Candidate, Trial, all_results, copy_of, map_tensors, result_names
+from .candidate import Candidate, all_results, copy_of, map_tensors, result_names
 from .checks import CHECKS, Check, rejection
 from .coverage import skip, thorough, thorough_cases
 from .large_tensors import differs, noise_of_rows
 from .raised import in_folder
+from .trial import Trial
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def verify(
         on_result: called with each row as soon as it is complete.
 
     Raises:
-        UnknownOperator, UnknownRung: naming what there is.
+        UnknownOperator, UnknownRung: an unknown name; the message lists the known ones.
     """
     rows, pairs = [], chosen(selection)
     prepare(pairs)

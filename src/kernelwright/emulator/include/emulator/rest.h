@@ -1,4 +1,4 @@
-// Time, output, ways to stop, what a compiler is told.
+// Time, output, ways to stop, hints to the compiler.
 #pragma once
 #include <time.h>
 

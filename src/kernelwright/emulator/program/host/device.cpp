@@ -1,4 +1,4 @@
-// The device that the program is told of, errors, occupancy.
+// The emulated device's properties, errors, occupancy.
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -34,7 +34,7 @@ cudaError_t poisoned();
 // The API cannot be called from a kernel.
 void from_host(const char *function);
 
-// ---- what is told to whoever runs the program (report.cpp)
+// ---- reports to the process that runs the program (report.cpp)
 
 void note(const char *kind, const std::string &text);
 std::string setting(const char *name, const char *otherwise);

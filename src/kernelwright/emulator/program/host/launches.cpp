@@ -30,7 +30,7 @@ unsigned cores() {
   return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
-// The program's shared memory, and whoever looks on.
+// The program's shared memory, and the observer of its launches.
 struct Runtime {
   emulator::Library library = {};
   const emulator::Observer *observer = nullptr;

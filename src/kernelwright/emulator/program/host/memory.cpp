@@ -44,7 +44,7 @@ bool release(void *p) {
   const Allocation a = found->second;
   all.erase(found);
   used -= a.bytes;
-  // never given again: who touches it later is caught
+  // never reused, so that a later access is detected
   mprotect(a.mapped, a.mapped_bytes, PROT_NONE);
   madvise(a.mapped, a.mapped_bytes, MADV_DONTNEED);
   if (a.mapped_bytes > (1 << 20)) munmap(a.mapped, a.mapped_bytes);

@@ -1,4 +1,4 @@
-// Settings of a run, and what it tells when it ends: files in the folder KERNELWRIGHT_RUN names.
+// Settings of a run, and its report at the end: files in the folder that KERNELWRIGHT_RUN names.
 #include <unistd.h>
 
 #include <cstdlib>

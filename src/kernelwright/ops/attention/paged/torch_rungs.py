@@ -17,8 +17,8 @@ def native(q, k, v, table, lengths, scale, k_scale, v_scale):
 
 
 def native_update(keys, values, k, v, slots, kind, k_scale, v_scale):
-    """A token of a negative slot writes what the first other token writes, or where there is none
-    what stands there: the GPU alone knows how many there are."""
+    """A token with a negative slot writes the first other token's values or, if there is no other,
+    the cache's present values: the number of such tokens is known on the GPU only."""
     kept = slots >= 0
     chosen = torch.arange(slots.shape[0], device=slots.device)
     if slots.shape[0]:

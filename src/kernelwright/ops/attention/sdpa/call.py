@@ -61,7 +61,7 @@ class Call:
         return tuple(i64(0 if n == 1 else s) for n, s in zip(shape, strides, strict=True))
 
     def pointer(self, name: str, otherwise: str = "q") -> str:
-        """An argument, or where it is absent one that the kernel does not read in its place."""
+        """An argument or, if it is absent, another tensor, which the kernel does not read."""
         return otherwise if self.args[name] is None else name
 
     @property

@@ -37,7 +37,7 @@ class Call:
         return self.args[name] is not None
 
     def pointer(self, name: str) -> str:
-        """An argument, or where it is absent one that the kernel does not read in its place."""
+        """An argument or, if it is absent, another tensor, which the kernel does not read."""
         return name if self.has(name) else "q"
 
     def strides(self, *names: str) -> tuple[Scalar, ...]:

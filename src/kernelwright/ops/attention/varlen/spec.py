@@ -1,7 +1,7 @@
 """Attention over packed sequences: the mathematics.
 
 Sequence b has queries cu_q[b] to cu_q[b + 1] of q and keys cu_k[b] to cu_k[b + 1] of k and v. Query
-i of n and key j of m stand at positions i + m - n and j: their last ones are at the same place. The
+i of n is at position i + m - n and key j of m at position j: the last ones are at one position. The
 score of a query at position p and key j is
 
     z = scale q k,    s = cap tanh(z / cap) - slope |p - j|

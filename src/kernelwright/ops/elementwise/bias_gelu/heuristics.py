@@ -25,7 +25,7 @@ STRIPS_CONFIGS = (
 
 
 def fits(gpu, bias, approximate, **tensors):
-    """What every kernel asks."""
+    """Requirements of every kernel."""
     return other_dtype({**tensors, "bias": bias}, of="x")
 
 

@@ -4,8 +4,8 @@
 // its 30 KB in flight; addresses are computed once a vector (`kw/map.cuh`); `kw/gelu.cuh` needs one
 // exponential where `cuda_thread` has erff or tanhf.
 // Traffic: x read once, y written once, four 128-byte lines to a warp's instruction.
-// Over `triton_block`: full vectors at any size, and loads in flight that nobody reorders.
-// Limit: DRAM. STREAM tells the caches that nobody reads the data again soon.
+// Over `triton_block`: full vectors at any size, and loads that the compiler does not reorder.
+// Limit: DRAM. STREAM adds an evict-first hint to each access.
 #include "kw/gelu.cuh"
 #include "kw/map.cuh"
 

@@ -25,7 +25,7 @@ VEC16_CONFIGS = (
 
 
 def fits_flat(gpu, approximate, **tensors):
-    """What every kernel asks."""
+    """Requirements of every kernel."""
     return other_dtype(tensors, of="x")
 
 

@@ -2,7 +2,7 @@
 
 Idea: a program loads a block, computes it in registers and stores it; Triton turns that into
 16-byte vectors where pointers and sizes allow.
-Traffic: x read once, y written once: the least there is; `manual` moves 5 to 24 times that.
+Traffic: x read once, y written once: the minimum; `manual` moves 5 to 24 times that.
 Over `cuda_thread`: an eighth of the addresses and loads, and a formula of one exponential
 (`ops/_triton/math.py`) where erf or tanh would take every issue slot.
 Limit: a size that 16 does not divide is loaded element by element.

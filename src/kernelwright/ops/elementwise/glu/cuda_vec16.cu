@@ -4,7 +4,7 @@
 // all of them; each thread loads its vectors of both before it uses the first.
 // Traffic: gate and up read once, y written once; backward gy, gate, up read, two gradients
 // written. The activation stays in registers, and the backward computes it again.
-// Over `triton_rows`: full vectors at any size, and loads in flight that nobody reorders.
+// Over `triton_rows`: full vectors at any size, and loads that the compiler does not reorder.
 // Limit: DRAM; and gate and up that are halves of one tensor do not lie alike.
 #include "glu.cuh"
 

@@ -17,7 +17,7 @@ VEC16_CONFIGS = (
 
 
 def fits(gpu, approximate=None, **tensors):
-    """What every kernel asks."""
+    """Requirements of every kernel."""
     return other_dtype(tensors, of="gate")
 
 

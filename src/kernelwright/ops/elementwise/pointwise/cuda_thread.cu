@@ -2,7 +2,7 @@
 //
 // Idea: one kernel for all operators, which takes the formula as a template argument; a thread
 // computes its index, loads an element of each operand and stores its results.
-// Traffic: every operand read once, every result written once: the least there is.
+// Traffic: every operand read once, every result written once: the minimum.
 // Over `compiled`: nothing is hidden.
 // Limit: a warp's load of 16-bit elements is 64 bytes, too few in flight to cover DRAM's latency;
 // index and bounds check cost as much as a short formula.

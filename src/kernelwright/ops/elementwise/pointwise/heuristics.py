@@ -22,7 +22,7 @@ STRIPS_CONFIGS = (
 
 
 def fits_dtype(gpu, **tensors):
-    """What every kernel asks."""
+    """Requirements of every kernel."""
     return other_dtype(tensors, of=next(iter(tensors)))
 
 

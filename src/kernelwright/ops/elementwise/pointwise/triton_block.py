@@ -3,7 +3,7 @@
 Idea: one kernel for all operators, which takes the formula as a constexpr function; a program
 loads a block of each operand, computes it in registers and stores it; Triton turns that into
 16-byte vectors where pointers and sizes allow.
-Traffic: every operand read once, every result written once: the least there is.
+Traffic: every operand read once, every result written once: the minimum.
 Over `cuda_grid2d`: an eighth of the addresses and loads.
 Limit: a size that 16 does not divide is loaded element by element.
 """

@@ -52,7 +52,7 @@ RUNGS = (
         sources=("cuda_runs.cu", "cuda_scatter.cu"),
     ),
 )
-# PyTorch's gradient is the same bits every time, so no rung serves whose is not.
+# PyTorch's gradient is deterministic, so no nondeterministic rung is dispatched.
 RUNGS_BACKWARD = (
     Rung(
         "manual",

@@ -150,7 +150,7 @@ def _order(name, blocks, block, *args):
 
 
 def in_turn(first: Launch, *others: Launch) -> tuple[Launch, ...]:
-    """Each starts while the one before it ends, and waits for it: few are long."""
+    """Launches with overlap: each starts early and waits on the GPU for the previous one to end."""
     return first, *(replace(launch, overlaps=True) for launch in others)
 
 

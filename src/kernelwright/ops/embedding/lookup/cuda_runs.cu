@@ -5,7 +5,7 @@
 // kShort positions (embedding_count): most rows need no more. The others are listed, and the block
 // that counts last gives them room for all of their positions, cut into pieces of PIECE where there
 // are more than WHOLE; embedding_place puts positions there. Runs, and the positions in a run, come
-// in another order each time; embedding_order mends the latter in listed runs, for who wants it.
+// in another order each time; embedding_order sorts the latter in listed runs where needed.
 // Traffic: 16 bytes a position and 64 a row, in L2; 16 more a position of a listed run.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"

@@ -47,7 +47,7 @@ SORTED_CONFIGS = (
 
 
 def fits(gpu, weight=None, gy=None, *, indices, num_weights, **rest):
-    """What every kernel asks."""
+    """Requirements of every kernel."""
     name, x = ("weight", weight) if gy is None else ("gy", gy)
     if why := unsupported_dtype(x.dtype, name):
         return why
@@ -105,8 +105,8 @@ def choose_sliced(gpu, weight, indices, **rest):
 
 
 def order(gpu, weight, indices, **rest):
-    """Where L2 does not hold the table, and a row is looked up more than once, long rows repay
-    that it is found out who wants them."""
+    """If the table does not fit in L2 and rows are looked up more than once, finding the positions
+    of each row first is worth its cost for long rows."""
     again = weight.nbytes > gpu.l2_bytes and indices.numel() > weight.shape[0]
     if again and weight.shape[1] * weight.itemsize >= 8192:
         return ("cuda_scatter", "triton_rows", "cuda_vec16")

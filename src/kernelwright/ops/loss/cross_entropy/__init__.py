@@ -219,8 +219,8 @@ def cross_entropy_with_grad_(
 ) -> torch.Tensor:
     """The losses of tokens; their gradients take the place of the logits.
 
-    For who computes logits piece by piece and needs them no more: `scale` holds what a piece cannot
-    know, 1 over the number of all tokens, say.
+    For callers that compute logits in chunks and do not need them afterwards. `scale` holds factors
+    that depend on all chunks, such as 1 over the number of all tokens.
 
     Args:
         input: logits, shape (N, C) or (C,), contiguous in C; becomes scale * d loss / d logits.

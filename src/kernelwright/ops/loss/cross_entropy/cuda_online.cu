@@ -4,7 +4,7 @@
 // maximum, the sum so far is rescaled. The target's logit is one more load at the end. With lse
 // saved, the backward needs no reduction: a block takes a piece of a row and starts its loads
 // before it looks at the row's numbers.
-// Traffic: forward x read once; backward x read, gx written: the least there is for two passes.
+// Traffic: forward x read once; backward x read, gx written: the minimum for two passes.
 // Against `triton_online`: one ex2 an element of 16 bits, VECS loads of 16 bytes in flight a
 // thread. Limit: two passes read x twice. `cross_entropy_with_grad` reads it once.
 #include "cross_entropy.cuh"

@@ -1,4 +1,4 @@
-"""Launch plans of `cuda_superset`. What its kernels do stands in their file."""
+"""Launch plans of `cuda_superset`. Its kernels are explained in their .cu files."""
 
 from __future__ import annotations
 

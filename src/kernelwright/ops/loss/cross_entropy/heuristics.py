@@ -36,7 +36,7 @@ CLUSTER_CONFIGS = (
 
 
 def fits(gpu, x, **others):
-    """What every rung over rows asks."""
+    """Requirements of every rung over rows."""
     if why := unsupported_dtype(x.dtype):
         return why
     for name in ("target", "gloss", "lse", "g"):
@@ -84,7 +84,7 @@ def order(gpu, x, **others):
 
 
 def order_with_grad(gpu, x, **others):
-    """One multiprocessor where it holds a row: its blocks wait for nobody else's."""
+    """One multiprocessor per row if it can hold one: its block waits for no other block."""
     return (*_first(x), *order_with_grad_in_place(gpu, x, **others))
 
 

@@ -16,7 +16,7 @@ from .torch_rungs import manual
 
 
 def _loss(fn):
-    """An adapter of a whole loss: what it does not return, `manual` adds while nobody counts."""
+    """An adapter of a whole loss. Results that it lacks come from `manual`, outside of timing."""
 
     def make(x, target, weight, reduction, ignore_index, label_smoothing, z_loss, softcap, smooth,
              cap, to):  # fmt: skip

@@ -1,7 +1,7 @@
-"""cross_entropy: what is promised. The maths stands in ops/loss/_terms.py.
+"""cross_entropy: schemas, references and cases. ops/loss/_terms.py has the mathematics.
 
 Four operators: the loss, its backward from a saved log-sum-exp, loss and gradient at once, and the
-same in place of the logits with a factor for each token, for who computes the logits in chunks.
+same in place of the logits with a factor for each token, for callers that chunk the logits.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from ..cross_entropy import torch_rungs as loss_rungs
 
 
 def manual(x, w, bias, target, weight, g, of_x, of_w, of_bias, *form):
-    """The formula: some twenty kernels over logits that nobody keeps small."""
+    """The formula: some twenty kernels over all logits at once."""
     return _whole(loss_rungs.manual, loss_rungs.manual_backward, x, w, bias, target, weight, g,
                   of_x, of_w, of_bias, *form)  # fmt: skip
 

@@ -1,8 +1,8 @@
 """x *= g, unless g is 1: then nothing is read but g.
 
-Idea: whether a loss's gradient is 1 is known on the device only; asking from the host would wait
-for it. Every program asks first, and almost always returns.
-Traffic: 4 bytes, or x read and written once, which `native` always pays.
+Idea: whether a loss's gradient is 1 is known on the device only; a read by the host would
+synchronize. Every program tests g first, and almost always returns.
+Traffic: 4 bytes, or x read and written once, as in `native` always.
 Limit: the launch.
 """
 

@@ -2,7 +2,7 @@
 
 Two operators: `matmul`, the product of two matrices or of a batch of pairs by their strides, which
 also computes gradients (derivatives.py); and `linear`, the product with a weight followed by an
-epilogue. Their rungs stand in ladder.py.
+epilogue. Their rungs are in ladder.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Launches of the rungs for few rows. What the kernels do stands in their files in few_rows/, which
-products they take in few_rows_tiling.py."""
+"""Launches of the rungs for few rows. The kernels are explained in their files in few_rows/;
+few_rows_tiling.py defines which products they take."""
 
 from __future__ import annotations
 

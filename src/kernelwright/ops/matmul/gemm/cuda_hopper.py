@@ -1,5 +1,5 @@
-"""Launches of the rungs for Hopper's tensor cores. What the kernels do stands in their files, which
-products they take in hopper_tiling.py."""
+"""Launches of the rungs for Hopper's tensor cores. The kernels are explained in their .cu files;
+hopper_tiling.py defines which products they take."""
 
 from __future__ import annotations
 

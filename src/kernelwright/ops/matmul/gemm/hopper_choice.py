@@ -21,8 +21,8 @@ from .hopper_tiling import (
     transposed,
 )
 
-#: cuBLAS is chosen where it is estimated within this factor of a rung: the model knows the rungs
-#: better than it knows cuBLAS, which has more kernels to choose among.
+#: cuBLAS is chosen where it is estimated within this factor of a rung: the cost model is less
+#: accurate for cuBLAS, which has more kernels to choose among.
 CAUTION = 1.03
 #: us to launch, bytes a ns: a kernel of PyTorch's behind cuBLAS, for what its epilogues lack.
 KERNEL_START, KERNEL_RATE = 2.0, 3500.0

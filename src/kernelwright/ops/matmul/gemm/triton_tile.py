@@ -63,7 +63,7 @@ def finished(
     ACTIVATION: tl.constexpr, BIAS: tl.constexpr, GATE: tl.constexpr, RESIDUAL: tl.constexpr,
     KEEP: tl.constexpr,
 ):  # fmt: skip
-    """activation(z + bias) * gate + residual, of what is there; KEEP: z + bias goes to z_ptr."""
+    """activation(z + bias) * gate + residual, without absent operands. KEEP: store z + bias."""
     dtype = y_ptr.dtype.element_ty
     at = row[:, None].to(tl.int64) * n + col[None, :]
     if BIAS:
@@ -97,7 +97,7 @@ def planned(kernel, config, tf32, a, b, programs=None) -> Plan:
 def planned_linear(
     kernel, config, x, weight, bias, gate, residual, activation, keep, tf32, programs=None
 ) -> Plan:
-    """The same for a linear layer. In place of what is not there stands x, which is not read."""
+    """The same for a linear layer. For an absent operand x is passed, which is not read."""
     given = {"bias": bias, "gate": gate, "residual": residual, "z": keep or None}
     tensors = ("x", "weight", "y", *("x" if t is None else name for name, t in given.items()))
     constexprs = {

@@ -1,4 +1,4 @@
-"""Launch plans of the CUDA rungs. What the kernels do stands in their files."""
+"""Launch plans of the CUDA rungs. The kernels are explained in their .cu files."""
 
 from __future__ import annotations
 

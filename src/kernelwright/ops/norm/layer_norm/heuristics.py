@@ -87,7 +87,7 @@ def _normalised(args):
 
 
 def _fits_rows(c: Call):
-    """What every GPU rung asks."""
+    """Requirements of every GPU rung."""
     if why := unsupported_dtype(c.dtype):
         return why
     for name in ("residual", "gy", "gh"):

@@ -18,8 +18,8 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 class Call:
     """A forward of any of the norms, from its arguments' specs.
 
-    Kernels take one list of pointers and numbers; where an argument is absent, another of the
-    call's tensors stands in its place, and a flag says that nobody reads it.
+    Kernels take one list of pointers and numbers. For an absent argument another of the call's
+    tensors is passed, and a flag tells the kernel not to read it.
     """
 
     def __init__(self, args):

@@ -1,7 +1,7 @@
-"""A call as kernels see it: what plans and `choose` share.
+"""The arguments of a kernel: what plans and `choose` share.
 
-Kernels take one list of pointers; where an argument is absent x stands in its place, and a flag
-says that nobody reads it.
+Kernels take one list of pointers. For an absent argument x is passed, and a flag tells the kernel
+not to read it.
 """
 
 from __future__ import annotations

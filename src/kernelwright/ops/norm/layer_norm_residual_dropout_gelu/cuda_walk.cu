@@ -4,7 +4,7 @@
 // Philox with a gelu take some 20. So all else is done once for all rows that a block meets: weight
 // and bias become floats in shared memory, and the seed, 1 - p and addresses are computed. While a
 // row is in work cp.async brings the next one to slots of a thread's own, each filled again as soon
-// as it is read, so that no wait for memory stands in the loop; in registers it would, since the
+// as it is read, so that the loop contains no wait for memory; with registers it would, since the
 // compiler copies what a loop carries over, and a copy waits for its load.
 // Traffic: x, residual read, y written once. Over `cuda_octets`: a quarter fewer instructions.
 // Limit: DRAM, nearly.

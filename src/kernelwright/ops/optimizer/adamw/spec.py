@@ -44,7 +44,7 @@ SWEEP = (
     {"lr": 0.0},
     {"lr": 0.3, "weight_decay": 0.5, "eps": 1e-2, "beta1": 0.5, "beta2": 0.95},
 )
-# What more a call may hand over; "states" and "copies" name dtypes.
+# Optional arguments of a call; "states" and "copies" name dtypes.
 VARIANTS = (
     {"device_lr": True},
     {"grad_scale": 128.0, "found_inf": 0.0},

@@ -7,7 +7,7 @@
 with dropout's factor f (spec.py): 1 / (1 - p) where kept, else 0. Without a seed f is 1. Bit i % 32
 of the mask's word i // 32 says whether element i, in row-major order, is kept. The backward is
 gx = f gy and gbias, its sum over the rows; the residual's gradient is gy itself. It computes f
-again from the seed, or reads it in the mask: what is saved tells the operators apart.
+again from the seed, or reads it from the mask: the two operators differ in what they save.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _cost(outs):
 
 
 def _unread(name, tensors):
-    """A backward asks a bias for its shape only."""
+    """A backward uses only a bias's shape."""
     return name == "bias" and "gy" in tensors
 
 

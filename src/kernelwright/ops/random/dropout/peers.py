@@ -1,4 +1,4 @@
-"""dropout elsewhere. PyTorch's own keeps a mask and takes no seed, so it is a peer, no rung."""
+"""dropout in other libraries. PyTorch's keeps a mask and takes no seed: a peer, not a rung."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def fits_manual(gpu, dim, **tensors):
 
 
 def fits_rows(gpu, dim, **tensors):
-    """What every rung over contiguous rows asks."""
+    """Requirements of every rung over contiguous rows."""
     inputs = inputs_of(tensors)
     if why := unsupported_dtype(inputs[0].dtype):
         return why

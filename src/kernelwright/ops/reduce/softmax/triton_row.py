@@ -1,7 +1,7 @@
 """One row in registers.
 
 Idea: a program loads a whole row (or a few short ones) once, and everything else happens there.
-Traffic: x read once, y written once: the least there is. `triton_online` reads x twice.
+Traffic: x read once, y written once: the minimum. `triton_online` reads x twice.
 Limit: a row must fit a program's registers, 32 Ki elements with 32 warps; padding to a power of
 two idles up to half of the lanes.
 """

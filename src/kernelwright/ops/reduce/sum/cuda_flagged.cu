@@ -1,9 +1,9 @@
 // Partial sums that carry their own flag: no counter, no fence.
 //
 // Idea: 8 aligned bytes are written and read whole. A block publishes 32 bits of its sum and a
-// flag in one such word; who sees the flag has the sum, so nothing needs ordering. The block with
+// flag in one such word; reading the flag reads the sum, so nothing needs ordering. The block with
 // the highest number, which starts last, polls one word a thread, sets it back to zero for the
-// next launch, and adds by place: deterministic. (Merrill and Garland's scan hands over so.)
+// next launch, and adds by place: deterministic. (Merrill and Garland's scan uses such words.)
 // Traffic: x once and a few KiB that never leave L2.
 // Against `cuda_last_block`: after the last vector one trip to L2 and one poll, where there
 // the fence, the count and the read follow one another.

@@ -34,7 +34,7 @@ def _main(tensors):
 
 
 def fits_rows(gpu, dim, starts=None, exclusive=False, reverse=False, **tensors):
-    """What every rung over the last dimension asks."""
+    """Requirements of every rung over the last dimension."""
     x = _main(tensors)
     if x.dtype not in DTYPES:
         return f"{x.dtype} is not one of {', '.join(map(kind, DTYPES))}"

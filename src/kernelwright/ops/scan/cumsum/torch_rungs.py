@@ -68,5 +68,6 @@ def manual_product_backward(gy, x, y, dim):
 
 
 def native_product_backward(gy, x, y, dim):
-    """PyTorch's own asks the host whether x has zeros, which no CUDA graph can hold."""
+    """The formula: PyTorch's own backward synchronizes to test x for zeros, which a CUDA graph
+    cannot capture."""
     return manual_product_backward(gy, x, y, dim)

@@ -137,7 +137,7 @@ def _triton_functions() -> list[Any]:
 
 
 class Interpreted:
-    """Keeps what Triton's interpreter was asked to launch: enough to compile it elsewhere."""
+    """Records the launches of Triton's interpreter, in enough detail to compile them elsewhere."""
 
     def __init__(self):
         from triton.runtime.interpreter import GridExecutor

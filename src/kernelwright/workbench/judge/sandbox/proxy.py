@@ -1,4 +1,4 @@
-"""A kernel in a box, as the place of a candidate: what checks ask, asked of its process."""
+"""A sandboxed kernel as the place of a candidate: checks become requests to its process."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .sandbox import Box, Failed
 
 @dataclass(eq=False)
 class Made(Run):
-    """A run in a box, what its process says of each output, and whether PyTorch's operators wrote
-    to an argument that is locked."""
+    """A run in a sandbox, its process's description of each output, and whether PyTorch's operators
+    wrote to a locked argument."""
 
     described: list[dict[str, Any]] = field(default_factory=list)
     written: bool = False

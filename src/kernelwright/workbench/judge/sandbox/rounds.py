@@ -1,9 +1,9 @@
-"""In a kernel's process: rounds of calls, to be timed by whoever waits for them.
+"""In a kernel's process: rounds of calls, timed by the judging process.
 
-A round calls the kernel once with each set of arguments, or several times over. Every call keeps
-what it gave, in memory of its own, so that the judge can ask afterwards whether each call that it
-has timed computes: a CUDA graph launches what a kernel did while it was recorded, and a kernel that
-launches nothing from its twentieth call on is then wrong, and not fast.
+A round calls the kernel once with each set of arguments, or several times over. The results of each
+call are kept in memory of their own, so that the judge can check every timed call afterwards: a
+CUDA graph replays what a kernel did while it was captured, and a kernel that launches nothing from
+its twentieth call on is then found to be wrong.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Rounds:
         return begin.elapsed_time(end) * 1e3
 
     def host(self, times: int) -> None:
-        """Calls that nobody waits for."""
+        """Calls without synchronization: host time."""
         (listed, named), fn = self.sets[0], self.fn
         for _ in range(times):
             fn(*listed, **named)

@@ -83,7 +83,7 @@ class Failed(Exception):
 
     @property
     def refused(self) -> bool:
-        """The kernel said in words that it does not take this input."""
+        """The kernel raised an error stating that it does not accept this input."""
         return self.kind in REFUSALS
 
     @property
@@ -206,7 +206,7 @@ class Process:
         self._popen.wait()
 
     def _reason(self) -> str:
-        """Why the process is gone, with the last line that it said."""
+        """Why the process ended, with the last line that it printed."""
         try:
             code = self._popen.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -264,7 +264,7 @@ class Process:
 
 
 class Box:
-    """A kernel in a process of its own: a `trial.Place`.
+    """A kernel in a process of its own: a `candidate.Place`.
 
     Use as a context manager. After `Died` the box is spent.
     """

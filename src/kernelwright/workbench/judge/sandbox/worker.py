@@ -1,10 +1,10 @@
-"""The process that a kernel is judged in. `sandbox.Box` starts it and says what to do.
+"""The process that a kernel is judged in. `sandbox.Box` starts it and sends it requests.
 
     python -m kernelwright.workbench.judge.sandbox.worker READ WRITE
 
 Requests and answers are JSON behind four bytes of length, over the two pipes; tensors lie in
-memory that the parent owns. Nothing here is believed further than it must be: results are read
-and times are taken by the parent.
+memory that the parent owns. The parent trusts this process as little as possible: it reads the
+results and takes the times itself.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Child:
         return fn, shapes_of(launch)
 
     def _watch_interpreter(self) -> None:
-        """Triton's interpreter, mended, and what it is asked to launch."""
+        """Triton's interpreter with our corrections, and a record of its launches."""
         from kernelwright import toolchain
 
         from .kernels import Interpreted

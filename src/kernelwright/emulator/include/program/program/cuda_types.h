@@ -1,5 +1,5 @@
-// NVIDIA's types and declarations of the host API, read as a host compiler reads them; and what
-// programs still use that the API of CUDA 13 has no more.
+// NVIDIA's types and declarations of the host API, as a host compiler reads them, and declarations
+// that programs still use but CUDA 13 has removed.
 #pragma once
 
 // NVIDIA's host_defines.h and vector_types.h: the emulator has its own of both

@@ -1,0 +1,169 @@
+"""One candidate on one case: the runs that checks examine.
+
+A candidate runs in this process (`Here`) or in a separate one (`sandbox.Box`), with the same
+interface for checks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from kernelwright.contract import Case, Operator
+from kernelwright.contract.compare import Accuracy, compare
+from kernelwright.toolchain import redzones
+
+from .candidate import (
+    Candidate,
+    Expected,
+    Fenced,
+    NotCaptured,
+    Place,
+    Run,
+    address,
+    all_results,
+    expected,
+    result_names,
+    tensors,
+)
+from .integrity import Snapshot
+
+
+@dataclass(eq=False)
+class Here:
+    """Runs a candidate in this process."""
+
+    operator: Operator
+    call: Callable[..., Any]
+    device: str
+
+    def fence(self, args: dict[str, Any]) -> Fenced:
+        return Fenced(args)
+
+    def _results(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        return all_results(self.operator, args, self.call(*args.values()))
+
+    def run(self, fenced: Fenced, *, guarded: bool = False) -> Run:
+        problem = replaced = None
+        if guarded:
+            before = Snapshot()
+            with redzones.guarded() as guard:
+                results = self._results(fenced.args)
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+            problem, replaced = guard.check(), before.replaced()
+            before.restore()
+        else:
+            results = self._results(fenced.args)
+        outputs = results[: len(self.operator.results)]
+        return Run(
+            fenced,
+            results,
+            outputs,
+            tuple(str(getattr(t, "device", "")) for t in outputs),
+            tuple(map(address, outputs)),
+            frozenset(map(address, tensors(fenced.args))),
+            lambda: outputs,
+            problem,
+            replaced,
+        )
+
+    def late(self, args: dict[str, Any]) -> tuple[Any, ...]:
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # some 10 ms
+            fenced = Fenced(args)
+            results = tuple(r.clone() for r in self._results(fenced.args))
+            stream.synchronize()
+        return results
+
+    def threads_left(self, fenced: Fenced) -> list[str]:
+        before = set(threading.enumerate())
+        self.call(*fenced.args.values())
+        return [t.name for t in threading.enumerate() if t not in before]
+
+    def growth(self, fenced: Fenced, calls: int) -> int:
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        for _ in range(calls):
+            self.call(*fenced.args.values())
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated() - before
+
+    def capture(self, fenced: Fenced) -> Callable[[], tuple[Any, ...]]:
+        torch.cuda.synchronize()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                results = self._results(fenced.args)
+        except Exception as e:
+            # a capture that could not end leaves the allocator recording, its cache unfreeable
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+            raise NotCaptured(f"{type(e).__name__}: {str(e).splitlines()[0]}") from e
+
+        def replay() -> tuple[Any, ...]:
+            graph.replay()
+            torch.cuda.synchronize()
+            return results
+
+        return replay
+
+
+@dataclass(eq=False)
+class Trial:
+    """A candidate on a case. Each comparison made by a check is appended to `verdicts`.
+
+    `seed` changes all values of the case, so that a user's kernel cannot know them in advance.
+    """
+
+    candidate: Candidate
+    case: Case
+    device: str
+    verdicts: list[Accuracy] = field(default_factory=list)
+    seed: int = 0
+
+    @property
+    def operator(self) -> Operator:
+        return self.candidate.operator
+
+    @cached_property
+    def place(self) -> Place:
+        return self.candidate.place or Here(self.operator, self.candidate.call, self.device)
+
+    def expected(self, seed: int = 0, tail: int = 0) -> Expected:
+        """What a case gives. `tail`: only the end of its tensors has the values of that seed."""
+        case = replace(self.case, seed=self.seed + seed, tail=tail and self.seed + tail)
+        return expected(self.operator, self.candidate.native, case, self.device)
+
+    def fence(self, seed: int = 0) -> Fenced:
+        """Arguments of the case to call with."""
+        return self.place.fence(self.expected(seed).args)
+
+    def run(self, fenced: Fenced) -> Run:
+        return self.place.run(fenced)
+
+    @cached_property
+    def first(self) -> Run:
+        """The first call, with red zones and poisoned outputs."""
+        return self.place.run(self.fence(), guarded=True)
+
+    def judge(self, results: tuple, want: Expected) -> str | None:
+        """Why results are wrong by value, or None."""
+        if len(results) != len(want.native):
+            return f"{len(results)} results, should be {len(want.native)}"
+        names = result_names(self.operator, want.args)
+        exact = self.operator.exact
+        for name, out, native, reference, noise in zip(
+            names, results, want.native, want.reference, want.noise, strict=True
+        ):
+            verdict = compare(out, native, reference, noise=noise, exact=exact)
+            self.verdicts.append(verdict)
+            if not verdict.ok:
+                return f"{name}: {verdict.why}"
+        return None
