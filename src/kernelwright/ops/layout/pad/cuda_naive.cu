@@ -11,6 +11,6 @@ template <typename T>
 __global__ void pad_naive(const T *x, T *y, long long count, kw::Box box, float value) {
   const long long i = kw::block_number() * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  long long from;
-  y[i] = kw::Walk(box, i).inside(box, from) ? x[from] : kw::from_float<T>(value);
+  const kw::Walk walk(box, i);
+  y[i] = walk.inside(box) ? x[walk.from] : kw::from_float<T>(value);
 }

@@ -24,10 +24,9 @@ __global__ void __launch_bounds__(BLOCK)
     kw::Walk walk(box, start);
 #pragma unroll
     for (int j = 0; j < READS; ++j) {
-      long long from;
 #pragma unroll
       for (int e = 0; e < READ; ++e) v[k][j][e] = fill;
-      if (walk.inside(box, from) && start + j * READ < count) v[k][j] = kw::load<T, READ>(x + from);
+      if (walk.inside(box) && start + j * READ < count) v[k][j] = kw::load<T, READ>(x + walk.from);
       if (READS > 1) walk.advance(box, READ);
     }
   }
