@@ -39,6 +39,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
     "layout.cat": ("cat",),
+    "layout.pad": ("pad",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
