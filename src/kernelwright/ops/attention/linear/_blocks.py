@@ -67,7 +67,7 @@ def triangle(m, x, UP: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr):
     of x makes NaN of the rows that see it alone, though 0 times NaN is NaN."""
     y = product(m, x, PRECISION)
     none = x.to(tl.float32) * 0.0  # NaN where x is not finite
-    if not (tl.sum(tl.sum(none, 1), 0) == 0.0):
+    if tl.sum(tl.sum(none, 1), 0) != 0.0:
         i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
         if UP:
             seen = j >= i

@@ -25,7 +25,11 @@ class Call:
     def __init__(self, config, args):
         self.args, self.config = args, config
         q, v = args["q"], args["v"]
-        self.heads, (self.length, self.d), self.dv = q.shape[0] * q.shape[1], q.shape[2:], v.shape[3]
+        self.heads, (self.length, self.d), self.dv = (
+            q.shape[0] * q.shape[1],
+            q.shape[2:],
+            v.shape[3],
+        )
         self.decays, self.dtype = args["g"] is not None, q.dtype
         most = FLOAT_BLOCK if q.dtype == torch.float32 else 2**31
         self.chunk = min(config["chunk"], most)

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 from kernelwright.contract import NULL, CudaKernel, Launch, Plan, f32
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.plan import packed
 from kernelwright.contract.template_args import CTYPE
 
@@ -26,7 +26,7 @@ def recurrent(gpu, config, q, k, v, g, state, want_final, scale):
         for n in (none if t is None else t.stride())
     ] + list(none[:3] if g is None else g.stride())  # fmt: skip
     call = packed(struct.pack("<23q4i", *strides, h, length, d, dv))
-    name = f"linear_recurrent<{CTYPE[q.dtype]}, {cdiv(d, WARPS)}>"
+    name = f"linear_recurrent<{CTYPE[q.dtype]}, {next_power_of_2(cdiv(d, WARPS))}>"
     given = (
         "q", "k", "v", NULL if g is None else "g", NULL if state is None else "state", "y",
         "final" if want_final else NULL, call, f32("scale"),

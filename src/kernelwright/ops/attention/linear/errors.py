@@ -8,8 +8,6 @@ of these are independent, so the error of a sum is the root of the sum of square
 
 from __future__ import annotations
 
-import torch
-
 from kernelwright.contract.rounding import U, root_levels
 from kernelwright.ops.attention.sdpa.spec import rounding
 

@@ -64,5 +64,7 @@ def order(gpu, **args):
 
 
 def bucket(q, v, g, **more):
-    powers = "/".join(str(next_power_of_2(max(n, 1))) for n in (q.shape[2], q.shape[0] * q.shape[1]))
+    powers = "/".join(
+        str(next_power_of_2(max(n, 1))) for n in (q.shape[2], q.shape[0] * q.shape[1])
+    )
     return f"{kind(q.dtype)}/{q.shape[3]}x{v.shape[3]}/{powers}{'' if g is None else '/decay'}"

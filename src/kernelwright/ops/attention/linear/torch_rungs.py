@@ -10,7 +10,7 @@ from .spec import accumulated
 
 def manual(q, k, v, g, state, want_final, scale):
     """The definition, a token at a time."""
-    states, decay, (q, k, v), dtype = _recurrence(q, k, v, g, state)
+    states, _, (q, k, v), dtype = _recurrence(q, k, v, g, state)
     ys = [(q[:, :, t, None] @ s)[:, :, 0] * scale for t, s in enumerate(states[1:])]
     y = torch.stack(ys, 2) if ys else v[:, :, :0]
     return y.to(dtype), states[-1].clone() if want_final else q.new_empty(0)
