@@ -43,6 +43,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
+    "attention.linear": ("linear_attention",),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.
