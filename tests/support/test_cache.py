@@ -172,7 +172,7 @@ def test_nvrtcs_kernels_are_built_again(cached, cuda_source, damage):
     assert cache.find("cuda", next((cached / "cuda").glob("*/*")).name)
 
 
-@pytest.mark.parametrize("damage", [truncated, overwritten])
+@pytest.mark.parametrize("damage", [truncated, pytest.param(overwritten, marks=pytest.mark.long)])
 def test_tritons_kernels_are_built_again(cached, damage):
     pytest.importorskip("triton")
     code = (

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright import ops
-from kernelwright.contract import H200, CudaKernel, TensorSpec
-from kernelwright.dispatch import ladders, plan_of
+from kernelwright.contract import H200, CudaKernel
+from kernelwright.dispatch import ladders, plan_of, unsupported_on
 from kernelwright.toolchain import binary, nvrtc
 from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.verify import coverage
@@ -68,17 +68,11 @@ def test_what_overlaps_is_known():
         for rung in lad.rungs:
             for case in coverage.thorough_cases(lad) if rung.backend == "cuda" else ():
                 call = inspection.specs_of(lad, case)
-                if _launched(call) and (not rung.supports or not rung.supports(H200, **call)):
+                if unsupported_on(rung, call, H200) is None:
                     steps = plan_of(lad, rung, call, config=rung.configs[0]).launches
                     found |= {_what(step.kernel.name) for step in steps if step.overlaps}
                     assert not steps[0].overlaps, f"{lad.name}.{rung.name}: nothing is before it"
     assert found == {_what(name) for _, name in KERNELS} | ARGUMENTS_FIRST
-
-
-def _launched(call) -> bool:
-    """Whether a GPU rung is asked: not for empty tensors."""
-    given = [t for v in call.values() for t in (v if isinstance(v, list) else [v])]
-    return all(t.numel() for t in given if isinstance(t, TensorSpec))
 
 
 def _what(kernel: str) -> str:

@@ -7,7 +7,7 @@ from .once import differentiated_again, once
 from .override import override, use
 from .proof import proven_on, source_hash
 from .registry import UnknownOperator, known, ladder, ladders
-from .selection import Choice, Explanation, explain, select, specs_of, unsupported
+from .selection import Choice, Explanation, explain, select, specs_of, unsupported, unsupported_on
 from .subclasses import on_rows
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "source_hash",
     "specs_of",
     "unsupported",
+    "unsupported_on",
     "use",
     "vmap_loop",
 ]

@@ -92,13 +92,18 @@ def rejected(ladder: Ladder, rung: Rung, specs: Specs, device: torch.device) -> 
 def unsupported(rung: Rung, specs: Specs, device: torch.device) -> str | None:
     """Why a rung cannot run a call on a device, or None."""
     if rung.backend == "torch":
-        return rung.supports(gpu_of(device) or H200, **specs) if rung.supports else None
+        return unsupported_on(rung, specs, gpu_of(device) or H200)
     missing = availability.missing(rung.backend, device.type)
     if missing:
         return missing
+    return unsupported_on(rung, specs, gpu_of(device) or H200)
+
+
+def unsupported_on(rung: Rung, specs: Specs, gpu: Gpu) -> str | None:
+    """Why a rung cannot run a call on a GPU, or None, whatever this machine has."""
     if rung.is_gpu and any(t.numel() == 0 for t in _tensors(specs)):
         return "GPU rungs do not take empty tensors"
-    return rung.supports(gpu_of(device) or H200, **specs) if rung.supports else None
+    return rung.supports(gpu, **specs) if rung.supports else None
 
 
 def config_of(ladder: Ladder, rung: Rung, gpu: Gpu, specs: Specs) -> Config:

@@ -233,7 +233,7 @@ def history(tmp_path_factory):
     git("init", "-q", "-b", "main")
     git("add", ".")
     git("commit", "-q", "-m", "first")
-    rungs = target / "ops" / "softmax" / "torch_rungs.py"
+    rungs = target / "ops" / "reduce" / "softmax" / "torch_rungs.py"
     text = rungs.read_text()
     slow = text.replace(
         "def native(x, dim):\n",

@@ -7,7 +7,7 @@ import torch
 
 import kernelwright.ops.every  # noqa: F401
 from kernelwright.contract import H200
-from kernelwright.dispatch import entry_of, ladder, ladders, selection
+from kernelwright.dispatch import entry_of, ladder, ladders, selection, unsupported_on
 from kernelwright.dispatch.selection import config_for
 from kernelwright.machine.recorded import A100, B200, GPUS, L40S, RTX_5090
 from kernelwright.toolchain import availability
@@ -23,7 +23,7 @@ def plans(chosen, rung, gpu):
     for case in chosen.operator.cases:
         if case.use == "bench":
             specs = listing.specs_of(chosen, case)
-            if rung.supports is None or rung.supports(gpu, **specs) is None:
+            if unsupported_on(rung, specs, gpu) is None:
                 yield entry_of(chosen, rung)(gpu, config_for(rung, gpu, specs), **specs), specs
 
 

@@ -131,20 +131,16 @@ def _spec(v: Any) -> Any:
 def _first_supported(ladder: Ladder, rung: Rung, gpu: Gpu) -> Case:
     cases = sorted(ladder.operator.cases, key=lambda c: ("bench", "verify", "big").index(c.use))
     for case in cases:
-        if case.numel and _reason(rung, gpu, specs_of(ladder, case)) is None:
+        if case.numel and dispatch.unsupported_on(rung, specs_of(ladder, case), gpu) is None:
             return case
     raise Unsupported(f"rung: {ladder.name}.{rung.name} supports no case on {gpu.name}")
-
-
-def _reason(rung: Rung, gpu: Gpu, specs: dict[str, Any]) -> str | None:
-    return rung.supports(gpu, **specs) if rung.supports else None
 
 
 def _here(
     ladder: Ladder, rung: Rung, case: Case, gpu: Gpu, arch: str, config: Config | None
 ) -> list[Inspection]:
     specs = specs_of(ladder, case)
-    reason = _reason(rung, gpu, specs)
+    reason = dispatch.unsupported_on(rung, specs, gpu)
     if reason:
         raise Unsupported(f"{ladder.name}.{rung.name} does not support {case.id}: {reason}")
     if config is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
 import torch
 
-from kernelwright.contract import Case, Config, Ladder, Rung
+from kernelwright.contract import Case, Config, Ladder, Rung, TensorSpec
 from kernelwright.toolchain import availability
+from kernelwright.workbench.binary_info import inspection
 
 #: Elements of the largest case that a backend takes without a GPU, so that a case takes well under
 #: a second: the simulator is the slowest by far, the interpreter is slower than the emulator.
@@ -36,13 +38,21 @@ def skip(ladder: Ladder, rung: Rung, config: Config, case: Case, device: str) ->
         return missing
     if case.use == "big":
         return "more than 2**31 elements: on a GPU"
-    if case.numel > LIMIT[rung.backend]:
-        return f"more than {LIMIT[rung.backend]} elements: on a GPU"
+    large = LIMIT[rung.backend]
+    if case.numel > large or (case.use == "bench" and _elements(ladder, case) > large):
+        return f"more than {large} elements: on a GPU"
     if rung.backend in ("inductor", "numba") and case not in handful(ladder, rung.backend):
         return f"{rung.backend} takes a handful of cases without a GPU"
     if config != rung.configs[0] and case not in thorough_cases(ladder):
         return "further configs take a case of each dtype and layout without a GPU"
     return None
+
+
+@cache
+def _elements(ladder: Ladder, case: Case) -> int:
+    """Elements of the largest input, such as a cache beside one token's query."""
+    specs = inspection.specs_of(ladder, case).values()
+    return max(math.prod(s.shape) for s in specs if isinstance(s, TensorSpec))
 
 
 @cache

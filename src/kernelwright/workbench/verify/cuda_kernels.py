@@ -10,7 +10,7 @@ from typing import Any
 from kernelwright import emulator
 from kernelwright.contract import H200, Case, Config, CudaKernel, Gpu, Ladder, Rung
 from kernelwright.contract.layout import normalise
-from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of
+from kernelwright.dispatch import entry_of, plan_of, proven_on, specs_of, unsupported_on
 from kernelwright.machine.recorded import GPUS
 from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import cpu_executor, nvrtc
@@ -29,7 +29,7 @@ def kernels_of(
         if not case.numel:
             continue
         specs = specs_of_case(ladder, case)
-        if rung.supports is None or rung.supports(gpu, **specs) is None:
+        if unsupported_on(rung, specs, gpu) is None:
             plan = entry_of(ladder, rung)(gpu, config, **specs)
             steps = (step.kernel for step in plan.launches)
             found |= {k for k in steps if isinstance(k, CudaKernel)}
@@ -113,7 +113,7 @@ def compile_gluon(ladder: Ladder, rung: Rung, config: Config) -> tuple[str, str]
     try:
         for gpu in GPUS:
             specs = ((c, specs_of_case(ladder, c)) for c in cases)
-            taken = [c for c, s in specs if rung.supports is None or not rung.supports(gpu, **s)]
+            taken = [c for c, s in specs if unsupported_on(rung, s, gpu) is None]
             some = taken if gpu is H200 else taken[:1]
             found = [i for c in some for i in inspect(ladder, rung.name, c, gpu.arch, config)]
             if found:
