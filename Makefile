@@ -45,6 +45,7 @@ lint: .venv/ready
 	$(BIN)/clang-format --dry-run -Werror $(CUDA_C)
 	$(BIN)/codespell src tests tools docs README.md CONTRIBUTING.md
 	$(BIN)/python -m tools.movement --check
+	$(BIN)/python -m tools.lessons --check
 	$(BIN)/python -m tools.readme_tables --check
 	$(BIN)/kernelwright ledger --check
 
@@ -54,6 +55,7 @@ site: .venv/ready
 
 tables: .venv/ready
 	$(BIN)/python -m tools.movement
+	$(BIN)/python -m tools.lessons
 	$(BIN)/python -m tools.readme_tables
 
 .venv/ready: pyproject.toml $(wildcard constraints/*.txt) tools/setup_venv.py

@@ -30,8 +30,11 @@ from kernelwright.workbench.binary_info import dissect
 from kernelwright.workbench.binary_info.dissect import SECTOR, Dissection
 from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
-from kernelwright.workbench.report import svg
+from kernelwright.workbench.report import strips, svg
 from kernelwright.workbench.report.shown import headline
+from kernelwright.workbench.report.strips import ROW
+from kernelwright.workbench.report.strips import banks as _banks
+from kernelwright.workbench.report.strips import sectors as _sectors
 from kernelwright.workbench.sanitize.tool_runner import apart
 from kernelwright.workbench.verify.candidate import map_tensors
 
@@ -54,18 +57,6 @@ USED, TRAFFIC = "percent of the touched sectors' bytes used", "traffic over the 
 ALIKE = 3  # requests of one line that are drawn
 LINES = 10  # lines of a diff that a page shows
 FRAME = re.compile(r"\s*(template|__global__|#pragma|\w+_(fwd|bwd)_)|\s{15}")  # signatures
-LEFT, STRIP, BANKS, CELLS = 190, 512, 32, 256
-ROW, WIDTH = 22, 880
-STYLE = """
-:root { --ink: #1b1c1e; --soft: #565a61; --track: #eceef0; --load: #1f5fd0; --store: #9a5b00 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #eceef1; --soft: #a9aeb6; --track: #262a30; --load: #77a7ff; --store: #e9a531 }
-}
-text { fill: var(--ink); font: 12px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif }
-.title { font-weight: 650; font-size: 15px } .soft { fill: var(--soft) }
-.name { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
-.track { fill: var(--track) } .load { fill: var(--load) } .store, .atomic { fill: var(--store) }
-"""
 
 
 @dataclass(frozen=True)
@@ -165,9 +156,7 @@ def picture(name: str, at: str, found: Traced) -> str:
                 svg.text(0, y + 13, f"and {len(requests) - ALIKE:,} more", "soft", unit="")
             )
             y += ROW
-    drawing = svg.svg(parts, y + 4, f"data movement of {name}", WIDTH)
-    head, _, rest = drawing.partition(">")
-    return f"{head}><style>{STYLE}</style>{rest}\n"
+    return strips.alone(parts, y + 4, f"data movement of {name}")
 
 
 def _groups(requests: tuple[Request, ...]) -> list[list[Request]]:
@@ -179,47 +168,9 @@ def _groups(requests: tuple[Request, ...]) -> list[list[Request]]:
 
 
 def _row(r: Request, found: Traced, y: int) -> list[str]:
-    shared = r.memory == "shared"
-    cells, words = _banks(r) if shared else _sectors(r, found.sizes[r.memory])
-    wide = STRIP / len(cells)
+    cells, words = _banks(r) if r.memory == "shared" else _sectors(r, found.sizes[r.memory])
     label = f"{r.place.line or ''} {r.kind} {r.memory}".strip()
-    out = [
-        svg.text(0, y + 13, label, "name", unit=""),
-        f'<rect class="track" x="{LEFT}" y="{y}" width="{STRIP}" height="{ROW - 6}"/>',
-    ]
-    for i, filled in enumerate(cells):
-        if filled:
-            tall = max((ROW - 6) * filled, 3)
-            gap = 0.5 if wide < 8 else 1
-            out.append(
-                f'<rect class="{r.kind}" x="{LEFT + i * wide:.1f}" y="{y + ROW - 6 - tall:.1f}" '
-                f'width="{wide - gap:.1f}" height="{tall:.1f}"/>'
-            )
-    out.append(svg.text(LEFT + STRIP + 8, y + 13, words, "soft", unit=""))
-    return out
-
-
-def _sectors(r: Request, size: int) -> tuple[list[float], str]:
-    """How much of each cell of a tensor is accessed, and the sectors that this takes."""
-    touched = {b // SECTOR for o in r.offsets.values() for b in (o, o + r.width - 1)}
-    cell = max(SECTOR, -(-size // CELLS))
-    cells = [0.0] * -(-size // cell)
-    for offset in set(r.offsets.values()):
-        for byte in range(offset, offset + r.width, min(r.width, 4)):
-            cells[byte // cell] += min(r.width, 4) / cell
-    used = len(set(r.offsets.values())) * r.width / (len(touched) * SECTOR)
-    count = f"{len(touched)} sector{'s' * (len(touched) > 1)}"
-    return [min(c, 1.0) for c in cells], f"{count}, {min(used, 1):.0%} used"
-
-
-def _banks(r: Request) -> tuple[list[float], str]:
-    """The words that lanes need of each bank, and the largest number of one bank."""
-    words = {byte // 4 for o in r.offsets.values() for byte in range(o, o + max(r.width, 1), 4)}
-    needed = [sum(w % BANKS == bank for w in words) for bank in range(BANKS)]
-    most = max(needed)
-    lanes = f"{len(r.offsets)} lane{'s' * (len(r.offsets) > 1)}"
-    text = f"{most} word{'s' * (most > 1)} of a bank, {lanes}"
-    return [n / max(most, 4) for n in needed], text
+    return strips.drawn(strips.Strip(label, cells, words, r.kind), y)
 
 
 # ---- the steps of a page

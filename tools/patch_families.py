@@ -19,21 +19,23 @@ from pathlib import Path
 import transformers
 from torch import nn
 
-from kernelwright.integrations.transformers import known, layers, mlps, norms
+from kernelwright.integrations.transformers import experts, known, layers, mlps, norms
 from kernelwright.integrations.transformers.code import difference, essence
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
-PARTS = ("norm", "sum and norm", "rope", "MLP", "loss")
+PARTS = ("norm", "sum and norm", "rope", "MLP", "experts", "loss")
 _KNOWN = {
     "norm": norms.NORMS,
     "sum and norm": {**layers.LAYERS, **layers.WRITTEN},
     "MLP": {**mlps.MLPS, "gpt2.GPT2MLP": None},
+    "experts": experts.EXPERTS,
 }
 _ENDINGS = {  # of the names of classes that are of a part, if none of their code is known
     "norm": ("RMSNorm", "LayerNorm", "L2Norm", "RMSNormGated"),
     "sum and norm": ("DecoderLayer", "EncoderLayer"),
     "rope": (),
     "MLP": ("MLP", "FeedForward", "FFN"),
+    "experts": ("Experts",),
     "loss": ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"),
 }
 

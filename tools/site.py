@@ -19,6 +19,7 @@ from sphinx.cmd.build import main as sphinx
 
 import kernelwright
 from kernelwright import cli
+from kernelwright.workbench.lessons import lesson
 
 ROOT = Path(__file__).resolve().parents[1]
 OPS = Path("src/kernelwright/ops")
@@ -29,7 +30,10 @@ SECTIONS = (
     ("Start", ("../README", "install", "tour")),
     ("Train faster", ("patch", "families", "operators", "pytorch", "language_models", "training")),
     ("Judge a kernel", ("judge", "ci", "emulator", "mutations")),
-    ("Learn CUDA and Triton", ("exercises", "dissect", "glossary")),
+    (
+        "Learn CUDA and Triton",
+        ("lessons", *(f"lessons/{n}" for n in lesson.NAMES), "exercises", "dissect", "glossary"),
+    ),
     ("Reference", ("api", "commands", "cli", "report")),
 )
 

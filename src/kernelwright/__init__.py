@@ -21,6 +21,7 @@ _OTHERS = {
     "explain": f"{__name__}.ops.introspect",
     "patch": f"{__name__}.integrations.transformers",
     "register_attention": f"{__name__}.integrations.transformers.attention",
+    "tune": f"{__name__}.workbench.bench.tune_model",
     "unpatch": f"{__name__}.integrations.transformers",
     "use": f"{__name__}.ops.introspect",
     "warmup": f"{__name__}.ops.introspect",

@@ -39,6 +39,8 @@ OURS = {
     "permute_copy": kw.permute_copy,
     "transpose_copy": kw.transpose_copy,
     "index_add": kw.index_add,
+    "gather": kw.gather,
+    "scatter_add": kw.scatter_add,
     "index_select": kw.index_select,
     "cumprod": kw.cumprod,
 }

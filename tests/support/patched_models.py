@@ -37,6 +37,7 @@ _GRANITE = {"logits_scaling": 6.0, "residual_multiplier": 0.7, "embedding_multip
 _LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
            "v_head_dim": 8, "head_dim": 8}  # fmt: skip
 _HEADS = {"num_key_value_heads": 4}
+_DEEPSEEK3 = {"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
 _TEXT = {**_SIZES, "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2],
                                        "rope_theta": 1e4}}  # fmt: skip
 _VISION = {
@@ -71,6 +72,12 @@ MORE = {
     "GPT-NeoX": (hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**_SIZES)),
     "Mixtral": (hf.MixtralForCausalLM, hf.MixtralConfig(**_SIZES, **_EXPERTS)),
     "Qwen 3 MoE": (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(**_SIZES, **_EXPERTS)),
+    "Qwen 2 MoE": (hf.Qwen2MoeForCausalLM, hf.Qwen2MoeConfig(**_SIZES, **_EXPERTS)),
+    "OLMoE": (hf.OlmoeForCausalLM, hf.OlmoeConfig(**_SIZES, **_EXPERTS)),
+    "DeepSeek V3": (
+        hf.DeepseekV3ForCausalLM,
+        hf.DeepseekV3Config(**{**_SIZES, **_LATENT, **_HEADS, **_EXPERTS, **_DEEPSEEK3}),
+    ),
     "Qwen 2.5 VL": (
         hf.Qwen2_5_VLForConditionalGeneration,
         hf.Qwen2_5_VLConfig(text_config=_TEXT, vision_config=_VISION, **_IMAGES),
@@ -137,8 +144,8 @@ class InFloat64(TorchFunctionMode):
 
 def families_table():
     """docs/patch.md's table of what serves each family, from what `patch` reports."""
-    parts = ("norm", "residual", "rope", "MLP", "loss")
-    head = ("family", "norm", "sum and norm", "rope", "MLP", "loss", "left")
+    parts = ("norm", "residual", "rope", "MLP", "experts", "loss")
+    head = ("family", "norm", "sum and norm", "rope", "MLP", "experts", "loss", "left")
     lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for family in FAMILIES | MORE:
         report = kw.patch(make(family))

@@ -56,6 +56,17 @@ def added(x, index_add):
     return index_add(x, -1, numbers(x), source, alpha=0.5)
 
 
+def gathered(x, gather):
+    """Elements of the last dimension, some of them twice."""
+    return gather(x, -1, numbers(x).expand(*x.shape[:-1], -1))
+
+
+def scattered(x, scatter_add):
+    """Elements of the last dimension, made of x, added to others."""
+    index = numbers(x).expand(*x.shape[:-1], -1)
+    return scatter_add(x, -1, index, 1 - x.gather(-1, index).square())
+
+
 def rotated(x, rope):
     """x (*, T, D) as the heads of q, and the first of them as k, rotated: one tensor."""
     q = x.reshape(1, -1, *x.shape[-2:])
@@ -236,7 +247,12 @@ PUBLIC = {
         lambda x: kw.permute_copy(x, range(-1, -1 - x.ndim, -1)),
         lambda x: torch.permute_copy(x, [*range(-1, -1 - x.ndim, -1)]),
     ),
+    "cat": Public(lambda x: kw.cat((x, 1 - x), -1), lambda x: torch.cat((x, 1 - x), -1)),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
+    "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),
+    "scatter_add": Public(
+        lambda x: scattered(x, kw.scatter_add), lambda x: scattered(x, torch.scatter_add)
+    ),
     "index_select": Public(
         lambda x: kw.index_select(x, -1, numbers(x)), lambda x: x.index_select(-1, numbers(x))
     ),

@@ -41,6 +41,7 @@ for command in (
     timing.bench,
     timing.tune,
     looking.inspect,
+    learning.learn,
     learning.dissect,
     learning.debug,
     running.run,

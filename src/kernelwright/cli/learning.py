@@ -2,27 +2,157 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelwright.support.errors import GOOD, UsageError
+from kernelwright.support.errors import GOOD, WRONG, UsageError
 
+from . import own_kernels
 from .names import complete, known
 from .options import Json, Wide, printing, recorded, waiting
+
+if TYPE_CHECKING:
+    from .render.terminal import Output
+
+
+def learn(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[LESSON]",
+            help="A lesson's name or number (default: list the lessons).",
+            show_default=False,
+        ),
+    ] = None,
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(help="Your answer to the next question of the lesson. Repeatable."),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Also write the lesson's picture to a file."),
+    ] = None,
+    quiz: Annotated[
+        bool, typer.Option("--quiz", help="Answer 60 questions, read from standard input.")
+    ] = False,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> int:
+    """Learn the machine in ten lessons, each with a measurement, a picture and two questions.
+
+    Needs no GPU: without one, kernels are counted in the emulator and figures recorded on an H200
+    are shown. On a GPU, the kernels are timed too. On a terminal, a lesson asks its questions;
+    elsewhere, --answer gives the answers.
+
+    Exit codes: 0 good, 1 an answer is wrong, 2 wrong usage, 3 there is no C++ compiler.
+
+    \b
+    Examples:
+      kernelwright learn
+      kernelwright learn global_memory
+      kernelwright learn 3 --answer 12 --answer 5
+      kernelwright learn 3 --picture sectors.svg
+      kernelwright learn --quiz
+      kernelwright learn --quiz --json | jq '.[].question'
+    """
+    if quiz and (name is not None or answer or picture):
+        raise UsageError("--quiz: takes no lesson, --answer or --picture")
+    if name is None and (answer or picture):
+        raise UsageError("LESSON: name the lesson (kernelwright learn lists them)")
+    with printing(as_json, wide) as out:
+        if quiz:
+            return _quiz(out, as_json)
+        from kernelwright.workbench.lessons import lesson as module
+
+        if name is None:
+            found = [module.read(n) for n in module.NAMES]
+            if as_json:
+                out.emit([{"lesson": x.name, "title": x.title} for x in found])
+            else:
+                from .render import lessons as show
+
+                out.print(show.listing(found))
+            return GOOD
+        of = module.named(name)
+        if len(answer or ()) > len(of.questions):
+            raise UsageError(f"--answer: {of.name} has {len(of.questions)} questions")
+        return _lesson(out, of, answer or [], picture, as_json)
+
+
+def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_json: bool) -> int:
+    with waiting(f"running lesson {of.name}", out):
+        from kernelwright.workbench.lessons import run as module
+        from kernelwright.workbench.lessons.tables import shown
+
+        from .render import lessons as show
+
+        done = module.run(of)
+    if picture is not None:
+        try:
+            picture.write_text(module.drawn(of, done.measured.picture), encoding="utf-8")
+        except OSError as e:
+            raise UsageError(f"--picture: {picture}: {e.strerror}") from None
+    asks = not (answers or as_json) and out.is_terminal and sys.stdin.isatty()
+    if not as_json and not answers:
+        for part in show.lesson(done, out):
+            out.print(part, width=min(out.width, show.WIDEST) if out.is_terminal else None)
+    checked: list[bool] = []
+    for i, q in enumerate(of.questions):
+        if not as_json:
+            out.print("", show.question(i + 1, q), sep="\n")
+        if asks:
+            answers.append(out.input("your answer: "))
+        if i < len(answers):
+            checked.append(module.right(answers[i], q, done.measured))
+            if not as_json:
+                right = shown(module.answer(q, done.measured))
+                out.print(show.answered(q, checked[-1], right))
+    if as_json:
+        out.emit(show.document(done, checked))
+    elif len(checked) < len(of.questions):
+        out.print(show.how_to_answer(of))
+    return GOOD if all(checked) else WRONG
+
+
+def _quiz(out: Output, as_json: bool) -> int:
+    from kernelwright.workbench.lessons import quiz as module
+
+    from .render import lessons as show
+
+    items = module.items()
+    if as_json:
+        out.emit(items)
+        return GOOD
+    right, missed = 0, list[module.Item]()
+    for i, of in enumerate(items, 1):
+        out.print("", show.item(i, len(items), of), sep="\n")
+        try:
+            given = out.input("your answer: " if sys.stdin.isatty() else "")
+        except EOFError:
+            break
+        if module.right(given, of):
+            right += 1
+        else:
+            missed.append(of)
+        out.print(show.item_answered(of, module.right(given, of)))
+    out.print("", show.score(right, right + len(missed), missed), sep="\n")
+    return WRONG if missed else GOOD
 
 
 def exercise(
     rung: Annotated[
         str | None,
         typer.Argument(
-            metavar="[OP.RUNG]",
+            metavar="[NAME]",
             help="The exercise to write (default: list the exercises).",
             show_default=False,
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Verify the file you edited.")] = False,
+    hint: Annotated[bool, typer.Option("--hint", help="Print the next hint.")] = False,
     solution: Annotated[
         bool, typer.Option("--solution", help="Print the diff between your file and the rung.")
     ] = False,
@@ -33,10 +163,13 @@ def exercise(
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
-    """Learn by writing a rung whose body has been removed; your version is verified like the rung.
+    """Learn by writing a kernel, or by finding the fault in one; yours is verified like a rung.
 
-    Needs no GPU: without one, Triton rungs are interpreted, Numba rungs simulated and CUDA C++
-    rungs emulated, as in `verify`. Your file runs unmodified in a separate process.
+    --check compares the results with PyTorch's; for CUDA C++ it also finds data races,
+    out-of-bounds accesses, uninitialized reads and divergent barriers with their lines, and counts
+    what the exercise asks to keep low. Needs no GPU: without one, Triton kernels are interpreted,
+    Numba kernels simulated and CUDA C++ kernels emulated. Your file runs unmodified in a separate
+    process.
 
     Exit codes of --check: 0 right, 1 unfinished or wrong, 2 wrong usage, 3 it compiles but cannot
     be run here.
@@ -44,15 +177,16 @@ def exercise(
     \b
     Examples:
       kernelwright exercise
-      kernelwright exercise sum.cuda_sequential
-      kernelwright exercise sum.cuda_sequential --check
-      kernelwright exercise sum.cuda_sequential --solution
+      kernelwright exercise row_sum.cuda_block
+      kernelwright exercise row_sum.cuda_block --hint
+      kernelwright exercise row_sum.cuda_block --check
+      kernelwright exercise row_sum.cuda_block --solution
       kernelwright exercise --json | jq '.[].state'
     """
-    if rung is None and (check or solution):
-        raise UsageError("OP.RUNG: name the exercise (kernelwright exercise lists them)")
-    if check and solution:
-        raise UsageError("--check, --solution: give only one of them")
+    if rung is None and (check or hint or solution):
+        raise UsageError("NAME: name the exercise (kernelwright exercise lists them)")
+    if check + hint + solution > 1:
+        raise UsageError("--check, --hint, --solution: give only one of them")
     with printing(as_json, wide) as out:
         with waiting("reading the exercises", out) as say:
             from kernelwright.workbench.exercise import exercise as module
@@ -69,6 +203,10 @@ def exercise(
                 path = into / module.files.source(chosen).file_name
                 shown = show.checked(chosen, path, document, module.following(into))
                 code = module.EXITS[document["outcome"]]
+            elif hint:
+                number, text = module.hint(chosen, into)
+                document = {"hint": number, "of": len(chosen.hints), "text": text}
+                shown, code = show.hint(chosen, number, text), GOOD
             elif solution:
                 document = module.solution(chosen, into)
                 shown, code = show.solution(document, chosen), GOOD
@@ -86,8 +224,8 @@ def dissect(
     rungs: Annotated[
         list[str],
         typer.Argument(
-            metavar="OP.RUNG ...",
-            help="Rungs, for example sum.cuda_strided.",
+            metavar="OP.RUNG ... | FILE.cu:KERNEL",
+            help="Rungs, for example sum.cuda_strided; or a kernel of a file.",
             callback=known,
             autocompletion=complete,
         ),
@@ -98,6 +236,7 @@ def dissect(
             help="A case's id (default: a small case of several blocks). Repeatable.",
         ),
     ] = None,
+    launch: own_kernels.Launch = None,
     record: Annotated[
         bool,
         typer.Option("--record", help="Save the result for the READMEs and the report."),
@@ -127,7 +266,11 @@ def dissect(
       kernelwright dissect sum.cuda_interleaved sum.cuda_sequential
       kernelwright dissect softmax.cuda_warp --case 4096x768-f32-dim=-1
       kernelwright dissect softmax --json | jq '.[].launches[].accesses'
+      kernelwright dissect mine.cu:my_sum --launch launch.py
     """
+    kernel = own_kernels.named(rungs, launch)
+    if kernel:
+        return own_kernels.dissect(kernel, launch, as_json, wide)
     with printing(as_json, wide) as out:
         with waiting("getting ready", out) as say:
             from kernelwright.workbench import listing
@@ -159,8 +302,8 @@ def debug(
     rung: Annotated[
         str,
         typer.Argument(
-            metavar="OP.RUNG",
-            help="A rung, for example sum.cuda_strided.",
+            metavar="OP.RUNG | FILE.cu:KERNEL",
+            help="A rung, for example sum.cuda_strided; or a kernel of a file.",
             callback=known,
             autocompletion=complete,
         ),
@@ -169,6 +312,7 @@ def debug(
         str | None,
         typer.Option(help="A case's id (default: a small case that the rung supports)."),
     ] = None,
+    launch: own_kernels.Launch = None,
 ) -> int:
     """Step through a rung in a debugger, from its kernel's first line. Needs no GPU.
 
@@ -183,7 +327,11 @@ def debug(
     Examples:
       kernelwright debug sum.cuda_strided
       kernelwright debug softmax.triton_row --case 5x33-f32-dim=-1
+      kernelwright debug mine.cu:my_sum --launch launch.py
     """
+    kernel = own_kernels.named([rung], launch)
+    if kernel:
+        own_kernels.debug(kernel, launch)
     from kernelwright.workbench import listing
     from kernelwright.workbench.binary_info import debug as module
 

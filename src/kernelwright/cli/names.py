@@ -21,7 +21,8 @@ def known(names: Names) -> Names:
         UsageError: one of them is not an operator or rung; the message suggests close names.
     """
     for name in [names] if isinstance(names, str) else names or []:
-        if "/" not in name:  # a folder is looked at when it is imported
+        # a folder is looked at when it is imported, a file when its kernel is built
+        if "/" not in name and ".cu:" not in name:
             _check(name)
     return names
 

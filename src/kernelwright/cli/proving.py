@@ -10,6 +10,7 @@ import typer
 
 from kernelwright.support.errors import GOOD
 
+from . import own_kernels
 from .names import complete, known
 from .options import Json, Record, Wide, printing, recorded, waiting
 
@@ -18,8 +19,8 @@ def verify(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[OP | OP.RUNG ...]",
-            help="Operators and rungs (default: all).",
+            metavar="[OP | OP.RUNG ... | FILE.cu:KERNEL]",
+            help="Operators and rungs (default: all). With --check, a kernel of a file.",
             show_default=False,
             callback=known,
             autocompletion=complete,
@@ -44,6 +45,7 @@ def verify(
             show_default=False,
         ),
     ] = None,
+    launch: own_kernels.Launch = None,
     record: Record = False,
     wide: Wide = False,
     as_json: Json = False,
@@ -65,7 +67,11 @@ def verify(
       kernelwright verify softmax.triton_row --json
       kernelwright verify sum --check races
       kernelwright verify sum.cuda_last_warp --check all --seed 7
+      kernelwright verify mine.cu:my_sum --launch launch.py --check all
     """
+    kernel = own_kernels.named(names or (), launch)
+    if kernel:
+        return own_kernels.check(kernel, launch, check or (), seed, as_json)
     if check or seed is not None:
         return _watch(names or (), check or (), seed, record, wide, as_json)
     with printing(as_json, wide) as out:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from kernelwright.support.errors import GOOD, WRONG, UsageError
 
-from .options import printing
+from .options import Wide, printing
 
 
 def run(
@@ -47,6 +46,7 @@ def run(
         str,
         typer.Option("--as", metavar="GPU", help="GPU model to emulate (without --gpu)."),
     ] = "h200",
+    wide: Wide = False,
 ) -> int:
     """Run a whole CUDA program: main, host API and kernels. Needs no GPU.
 
@@ -83,7 +83,7 @@ def run(
                 found = module.dissect(file, own, as_)
             else:
                 found = module.emulated(file, own, as_, check or (), seed)
-        text = programs.after(found, bool(check))
-        if text:
-            print(text, file=sys.stderr)
+        told = terminal.Output(2, wide)
+        for part in programs.after(found, bool(check)):
+            told.print(part)
         return found.code or (WRONG if found.failed else GOOD)

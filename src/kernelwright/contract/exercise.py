@@ -1,4 +1,4 @@
-"""Exercises: the function bodies of a rung that a learner writes, and hints for them."""
+"""Exercises: what a learner writes or repairs, the hints, and the counter to improve."""
 
 from __future__ import annotations
 
@@ -7,29 +7,48 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """A function whose body is removed.
+    """A function whose body is removed, or in which a fault is planted.
 
     Attributes:
         function: its name in the rung's source.
-        hints: what the body does, step by step, in words.
+        hints: what the body does, step by step, in words; `--hint` gives one at a time.
         given: the body is kept up to and including the first line that contains this text.
+        planted: (text of the rung, what stands there instead), each text once in the body; the rest
+            of the body is kept.
     """
 
     function: str
     hints: tuple[str, ...]
     given: str = ""
+    planted: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A counter of the emulator that a good solution keeps low.
+
+    Attributes:
+        counter: a key of `workbench.exercise.watched.COUNTERS`.
+        most: the largest value, on the largest float32 input without special values.
+    """
+
+    counter: str
+    most: float
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """A rung that a learner writes. Each operator's are in its `exercises.py`, as EXERCISES.
+    """A rung that a learner writes or repairs. Each operator's are in its `exercises.py`, as
+    EXERCISES.
 
     Attributes:
-        rung: "sum.cuda_sequential".
+        rung: the solution, "sum.cuda_sequential".
         place: its position in the learning order of all exercises, from easy to hard.
-        lesson: what it teaches, in one line.
+        lesson: the task in one line: what is computed and under which condition, not how.
         launch: what its plan launches, in one sentence.
         tasks: the functions to write.
+        targets: what `--check` counts once the results are right; for CUDA C++.
+        name: by which it is chosen, if not the rung's.
     """
 
     rung: str
@@ -37,7 +56,18 @@ class Exercise:
     lesson: str
     launch: str
     tasks: tuple[Task, ...]
+    targets: tuple[Target, ...] = ()
+    name: str = ""
 
     @property
-    def operator(self) -> str:
-        return self.rung.rpartition(".")[0]
+    def id(self) -> str:
+        return self.name or self.rung
+
+    @property
+    def faulty(self) -> bool:
+        """Whether there is a fault to find, not a body to write."""
+        return any(task.planted for task in self.tasks)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return tuple(hint for task in self.tasks for hint in task.hints)

@@ -1,7 +1,7 @@
 """Selects the rung for a call, and binds operators to PyTorch."""
 
 from .autograd import apply_of, vmap_loop
-from .binding import bind
+from .binding import bind, select_anew
 from .launcher import device_of, entry_of, launcher, plan_of
 from .once import differentiated_again, once
 from .override import override, use
@@ -30,6 +30,7 @@ __all__ = [
     "plan_of",
     "proven_on",
     "select",
+    "select_anew",
     "source_hash",
     "specs_of",
     "unsupported",

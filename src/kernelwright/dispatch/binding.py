@@ -28,11 +28,13 @@ from .lowering import lower
 from .open_calls import OpenCalls
 from .override import active
 from .registry import register
+from .selection import tuned_table
 from .subclasses import on_values, prepare, prepared
 
 _library = torch.library.Library("kernelwright", "DEF")
 toolchain.claim()
 versions.warn_of_untested()
+_caches: dict[str, LaunchCache] = {}  # by operator
 _CACHE_LIMIT = 4096  # bound launchers an operator keeps; shapes that never repeat must not leak
 
 
@@ -76,6 +78,12 @@ def bind(
     )[0]
 
 
+def select_anew(ladder: Ladder) -> None:
+    """Forget what calls of an operator are dispatched to: its tuned tables have changed."""
+    tuned_table.cache_clear()
+    _caches[ladder.name].forget()
+
+
 def _bound(
     forward: Ladder,
     backward: Ladder | None,
@@ -89,7 +97,7 @@ def _bound(
     """The operator's function, and the one that runs it when nothing intercepts calls."""
     op = forward.operator
     register(forward)
-    run = LaunchCache(forward)
+    run = _caches[op.name] = LaunchCache(forward)
     overload = _define(forward, run)
     if backward is not None:
         call, back = _bound(backward, None, None, None, vmap, {}, {}, twice)
@@ -186,7 +194,7 @@ def {{}}({given}):
             "list_key": _list_key,
             "increment_version": increment_version,
         }
-        self.now = compiled(source.format("run", bumps + call), "run", **used)
+        self.now = self._plain = compiled(source.format("run", bumps + call), "run", **used)
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
 
     def quietly(self, *given: Any) -> Any:
@@ -220,9 +228,16 @@ def {{}}({given}):
         found = self._open.bound(dict(zip(self._names, given, strict=True)), rung)
         return found or self._bound(*args)
 
+    def forget(self) -> None:
+        """Select, plan and bind each call anew when it comes."""
+        self._known.clear()
+        self._open = OpenCalls(self._ladder)
+        if self.now is not self._plain:
+            self._quicken()
+
     def _quicken(self) -> None:
         kinds = "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
-        faster = tensors.finder(kinds, self._found, self.now)
+        faster = tensors.finder(kinds, self._found, self._plain)
         if faster is not None:
             self.now = faster
             for names in self._users:

@@ -12,7 +12,7 @@ import torch
 
 from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
 from kernelwright.contract.layout import normalise
-from kernelwright.machine import gpu_of
+from kernelwright.machine import gpu_of, slug_of
 from kernelwright.support.settings import DATA, PACKAGE, settings
 from kernelwright.toolchain import availability
 
@@ -150,17 +150,21 @@ def explain(
 @cache
 def tuned_table(ladder: Ladder, gpu: Gpu) -> dict[str, dict]:
     """The tuned table of this compute capability, or of the nearest older one, or an empty one. The
-    user's own entries take precedence over the shipped ones."""
-    shipped = _table(ladder, shipped_tables(ladder), gpu)["buckets"]
-    own = tables_of(ladder)
-    if own == shipped_tables(ladder):
-        return shipped
-    return {**shipped, **_current(ladder, _table(ladder, own, gpu))}
+    user's own entries take precedence over the shipped ones, those of the user's models over
+    both."""
+    found = _table(ladder, shipped_tables(ladder), gpu)["buckets"]
+    mine = [model_tables(gpu)]
+    if (own := tables_of(ladder)) != shipped_tables(ladder):
+        mine.insert(0, own)
+    for folder in mine:
+        found = {**found, **_current(ladder, _table(ladder, folder, gpu))}
+    return found
 
 
 def _measured_on(ladder: Ladder, gpu: Gpu) -> str:
     """The architecture whose table `tuned_table` reads: this GPU's, or an older one's."""
-    found = [_newest(ladder, f, gpu) for f in {shipped_tables(ladder), tables_of(ladder)}]
+    folders = {shipped_tables(ladder), tables_of(ladder), model_tables(gpu)}
+    found = [_newest(ladder, f, gpu) for f in folders]
     return f"sm_{max(c for c in found if c)}"
 
 
@@ -174,6 +178,11 @@ def tables_of(ladder: Ladder) -> Path:
     """The folder that an operator's tuned tables are written to: the user's data directory if the
     operator is part of an installed package."""
     return (settings().tuned if _ours(ladder) else None) or shipped_tables(ladder)
+
+
+def model_tables(gpu: Gpu) -> Path:
+    """The folder of tables that `kw.tune` writes for the calls of the user's models on a GPU."""
+    return settings().cache / "tuned" / (slug_of(gpu) or "unnamed")
 
 
 def _ours(ladder: Ladder) -> bool:

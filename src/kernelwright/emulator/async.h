@@ -28,7 +28,7 @@ void end_copies(Thread &t, unsigned group) {
   std::size_t n = 0;
   for (; n < copies.size() && copies[n].group < group; ++n) {
     const Copy &c = copies[n];
-    if (o && o->copy) o->copy(t, c.to, c.bytes, true, c.where);
+    if (o && o->copy) observed(t, c.where, [&] { o->copy(t, c.to, c.bytes, true, c.where); });
     std::memcpy(c.to, c.data, c.bytes);
   }
   copies.erase(copies.begin(), copies.begin() + n);

@@ -199,9 +199,10 @@ def _basis(source: Path, kind: str) -> list[str]:
 @once
 def _emulator() -> str:
     """The compiler and the emulator's files that kernels are compiled against, with their folder,
-    which distinguishes them from the kernel's own files in debug info. Observers in subfolders are
-    not included."""
+    which distinguishes them from the kernel's own files in debug info. Observers in subfolders and
+    the headers of whole programs are not included."""
     # libcu++'s headers have no suffix
     include = (p for p in (compiler.HERE / "include").rglob("*") if p.is_file())
-    files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *include])
+    own = (p for p in include if compiler.HERE / "include" / "program" not in p.parents)
+    files = sorted([*compiler.HERE.glob("*.h"), *compiler.HERE.glob("*.cpp"), *own])
     return cache.key([str(compiler.HERE), *(p.read_bytes() for p in files)])

@@ -11,7 +11,7 @@ constexpr std::int64_t kMostBytes = (1 << 20) - 1;  // that an mbarrier counts
 
 void tell(Thread &t, const Across &step) {
   const Observer *o = t.block->launch->observer;
-  if (o && o->across) o->across(t, step);
+  if (o && o->across) observed(t, step.where, [&] { o->across(t, step); });
 }
 
 [[noreturn]] void fail_at(Thread &t, const void *where, const std::string &what) {

@@ -75,29 +75,14 @@ bool in_libc(const void *instruction) {
   return at >= libc.start && at < libc.end;
 }
 
-// A thread that has not waited for a while may wait for another in a loop: let that one run.
 void on_tick(int, siginfo_t *, void *context) {
   Thread *t = kw_current;
-  if (!t || worker_of(t).busy || in_libc(instruction(context))) return;
+  if (!t) return;
   Worker &w = worker_of(t);
-  if (w.all->failed) {
-    w.busy = true;
-    leave(w);
-  }
-  w.stuck = w.progress == w.seen ? w.stuck + kTick : 0;
-  w.seen = w.progress;
-  if (w.stuck == 0) return;
-  w.busy = true;
-  if (w.stuck > w.launch->patience) {
-    const void *where = static_cast<const char *>(instruction(context)) + 1;
-    fail(w, name_of(*t) +
-                say(" has been at @%p@ for %.3g seconds: it waits for something that "
-                    "does not come, or its loop is endless. The others of its block:",
-                    where, w.stuck) +
-                waiting(w));
-  }
+  if (w.busy) w.late = true;
+  if (w.busy || in_libc(instruction(context))) return;
   const int saved = errno;
-  kw_yield();
+  on_time(*t, static_cast<const char *>(instruction(context)) + 1);
   errno = saved;
 }
 
@@ -146,4 +131,26 @@ struct Clock {
 };
 
 }  // namespace
+
+// A thread that has not waited for a while may wait for another in a loop: let that one run.
+void on_time(Thread &t, const void *where) {
+  Worker &w = worker_of(&t);
+  w.late = false;
+  if (w.all->failed) {
+    w.busy = true;
+    leave(w);
+  }
+  w.stuck = w.progress == w.seen ? w.stuck + kTick : 0;
+  w.seen = w.progress;
+  if (w.stuck == 0) return;
+  w.busy = true;
+  if (w.stuck > w.launch->patience)
+    fail(w, name_of(t) +
+                say(" has been at @%p@ for %.3g seconds: it waits for something that "
+                    "does not come, or its loop is endless. The others of its block:",
+                    where, w.stuck) +
+                waiting(w));
+  kw_yield();
+}
+
 }  // namespace kw::emulator

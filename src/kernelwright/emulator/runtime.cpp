@@ -185,7 +185,7 @@ void work(const Launch &launch, Shared &all, unsigned number) {
   w.all = &all;
   w.launch = &launch;
   w.busy = true;
-  w.progress = w.seen = 0, w.stuck = 0;
+  w.progress = w.seen = 0, w.stuck = 0, w.late = false;
   prepare(w, launch, number);
   stack_t mine = {}, before = {};
   std::vector<char> signal_stack(64 * 1024);
@@ -388,6 +388,7 @@ int kw_printf(const char *text, ...) {
 
 void kw_fence(unsigned scope) {
   const Observer *o = kw_current->block->launch->observer;
-  if (o && o->fence) o->fence(*kw_current, scope, HERE);
+  const void *where = HERE;
+  if (o && o->fence) observed(*kw_current, where, [&] { o->fence(*kw_current, scope, where); });
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }

@@ -1,6 +1,6 @@
 // What builds whose every access is seen call: g++ -fsanitize=thread puts these before each access
 // to memory. They tell the launch's observer.
-#include "runtime.h"
+#include "worker.h"
 
 #include <atomic>
 #include <cstring>
@@ -24,7 +24,7 @@ inline void tell(const void *address, unsigned bytes, unsigned kind, const void 
   const bool looked_up = address == &kw_current || (address >= t && address < t + 1) ||
                          (address >= t->block && address < t->block + 1);
   if (looked_up) return;
-  o->access(*t, address, bytes, kind, where);
+  observed(*t, where, [&] { o->access(*t, address, bytes, kind, where); });
 }
 
 template <typename Word> Word word(const void *p) {
@@ -72,7 +72,8 @@ void __sanitizer_cov_trace_pc() {
   Thread *t = kw_current;
   if (!t) return;
   const Observer *o = t->block->launch->observer;
-  if (o && o->path) o->path(*t, HERE);
+  const void *where = HERE;
+  if (o && o->path) observed(*t, where, [&] { o->path(*t, where); });
 }
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}

@@ -14,6 +14,10 @@
 #define HERE __builtin_extract_return_addr(__builtin_return_address(0))
 
 namespace kw::emulator {
+
+// The clock has ticked; the present thread stands at an instruction of the kernel.
+void on_time(Thread &, const void *where);
+
 namespace {
 
 constexpr unsigned kMostThreads = 1024, kWords = kMostThreads / 64;
@@ -73,6 +77,7 @@ struct Worker {
   void *home;  // where the OS thread waits for its blocks to end
   std::uint64_t random;
   volatile bool busy;                    // inside the runtime, where no signal may switch
+  volatile bool late;                    // a tick came meanwhile
   volatile unsigned long long progress;  // counts waits and exits
   unsigned long long seen;               // progress at the last tick
   double stuck;                          // seconds since it changed
@@ -82,6 +87,18 @@ struct Worker {
 
 Running &running(const Thread &t) { return *static_cast<Running *>(t.block); }
 Worker &worker_of(Thread *t) { return *running(*t).by; }
+
+// Let the observer look. Another thread must not run before it has returned: that would find its
+// state half changed. What a tick would have done meanwhile is done before the next look, when the
+// access that the observer was told of is over.
+template <typename Look> void observed(Thread &t, const void *where, Look look) {
+  Worker &w = worker_of(&t);
+  const bool busy = w.busy;
+  if (w.late && !busy) on_time(t, where);
+  w.busy = true;
+  look();
+  w.busy = busy;
+}
 
 unsigned long long bytes_of(const Block &b) { return b.shared_bytes + b.dynamic_bytes; }
 

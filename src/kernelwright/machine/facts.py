@@ -87,8 +87,13 @@ def slug(device: torch.device) -> str:
     """The name of this machine in records: "nvidia-h200", "cpu-x86_64-2"."""
     gpu = gpu_of(device)
     if gpu is not None:
-        return re.sub(r"[^a-z0-9]+", "-", gpu.name.lower()).strip("-")
+        return slug_of(gpu)
     return f"cpu-{platform.machine().lower()}-{_cores()}"
+
+
+def slug_of(gpu: Gpu) -> str:
+    """The name of a GPU in records and in names of files."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu.name.lower()).strip("-")
 
 
 @cache

@@ -29,7 +29,10 @@ class _StopAtOperator(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace != "kernelwright":
             return func(*args, **(kwargs or {}))
-        raise _reached(func, args, kwargs or {})
+        call = reached(func, args, kwargs or {})
+        if call is None:
+            return func(*args, **(kwargs or {}))
+        raise call
 
 
 class Serving(TorchDispatchMode):
@@ -44,17 +47,20 @@ class Serving(TorchDispatchMode):
         self.calls: dict[str, Counter[str]] = defaultdict(Counter)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "kernelwright":
-            call = _reached(func, args, kwargs or {})
+        if func.namespace == "kernelwright" and (call := reached(func, args, kwargs or {})):
             device = dispatch.device_of(call.named)
             served = dispatch.explain(call.ladder, call.named, device, call.rung).serves
             self.calls[call.ladder.name][served.rung.name] += 1
         return func(*args, **(kwargs or {}))
 
 
-def _reached(func, args: tuple, kwargs: dict[str, Any]) -> _Reached:
+def reached(func, args: tuple, kwargs: dict[str, Any]) -> _Reached | None:
+    """The operator that a function of torch.ops.kernelwright calls, and its arguments by name; None
+    of one without a ladder."""
     name = func.__name__.split(".")[0]
-    ladder = next(x for x in dispatch.ladders() if x.operator.torch_name == name)
+    ladder = next((x for x in dispatch.ladders() if x.operator.torch_name == name), None)
+    if ladder is None:
+        return None
     named = {a.name: a.default for a in ladder.operator.args}
     named.update(zip(named, args, strict=False))
     named.update(kwargs)

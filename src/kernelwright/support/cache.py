@@ -100,6 +100,11 @@ def root() -> Path:
     return _roots()[0]
 
 
+def writable() -> bool:
+    """Whether what is written to the cache's folder is kept after this process."""
+    return root() == settings().cache
+
+
 @contextmanager
 def locked(*what: str) -> Generator[Path]:
     """Mutual exclusion of threads and processes, for equal `what`. Yields the name of a folder that

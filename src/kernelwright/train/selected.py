@@ -28,8 +28,10 @@ class Selected(TorchDispatchMode):
         self.varying: set[str] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        call = None
         if func.namespace == "kernelwright":
-            call = introspect._reached(func, args, kwargs or {})
+            call = introspect.reached(func, args, kwargs or {})
+        if call is not None:
             device = dispatch.device_of(call.named)
             serves = dispatch.explain(call.ladder, call.named, device, call.rung).serves
             name = " ".join([serves.rung.name, *(f"{k}={v}" for k, v in serves.config.items())])

@@ -1,4 +1,6 @@
-"""Exercises: as written not done, right with the rung's own bodies, wrong with likely mistakes."""
+"""Exercises: as written not done, right with the rung's own bodies, wrong with likely mistakes.
+
+Those of the library's rungs; test_practice.py has the others."""
 
 import io
 import json
@@ -14,10 +16,11 @@ from kernelwright.support.errors import NoSpace, UsageError
 from kernelwright.toolchain import availability
 from kernelwright.workbench.exercise import check as checking
 from kernelwright.workbench.exercise import exercise, files
+from kernelwright.workbench.exercise.practice import exercises as practice
 
 GPU = torch.cuda.is_available()
-EVERY = exercise.exercises()
-NAMES = [e.rung for e in EVERY]
+EVERY = [e for e in exercise.exercises() if e not in practice.EXERCISES]
+NAMES = [e.id for e in EVERY]
 
 #: One mistake per rung: (code of the rung, what a learner might write, the check's finding).
 MISTAKES = {
@@ -70,7 +73,11 @@ FORGIVEN = (
 CLUES = {
     "gelu.triton_block": "tl.store without mask=",
     "sum.numba_block": "cuda.syncthreads() where the rung has",
-    "sum.cuda_sequential": "__syncthreads() where the rung has",
+}
+#: What the emulator's checks say of such a mistake.
+FINDINGS = {
+    "gelu.cuda_thread": "bounds: gelu_cuda_thread.cu:",
+    "sum.cuda_sequential": "races: sum_cuda_sequential.cu:",
 }
 
 
@@ -94,14 +101,15 @@ def few(case):
 
 
 def test_there_are_enough_of_each_language():
-    backends = [files.source(e).rung.backend for e in EVERY]
-    assert len(EVERY) >= 12
-    assert all(backends.count(b) >= 3 for b in ("numba", "triton", "cuda"))
-    assert {e.operator for e in EVERY} >= {"gelu", "sum", "softmax"}
-    assert [e.place for e in EVERY] == sorted({e.place for e in EVERY})
+    everything = exercise.exercises()
+    backends = [files.source(e).rung.backend for e in everything]
+    assert all(backends.count(b) >= 6 for b in ("numba", "triton", "cuda"))
+    assert [e.place for e in everything] == sorted({e.place for e in everything})
+    assert len({e.id for e in everything}) == len(everything)
     assert set(MISTAKES) == set(NAMES)
-    for e in EVERY:
-        assert 2 <= sum(len(t.hints) for t in e.tasks) <= 5, e.rung
+    for e in everything:
+        assert 2 <= len(e.hints) <= 5, e.id
+        assert not e.targets or files.source(e).is_cuda, e.id
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,7 +122,8 @@ def test_as_written_it_is_not_done(name, tmp_path):
         found.why
         == f"not done yet: {of.exercise.tasks[0].function} still has the body it came with"
     )
-    assert "Idea:" in text and "Limit:" in text and "TODO 1" in text
+    assert "Idea:" not in text and "TODO" in text
+    assert not any(hint in " ".join(text.split()) for hint in of.exercise.hints)
     assert f"kernelwright exercise {name} --check" in text
     assert max(map(len, text.splitlines())) <= 100
     for task in of.exercise.tasks:  # what stays is all that stays
@@ -126,9 +135,20 @@ def test_as_written_it_is_not_done(name, tmp_path):
 def test_the_rungs_own_body_is_right(name, tmp_path):
     of, path = written(name, tmp_path)
     run_here(of)
-    found = checking.check(of, path, cases=few)
+    taken = sorted(filter(few, of.ladder.operator.cases), key=checking.simplest_first)
+    found = checking.verified(*checking.substituted(of, path), taken)
     assert found.outcome == "right", found
     assert found.passed >= 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [e.id for e in EVERY if e.targets])
+def test_the_rungs_own_body_meets_the_targets(name, tmp_path):
+    of, path = written(name, tmp_path)
+    run_here(of)
+    found = checking.check(of, path, cases=few)
+    assert (found.outcome, found.unchecked) == ("right", ""), found
+    assert [c.met for c in found.counts] == [True] * len(of.exercise.targets), found.counts
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -147,11 +167,13 @@ def test_a_mistake_is_named_with_its_input(name, tmp_path):
     assert said in f"{found.why}\n{found.where}", found
     if name in CLUES:
         assert any(CLUES[name] in clue for clue in found.clues), found
+    if name in FINDINGS:
+        assert any(FINDINGS[name] in finding for finding in found.findings), found
 
 
 BARRIER = re.compile(r"^ *(__syncthreads|cuda\.syncthreads)\(\);?\n", re.M)
 WITH_BARRIERS = [
-    (e.rung, i)
+    (e.id, i)
     for e in EVERY
     for i in range(len(BARRIER.findall(files.text(files.source(e), solved=True))))
 ]
@@ -168,7 +190,10 @@ def test_every_barrier_is_missed(name, which, tmp_path):
     path.write_text(text[: barrier.start()] + text[barrier.end() :])
     found = checking.check(of, path, cases=few)
     assert found.outcome == "wrong", found
-    assert any("syncthreads() where the rung has" in clue for clue in found.clues), found
+    if of.is_cuda:
+        assert found.findings[0].startswith(f"races: {path.name}:"), found
+    else:
+        assert any("syncthreads() where the rung has" in clue for clue in found.clues), found
 
 
 @pytest.mark.long
@@ -256,7 +281,7 @@ def test_the_learners_way(tmp_path, capfd, monkeypatch):
 
     code, out, err = command()
     assert code == 0, err
-    assert all(n in out for n in NAMES) and f"next: kernelwright exercise {name}" in out
+    assert all(n in out for n in NAMES) and "next: kernelwright exercise vector_add.numba" in out
     code, _, err = command(name, "--check")
     assert code == 2 and f"kernelwright exercise {name}" in err
     code, out, _ = command(name)
@@ -265,6 +290,12 @@ def test_the_learners_way(tmp_path, capfd, monkeypatch):
     assert code == 2 and "is there already" in err and "--check" in err
     code, out, _ = command(name, "--check")
     assert code == 1 and "not done yet" in out and "next: edit" in out
+    hints = exercise.named(name).hints
+    for i, hint in enumerate([*hints, hints[-1]], 1):
+        code, out, _ = command(name, "--hint")
+        assert code == 0 and f"{min(i, len(hints))} of {len(hints)}: {hint}" in " ".join(
+            out.split()
+        )
     code, out, _ = command(name, "--solution")
     assert code == 0 and "+    i = cuda.grid(1)" in out.splitlines()
     written(name, tmp_path)
@@ -274,8 +305,9 @@ def test_the_learners_way(tmp_path, capfd, monkeypatch):
     code, out, _ = command(name, "--solution")
     assert code == 0 and "is identical to the rung" in out
     code, out, _ = command("--json")
-    states = {row["exercise"]["rung"]: row["state"] for row in json.loads(out)}
-    assert states.pop(name) == "right" and set(states.values()) == {"not started"}
+    states = {row["file"]: row["state"] for row in json.loads(out)}
+    assert states.pop("gelu_numba_thread.py") == "right"
+    assert set(states.values()) == {"not started"}
 
 
 def test_where_the_learner_stands(tmp_path):
@@ -289,10 +321,10 @@ def test_where_the_learner_stands(tmp_path):
     assert state() == "started"
     kept = {name: {"hash": exercise._hash(path), "outcome": "wrong", "why": "y: off"}}
     (tmp_path / exercise.STATE).write_text(json.dumps(kept))
-    assert state() == "wrong" and exercise.following(tmp_path) is e
+    assert state() == "wrong" and exercise.following(tmp_path) is exercise.exercises()[0]
     kept[name]["outcome"] = "right"
     (tmp_path / exercise.STATE).write_text(json.dumps(kept))
-    assert state() == "right" and exercise.following(tmp_path).rung == NAMES[1]
+    assert state() == "right"
     path.write_text(path.read_text() + "\n")
     assert state() == "changed since it was right"
 
@@ -324,7 +356,7 @@ def test_names_that_are_no_exercise(tmp_path):
         exercise.named("sum.cuda_sequentially")
     with pytest.raises(UsageError, match="there is no folder"):
         exercise.write(EVERY[0], tmp_path / "nowhere")
-    for words in (("--check",), (NAMES[0], "--check", "--solution")):
+    for words in (("--check",), ("--hint",), (NAMES[0], "--check", "--solution")):
         with pytest.raises(SystemExit) as stopped:
             cli.main(["exercise", *words])
         assert stopped.value.code == 2

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kernelwright.contract.exercise import Exercise
-from kernelwright.dispatch import ladder
 from kernelwright.workbench.compare.compare import Row
 from kernelwright.workbench.exercise.exercise import LANGUAGES, Standing
+from kernelwright.workbench.exercise.files import source
 from kernelwright.workbench.records import metrics, records
 
 from . import comparison
@@ -36,19 +36,19 @@ def listing(found: list[Standing], folder: Path) -> RenderableType:
         Column("exercise"),
         Column("language", 5),
         Column("status", 9),
-        Column("topic", 7, wraps=True),
+        Column("task", 7, wraps=True),
     )
     for i, s in enumerate(found, 1):
         e = s.exercise
         state = Text(s.state, STYLES[s.state])
-        table.add(str(i), Text(e.rung, "bold"), LANGUAGES[s.language], state, e.lesson)
+        table.add(str(i), Text(e.id, "bold"), LANGUAGES[s.language], state, e.lesson)
     right = sum(s.state == "right" for s in found)
     following = next((s for s in found if s.state != "right"), None)
     lines = [Note(f"{right} of {len(found)} right in {folder.resolve()}")]
     if following is None:
         lines.append(_next("all done; compare with the ladder: kernelwright list"))
     elif following.state == "not started":
-        lines.append(_next(f"kernelwright exercise {following.exercise.rung}"))
+        lines.append(_next(f"kernelwright exercise {following.exercise.id}"))
     else:
         lines.append(_next(f"edit {following.file}, then {_check(following.exercise)}"))
     return Group(table, *lines)
@@ -59,25 +59,35 @@ def written(e: Exercise, path: Path) -> RenderableType:
     todo = ", ".join(t.function for t in e.tasks)
     return Group(
         Text.assemble((str(path), "bold"), f": {e.lesson}"),
-        Text(f"write {todo}; the TODO lines say how"),
+        Text(f"the fault is in {todo}" if e.faulty else f"write {todo}"),
         _next(f"edit {path}, then {_check(e, path)}"),
+        _stuck(e, path),
     )
+
+
+def hint(e: Exercise, number: int, text: str) -> RenderableType:
+    """One hint."""
+    last = number == len(e.hints)
+    after = "that was the last" if last else "the same command gives the next"
+    return Group(Text(f"{number} of {len(e.hints)}: {text}"), Note(after))
 
 
 def checked(e: Exercise, path: Path, found: dict[str, Any], following: Exercise | None) -> Group:
     """The outcome of a check."""
     outcome = found["outcome"]
-    head = Text.assemble((outcome, STYLES[outcome]), f"  {e.rung}")
+    head = Text.assemble((outcome, STYLES[outcome]), f"  {e.id}")
     lines: list[RenderableType] = [head]
     if outcome == "right":
         lines.append(Text(f"{found['passed']} inputs pass every check that the rung passes"))
+        lines += _watched(found)
+        lines += _counts(found, path)
         lines += _worth(e, found.get("timed", []))
-        ahead = f"kernelwright exercise {following.rung}" if following else "kernelwright list"
-        lines.append(_next(f"kernelwright exercise {e.rung} --solution, or {ahead}"))
+        ahead = f"kernelwright exercise {following.id}" if following else "kernelwright list"
+        lines.append(_next(f"kernelwright exercise {e.id} --solution, or {ahead}"))
         return Group(*lines)
     if outcome == "compiled":
         lines.append(Text(found["why"]))
-        lines.append(_next(f"kernelwright exercise {e.rung} --solution"))
+        lines.append(_next(f"kernelwright exercise {e.id} --solution"))
         return Group(*lines)
     if found["case"]:
         passed = f"; {found['passed']} passed before it" if found["passed"] else ""
@@ -85,11 +95,34 @@ def checked(e: Exercise, path: Path, found: dict[str, Any], following: Exercise 
     lines.append(Text(found["why"]))
     if found["where"]:
         lines.append(Text(found["where"]))
+    lines += [Text(finding, "red") for finding in found["findings"]]
+    lines += _counts(found, path)
     lines += [Text(f"look at: {clue}", "yellow") for clue in found["clues"]]
     lines.append(_next(f"edit {path}, then {_check(e, path)}"))
-    if outcome != "unfinished":
-        lines.append(Text(f"      stuck: kernelwright exercise {e.rung} --solution", "dim"))
+    lines.append(_stuck(e, path))
     return Group(*lines)
+
+
+def _watched(found: dict[str, Any]) -> list[RenderableType]:
+    """What the emulator's checks looked for."""
+    if found["unchecked"]:
+        return [Text(f"not checked for races: {found['unchecked']}", "dim")]
+    return [Text("no race, access out of bounds, uninitialized read or divergent barrier")]
+
+
+def _counts(found: dict[str, Any], path: Path) -> list[RenderableType]:
+    """Each counter beside its target, with the line to improve."""
+    lines: list[RenderableType] = []
+    for c in found["counts"]:
+        met = c["value"] <= c["most"]
+        text = f"{c['value']:,.4g} {c['unit']} on {found['counted_on']}; target: {c['most']:g}"
+        more = "" if met else f"; see {path.name}:{c['line']}"
+        lines.append(
+            Text.assemble(
+                ("met   " if met else "missed", "green" if met else "yellow"), f"  {text}{more}"
+            )
+        )
+    return lines
 
 
 def solution(diff: list[str], e: Exercise) -> RenderableType:
@@ -107,7 +140,8 @@ def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
         stream = comparison.rows()
         rows = [comparison.row(stream, Row(**r)) for r in timed]
         return [Text("A is the rung, B is yours:"), *rows]
-    lad, name = ladder(e.operator), e.rung.rpartition(".")[2]
+    of = source(e)
+    lad, name = of.ladder, of.rung.name
     table = metrics.headline(
         lad, records.REFERENCE_MACHINE, records.load(records.REFERENCE_MACHINE, lad.name)
     )
@@ -126,8 +160,16 @@ def _worth(e: Exercise, timed: list[dict[str, Any]]) -> list[RenderableType]:
 
 
 def _check(e: Exercise, path: Path | None = None) -> str:
-    into = "" if path is None or path.parent == Path() else f" --into {path.parent}"
-    return f"kernelwright exercise {e.rung} --check{into}"
+    return f"kernelwright exercise {e.id} --check{_into(path)}"
+
+
+def _stuck(e: Exercise, path: Path) -> Note:
+    command = f"kernelwright exercise {e.id}"
+    return Note(f"stuck: {command} --hint{_into(path)}; {command} --solution{_into(path)}")
+
+
+def _into(path: Path | None) -> str:
+    return "" if path is None or path.parent == Path() else f" --into {path.parent}"
 
 
 def _next(what: str) -> Note:

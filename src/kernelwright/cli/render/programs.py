@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from kernelwright.emulator.dissect import Access, Dissected
 from kernelwright.emulator.program import Result
+
+from .tables import Column, Note, Table
 
 TIMED = (
     "kernelwright: the times above are those of the emulator on this CPU; its speed says nothing "
@@ -13,8 +18,8 @@ TIMED = (
 )
 
 
-def after(found: Result, checked: bool) -> str:
-    """The text that follows; empty if there is nothing to say."""
+def after(found: Result, checked: bool) -> list[RenderableType]:
+    """What follows; nothing if there is nothing to say."""
     lines: list[str] = []
     for f in found.findings:
         again = f" ({f.count} times)" if f.count > 1 else ""
@@ -22,39 +27,51 @@ def after(found: Result, checked: bool) -> str:
     lines += [f"kernelwright: {n.text}" for n in found.notes if n.kind != "timed"]
     if checked and not lines:
         lines.append("kernelwright: the checks found nothing")
+    parts: list[RenderableType] = [Text(line) for line in lines]
     for launch in found.dissected:
-        lines += costs(launch)
+        parts += costs(launch)
     if any(n.kind == "timed" for n in found.notes):
-        lines.append(TIMED)
-    return "\n".join(lines)
+        parts.append(Text(TIMED))
+    return parts
 
 
-def costs(launch: Dissected) -> list[str]:
-    """A table of the accesses of a launch, and its divergent branches."""
+def costs(launch: Dissected) -> list[RenderableType]:
+    """A table of the accesses of a launch, and one of its divergent branches."""
     grid, block = (" x ".join(map(str, v)) for v in (launch.grid, launch.block))
     share = launch.lanes / (launch.steps * 32) if launch.steps else 1
-    lines = [
-        f"\n{launch.kernel}: first launch, {grid} blocks of {block}; {launch.steps:,} basic blocks "
-        f"of warps, {share:.0%} of their lanes active",
-        f"  {'line':<28}{'access':<30}{'requests':>10}{'lanes':>7}{'sectors':>9}"
-        f"{'passes':>8}{'conflicts':>11}",
-    ]
-    lines += [_access(a) for a in sorted(launch.accesses, key=lambda a: (a.place.line, a.kind))]
-    for b in launch.branches:
-        if b.parted:
-            lines.append(
-                f"  {b.place.text}: {b.parted:,} of {b.executions:,} branches divide a warp"
-            )
-    return lines
+    table = Table(
+        Column("line", line="above"),
+        Column("access"),
+        Column("requests", 8, right=True),
+        Column("lanes", 7, right=True),
+        Column("sectors", 9, right=True),
+        Column("passes", 6, right=True),
+        Column("conflicts", 9, right=True),
+    )
+    for a in sorted(launch.accesses, key=lambda a: (a.place.line, a.kind)):
+        table.add(*_access(a))
+    head = f"{launch.kernel}: first launch, {grid} blocks of {block}"
+    lanes = f"{launch.steps:,} basic blocks of warps, {share:.0%} of their lanes active"
+    parts: list[RenderableType] = [Text(), Note(head, "bold"), Note(lanes), table]
+    parted = [b for b in launch.branches if b.parted]
+    if parted:
+        branches = Table(
+            Column("line", line="above"),
+            Column("divergent branch"),
+            Column("executed by warps", 8, right=True),
+            Column("divergent", right=True),
+        )
+        for b in parted:
+            branches.add(b.place.text, "branch", f"{b.executions:,}", f"{b.parted:,}")
+        parts += [Text(), branches]
+    return parts
 
 
-def _access(a: Access) -> str:
-    what = f"{a.kind} {Path(a.memory).name}, {a.width} B"
+def _access(a: Access) -> tuple[str, ...]:
     shared = a.memory == "shared"
     sectors = "" if shared else f"{a.sectors / a.requests:.2f}"
     passes = f"{a.passes / a.requests:.2f}" if shared else ""
     conflicts = f"{a.passes - a.least_passes:,}" if shared else ""
-    return (
-        f"  {a.place.text:<28}{what:<30}{a.requests:>10,}{a.lanes / a.requests:>7.1f}{sectors:>9}"
-        f"{passes:>8}{conflicts:>11}"
-    )
+    what = f"{a.kind} {Path(a.memory).name}, {a.width} B"
+    lanes = f"{a.lanes / a.requests:.1f}"
+    return a.place.text, what, f"{a.requests:,}", lanes, sectors, passes, conflicts

@@ -43,35 +43,72 @@ def program(source: Path, kind: str) -> Path:
     has_main = any(re.search(r"\bmain\s*\(", text) for text in files.values())
     if not has_main:
         raise UsageError(
-            f"{source} has no function main: run one kernel with "
+            f"{source} has no function main: check one kernel with "
             f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
         )
     flags = _flags(kind, files)
     texts = [part for name, text in made.items() for part in (name, _bytes(text))]
-    entry = cache.key(["program", *texts, host().parent.name, prelude(kind).parent.name, *flags])
+    others = [part for p in sources.beside(source.resolve()) for part in (str(p), p.read_bytes())]
+    entry = cache.key(
+        ["program", *texts, *others, host().parent.name, prelude(kind).parent.name, *flags]
+    )
     what = f"building {source.name} for the CPU"
 
     def compile_(work: Path) -> cache.Files:
-        for name, text in made.items():
-            (work / name).write_bytes(_bytes(text))
-        unit, object_, out = work / "unit.cpp", work / "unit.o", work / PROGRAM
-        first = next(iter(made))
-        unit.write_text(
-            f'#include "{first}"\n#line 1 "unit.cpp"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n'
-        )
-        include = ["-include", str(prelude(kind)), f"-I{work}", *_folders(source)]
-        done = build._call(work, [*flags, *include, "-c", str(unit), "-o", str(object_)])
-        if not done.returncode:
-            libraries = [str(host()), str(build.runtime())]
-            link = ["-no-pie", "-pthread", str(object_), *libraries, "-lm", *_linked(files)]
-            done = build._call(work, [*link, "-o", str(out)])
-        if done.returncode:
-            raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
+        out = work / PROGRAM
+        _link(work, source.resolve(), kind, out)
         return {PROGRAM: out.read_bytes()}
 
     path = cache.get_or_build("emulated-program", entry, what, compile_) / PROGRAM
     path.chmod(0o700)
     return path
+
+
+def _link(work: Path, source: Path, kind: str, out: Path) -> None:
+    """Compile the source and link it; with the files beside it that define what is missing."""
+    objects = [_compiled(work, source, kind, whole=True)]
+    left = list(sources.beside(source))
+    parallel = _linked(sources.own(source))
+    while True:
+        libraries = [str(host()), str(build.runtime())]
+        link = ["-no-pie", "-pthread", *map(str, objects), *libraries, "-lm", *parallel]
+        done = build._call(work, [*link, "-o", str(out)])
+        if not done.returncode:
+            return
+        missing = set(re.findall(r"undefined reference to `(?:[^'(<]*::)?(\w+)[^']*'", done.stderr))
+        more = [p for p in left if any(sources.defines(p, name) for name in missing)]
+        if not more:
+            known = dict(sources.names(sources.own(source)))
+            raise CompileError(errors.explain(done.stderr, source, known))
+        left = [p for p in left if p not in more]
+        objects += [_compiled(work, p, kind, whole=False) for p in more]
+
+
+def _compiled(work: Path, source: Path, kind: str, whole: bool) -> Path:
+    """The object of a translation unit. `whole`: the unit with `main`, which holds what a program
+    has once."""
+    folder = work / f"{len(list(work.iterdir()))}"
+    folder.mkdir()
+    object_ = folder / "unit.o"
+    if source.suffix == ".c":
+        command = ["-x", "c", "-O2", "-g1", "-w", "-fPIC", *_folders(source), *_include()]
+        done = build._call(work, [*command, "-c", str(source), "-o", str(object_)])
+        if done.returncode:
+            raise CompileError(errors.explain(done.stderr, source, {}))
+        return object_
+    files = sources.own(source)
+    made = sources.made(files, source)
+    for name, text in made.items():
+        (folder / name).write_bytes(_bytes(text))
+    unit = folder / "unit.cpp"
+    end = f'#line 1 "unit.cpp"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
+    unit.write_text(f'#include "{next(iter(made))}"\n{end}')
+    include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source)]
+    flags = _flags(kind, files)
+    done = build._call(work, [*flags, *include, "-c", str(unit), "-o", str(object_)])
+    if done.returncode:
+        raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
+    return object_
 
 
 @once
@@ -80,7 +117,14 @@ def host() -> Path:
     files = sorted((HERE / "host").glob("*.*"))
     flags = (*compiler.LANGUAGE, "-O2", "-g1", *_processor())
     entry = cache.key(
-        ["host", build._emulator(), compiler.version(), *(p.read_bytes() for p in files), *flags]
+        [
+            "host",
+            build._emulator(),
+            _headers(),
+            compiler.version(),
+            *(p.read_bytes() for p in files),
+            *flags,
+        ]
     )
 
     def compile_(work: Path) -> cache.Files:
@@ -112,7 +156,9 @@ def host() -> Path:
 def prelude(kind: str) -> Path:
     """The header that every program includes first; for g++, precompiled."""
     flags = _flags(kind, {})
-    entry = cache.key(["program-prelude", build._emulator(), compiler.version(), *flags])
+    entry = cache.key(
+        ["program-prelude", build._emulator(), _headers(), compiler.version(), *flags]
+    )
 
     def compile_(work: Path) -> cache.Files:
         header, out = work / "prelude.h", work / "prelude.h.gch"
@@ -151,6 +197,13 @@ def _processor() -> tuple[str, ...]:
 
 def _folders(source: Path) -> Iterable[str]:
     return (f"-I{p}" for p in sources.folders(source.resolve()))
+
+
+@once
+def _headers() -> str:
+    """The headers that only programs include."""
+    files = sorted(p for p in (compiler.HERE / "include" / PROGRAM).rglob("*") if p.is_file())
+    return cache.key([part for p in files for part in (str(p), p.read_bytes())])
 
 
 @once

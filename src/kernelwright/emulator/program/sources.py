@@ -13,9 +13,9 @@ from .rewrite import kernels_of, rewritten
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
 #: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
-_CORE = re.compile(r"^(thrust|cub|cuda/std)/")
+_CORE = re.compile(r"^(thrust|cuda/std)/")
 LEVELS = 4  # folders above a source in which its project may keep headers
-SHARED = ("", "Common", "common", "include", "inc", "utils", "util")
+SHARED = ("", "Common", "common", "include", "inc", "src", "utils", "util")
 #: Headers that are part of the emulator even where a project has its own.
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
 
@@ -62,6 +62,26 @@ def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[st
             yield found, header.resolve()
 
 
+#: Suffixes of a program's other translation units; C has no mangled names.
+UNITS = (".cu", ".cpp", ".cc", ".cxx", ".c")
+_MAIN = re.compile(r"\bmain\s*\(")
+
+
+def beside(source: Path) -> tuple[Path, ...]:
+    """Files that may hold functions that a program declares only: those without `main` in the
+    folder of its source and in folders that its project shares."""
+    found = (p for f in folders(source) for p in sorted(f.iterdir()) if p.suffix in UNITS)
+    own_ = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
+    return tuple(p for p in dict.fromkeys(own_) if not _MAIN.search(_text(p)))
+
+
+def defines(path: Path, name: str) -> bool:
+    """Whether a file seems to define a function or a variable."""
+    function = rf"\b{name}\s*\((?:[^;{{}}()]|\([^()]*\))*\)\s*(?:const\s*)?(?:noexcept\s*)?\{{"
+    variable = rf"^(?!\s*(?:extern|return)\b)[\w:<>,*&\t ]+[\s*&]{name}\s*(?:\[[^]]*\]\s*)*(?:=|;)"
+    return re.search(f"{function}|{variable}", _text(path), re.M) is not None
+
+
 def names(files: dict[Path, str]) -> dict[Path, str]:
     """What each file is called where the program is built."""
     return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}
@@ -81,6 +101,8 @@ def made(files: dict[Path, str], source: Path) -> dict[str, str]:
         def included(found: re.Match[str], by_place: dict[int, Path] = by_place) -> str:
             if found.start() in by_place:
                 return f'{found[1]}"{called[by_place[found.start()]]}"'
+            if found[3].startswith("cub/"):
+                return f"{found[1]}<kw_cub.h>"
             if _CORE.match(found[3]):
                 name = f"kw_{re.sub(r'[^a-z0-9]', '_', found[3])}.h"
                 done[name] = _core(found[3])

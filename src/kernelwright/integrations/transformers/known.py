@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from . import heads, layers, mlps, norms, ropes, trial
+from . import experts, heads, layers, mlps, norms, ropes, trial
 from .binding import is_ours
 from .code import Essence, difference, essence, keyword_values
 from .logits import head_and_loss
@@ -44,7 +44,7 @@ _CAUSAL = (
     "gpt2.GPT2Model",
 )
 _HEAD = "its head and loss are none that are known here"
-_EXPERTS = "a mixture of experts: there is no operator for it yet"
+_EXPERTS = "its experts are computed in another form than is known here"
 _UNKNOWN = {  # ending of a class's name to why it is left
     "Norm": "its formula is none that is known here",
     "MLP": "its layers and activation follow each other in no known order",
@@ -73,7 +73,7 @@ class Replacement:
         forwards: by name of a child ("" is the module itself), the function that replaces it.
         kept: why a part of this stays as it was.
         rotates: of an attention, the functions that ours stand for, ours, and their kinds.
-        order: of a layer or an MLP, how its children follow each other.
+        order: of a layer, an MLP or experts, how its parts follow each other.
         pairs: of a layer, the children whose results are tuples.
     """
 
@@ -82,7 +82,7 @@ class Replacement:
     forwards: dict[str, Callable[..., Any]]
     kept: str = ""
     rotates: tuple[tuple[Callable[..., Any], Callable[..., Any], ropes.Rope], ...] = ()
-    order: layers.Layer | mlps.MLP | None = None
+    order: layers.Layer | mlps.MLP | experts.Experts | None = None
     pairs: tuple[str, ...] = ()
 
 
@@ -104,8 +104,8 @@ def _known(module: nn.Module) -> Replacement | str | None:
         return _attention(module)
     if hasattr(module, "get_output_embeddings") and (head := module.get_output_embeddings()):
         return _language_model(module, head)
-    if any("Experts" in type(child).__name__ for child in module.children()):
-        return _EXPERTS
+    if any("Experts" in class_name(child) for child in module.children()):
+        return None  # a router and experts, which have a line of their own
     return next((why for ending, why in _UNKNOWN.items() if name.endswith(ending)), None)
 
 
@@ -131,8 +131,7 @@ def _mlp(mlp: mlps.MLP):
         act = getattr(module, mlp.act)
         by = among.get(_computes(act))
         if by is None:
-            kinds = dict.fromkeys(kind for kind, *_ in among.values())
-            return f"its activation is {type(act).__name__}: there are {' and '.join(kinds)}"
+            return _other_activation(act, among)
         new, kept = {"": _mlp_forward(mlp, by)}, ""
         if is_linear(getattr(module, mlp.down)):
             new[mlp.down] = mlps.linear_of(by)
@@ -143,8 +142,30 @@ def _mlp(mlp: mlps.MLP):
     return make
 
 
+def _of_experts(form: experts.Experts):
+    def make(module):
+        if why := experts.unfit(module):
+            return why
+        by: tuple[str, ...] = ()
+        if not form.gates:
+            by = mlps.GATED.get(_computes(module.act_fn), ())
+            if not by:
+                return _other_activation(module.act_fn, mlps.GATED)
+        forward = _experts_forward(form, by, experts.arguments_of(type(module).forward))
+        shown = "moe_ffn" if by == ("swiglu",) else ", ".join(("grouped_mm", *by[:1]))
+        return Replacement("experts", shown, {"": forward}, order=form)
+
+    return make
+
+
+_experts_forward = cache(experts.forward_of)
 _mlp_forward = cache(mlps.forward_of)
 _layer_forward = cache(layers.forward_of)
+
+
+def _other_activation(act, among: dict[str, tuple[str, ...]]) -> str:
+    kinds = dict.fromkeys(kind for kind, *_ in among.values())
+    return f"its activation is {type(act).__name__}: there are {' and '.join(kinds)}"
 
 
 def _computes(act) -> str | None:
@@ -259,6 +280,7 @@ KNOWN: dict[str, Callable[[Any], Replacement | str]] = {
     **{reference: _norm(*how) for reference, how in norms.NORMS.items()},
     **{reference: _mlp(how) for reference, how in mlps.MLPS.items()},
     "gpt2.GPT2MLP": _gpt2_mlp,
+    **{reference: _of_experts(how) for reference, how in experts.EXPERTS.items()},
     **{reference: _layer(how) for reference, how in layers.LAYERS.items()},
     **{reference: _layer(how, ours) for reference, (ours, how) in layers.WRITTEN.items()},
 }

@@ -61,7 +61,10 @@ def refusal(module: nn.Module, new: Replacement) -> str:
 
 
 def _tried(module: nn.Module, new: Replacement) -> str:
-    trials = {"norm": _norm, "rope": _rope, "MLP": _mlp, "residual": _layer, "loss": _loss}
+    trials = {
+        "norm": _norm, "rope": _rope, "MLP": _mlp, "experts": _experts, "residual": _layer,
+        "loss": _loss,
+    }  # fmt: skip
     try:
         for inputs, own, ours in trials[new.what](module, new):
             want, found = _results(inputs, own), _results(inputs, ours)
@@ -165,6 +168,29 @@ def _mlp(module: nn.Module, new: Replacement) -> Iterator[Trial]:
     given = [x, *(p for c in children.values() for p in c.parameters())]
     ours = _bound(replaced, new)
     yield given, lambda: type(module).forward(stand_in, x), lambda: ours(x)
+
+
+def _experts(module: nn.Module, new: Replacement) -> Iterator[Trial]:
+    """Over four small experts, of which one gets no token; gates are beyond a limit of 7."""
+    form, stand_in = new.order, _stand_in(module, dict(module._modules))
+    stand_in.num_experts = 4
+    sizes = {"gate_up_proj": (4, 2 * DEEP, WIDE), "down_proj": (4, WIDE, DEEP)}
+    for name, size in sizes.items():
+        weight, bias = _random(*size) / size[2] ** 0.5, _random(*size[:2])
+        weight = weight.mT if form.transposed else weight
+        stand_in._parameters[name] = nn.Parameter(weight.contiguous())
+        if form.bias:
+            stand_in._parameters[f"{name}_bias"] = nn.Parameter(bias)
+    x, weights = _input(5, WIDE, times=5.0), _input(5, 2)
+    indices = torch.tensor([[0, 3], [1, 0], [3, 1], [0, 1], [1, 3]])
+    given = [x, weights, *stand_in.parameters()]
+    own = inspect.unwrap(type(module).forward)  # in transformers, a choice of implementations
+    ours = new.forwards[""]
+    yield (
+        given,
+        lambda: own(stand_in, x, indices, weights),
+        lambda: ours(stand_in, x, indices, weights),
+    )
 
 
 def _layer(module: nn.Module, new: Replacement) -> Iterator[Trial]:

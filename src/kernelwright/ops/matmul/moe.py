@@ -9,11 +9,14 @@ Nothing is read back by the host: a CUDA graph can capture the layer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from kernelwright.contract import arguments
 from kernelwright.dispatch import apply_of, vmap_loop
 
+from .gemm import _cast
 from .grouped import grouped_mm, grouped_swiglu
 
 
@@ -68,26 +71,52 @@ def moe_ffn(
         indices: shape (T, K), int64, 0 to E - 1; not checked on a GPU.
 
     Returns:
-        Shape (T, H). Differentiable by all but the indices.
+        Shape (T, H). Differentiable by all but the indices. Under autocast all is cast to its
+        dtype.
 
     Raises:
         TypeError: an argument has another dtype.
         ValueError: a shape does not fit.
     """
+    input, gate_up, down = _cast(input, input, gate_up, down)
     _check(input, gate_up, down, weights, indices)
+
+    def mlp(rows: torch.Tensor, offsets: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return grouped_mm(grouped_swiglu(rows, gate_up.mT, offsets), down.mT, offsets)
+
+    return through_experts(input, weights, indices, gate_up.shape[0], mlp)
+
+
+def through_experts(
+    input: torch.Tensor,
+    weights: torch.Tensor,
+    indices: torch.Tensor,
+    experts: int,
+    mlp: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """The sum of what `mlp` makes of each token for each of its experts, weighted.
+
+    Args:
+        input, weights, indices: as of `moe_ffn`.
+        experts: how many there are.
+        mlp: given rows sorted by expert, where each expert's end, as `grouped_mm` takes it, and the
+            number of each row's expert, returns as many rows.
+
+    Returns:
+        Shape (T, columns that `mlp` returns); under autocast of its dtype.
+    """
+    input, weights = _cast(input, input, weights)
     tokens, per_token = indices.shape
     chosen = indices.reshape(-1)
     ordered, order = torch.sort(chosen, stable=True)
-    experts = torch.arange(gate_up.shape[0], device=chosen.device)
-    offsets = torch.searchsorted(ordered, experts, right=True, out_int32=True)
+    numbers = torch.arange(experts, device=chosen.device)
+    offsets = torch.searchsorted(ordered, numbers, right=True, out_int32=True)
     back = torch.empty_like(order)
     back[order] = torch.arange(order.numel(), device=order.device)
 
-    rows = _take(input, order, back, per_token)
-    hidden = grouped_swiglu(rows, gate_up.mT, offsets)
-    of_experts = grouped_mm(hidden, down.mT, offsets)
-    returned = _take(of_experts, back, order, 1).view(tokens, per_token, input.shape[1])
-    return torch.bmm(weights.to(input.dtype).unsqueeze(1), returned).squeeze(1)
+    of_experts = mlp(_take(input, order, back, per_token), offsets, ordered)
+    returned = _take(of_experts, back, order, 1).view(tokens, per_token, of_experts.shape[1])
+    return torch.bmm(weights.to(returned.dtype).unsqueeze(1), returned).squeeze(1)
 
 
 class _Rows(torch.autograd.Function):

@@ -32,11 +32,12 @@ from kernelwright.toolchain import availability, nvrtc
 from kernelwright.workbench.compare.compare import on_case
 from kernelwright.workbench.compare.operands import of_rung
 from kernelwright.workbench.verify.candidate import all_results, copy_of, map_tensors, result_names
-from kernelwright.workbench.verify.coverage import thorough_cases
+from kernelwright.workbench.verify.checks import CHECKS, Check
+from kernelwright.workbench.verify.coverage import of_each_dtype, thorough_cases
 from kernelwright.workbench.verify.trial import Trial
 from kernelwright.workbench.verify.verify import candidate, here, verify_case
 
-from . import files
+from . import files, watched
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,24 @@ class Outcome:
         why: the first error.
         case: the simplest input that shows it.
         where: which elements are wrong there, and by how much.
+        findings: races, accesses out of bounds and so on, each with its line.
         clues: what the rung's text has and the learner's lacks; a possible cause.
         passed: cases that passed.
+        unchecked: why the emulator's checks did not run.
+        counts: the exercise's counters.
+        counted_on: the input on which they were counted.
     """
 
     outcome: str
     why: str = ""
     case: str = ""
     where: str = ""
+    findings: tuple[str, ...] = ()
     clues: tuple[str, ...] = ()
     passed: int = 0
+    unchecked: str = ""
+    counts: tuple[watched.Count, ...] = ()
+    counted_on: str = ""
 
 
 def substituted(of: files.Source, path: Path) -> tuple[Ladder, Rung]:
@@ -109,7 +118,7 @@ def check(
     before: Callable[[Case], None] = lambda case: None,
     cases: Callable[[Case], bool] = lambda case: True,
 ) -> Outcome:
-    """Run the checks on a learner's file, up to the first case that is not right.
+    """Run the checks on a learner's file: numerics, the emulator's checks, the counters.
 
     Args:
         before: called before each case.
@@ -128,26 +137,89 @@ def check(
         raise
     except Exception as e:  # noqa: BLE001 - whatever a learner's file raises is the outcome
         return Outcome("error", _told(e, path))
-    passed = 0
     taken = [c for c in ladder.operator.cases if c.use == "verify" and cases(c)]
+    found = verified(ladder, rung, sorted(taken, key=simplest_first), before)
+    if found.outcome == "right" and here() == "cpu":
+        before(taken[0])
+        return _watched(of, ladder, rung, found)
+    if found.outcome in ("wrong", "error"):
+        return _explained(of, ladder, rung, found, text)
+    return found
+
+
+def verified(
+    ladder: Ladder, rung: Rung, taken: list[Case], before: Callable[[Case], None]
+) -> Outcome:
+    """Numerics: the checks of `verify`, up to the first case that is not right."""
+    passed, seen = 0, set[object]()
     for config, order in [*((c, 0) for c in rung.configs), *_orders(rung)]:
         further = config != rung.configs[0] or order
-        for case in sorted(taken, key=simplest_first):
-            if further and case not in thorough_cases(ladder):
+        for case in taken:
+            if here() == "cpu" and not further and kinds(case) <= seen:
+                continue
+            if further and case not in _further(ladder):
                 continue
             before(case)
             with emulator.mode(schedule=emulator.Schedule(seed=order, block_seed=order)):
-                found = verify_case(ladder, rung, config, case)
+                found = verify_case(ladder, rung, config, case, _checks(ladder, case))
                 where = _where(ladder, rung, config, case) if found.check == "value" else ""
             passed += found.outcome == "pass" and not order
+            seen |= kinds(case) if found.outcome == "pass" else set()
             if found.outcome in ("wrong", "error"):
                 why = f"{found.check}: {found.why}" if found.check else found.why
                 why += f", with threads in another order (seed {order})" if order else ""
-                clues = tuple(clues_of(of, text))
-                return Outcome(found.outcome, why, case.id, where, clues, passed)
+                return Outcome(found.outcome, why, case.id, where, passed=passed)
     if not passed:
+        missing = availability.missing(rung.backend, here())
         return Outcome("error", f"nothing could run here: {missing or 'no case fits'}")
     return Outcome("right", passed=passed)
+
+
+def kinds(case: Case) -> set[object]:
+    """What a case is an instance of. Without a GPU, where a case takes long, one that adds nothing
+    to those before it is left out."""
+    each = (case.shape, case.params, case.layout, case.values, (case.dtype, case.numel > 32))
+    return set(enumerate(each))
+
+
+def _further(ladder: Ladder) -> tuple[Case, ...]:
+    """The cases of configs after the first, and of threads in other orders."""
+    return thorough_cases(ladder) if here() == "cuda" else of_each_dtype(ladder)
+
+
+def _checks(ladder: Ladder, case: Case) -> tuple[Check, ...]:
+    """Those that a kernel can fail: a fake is the operator's. Without a GPU, a call takes long, and
+    the checks that repeat it run on a case per dtype."""
+    again = here() == "cuda" or case in of_each_dtype(ladder)
+    return tuple(c for c in CHECKS if c.name != "fake" and (again or not c.again))
+
+
+def _explained(of: files.Source, ladder: Ladder, rung: Rung, found: Outcome, text: str) -> Outcome:
+    """With what the emulator's checks find on the same input, or else with what the text lacks."""
+    case = next((c for c in ladder.operator.cases if c.id == found.case), None)
+    if case and here() == "cpu" and watched.missing(rung) is None:
+        found = replace(found, findings=tuple(watched.findings(ladder, rung, case)))
+    return found if found.findings else replace(found, clues=tuple(clues_of(of, text)))
+
+
+def _watched(of: files.Source, ladder: Ladder, rung: Rung, found: Outcome) -> Outcome:
+    """The emulator's checks and the counters, of what gives the right results."""
+    if missing := watched.missing(rung):
+        return replace(found, unchecked=missing)
+    cases = watched.cases(ladder, rung)
+    for case in cases:
+        findings = tuple(watched.findings(ladder, rung, case))
+        if findings:
+            why = "the results are right, but not reliably"
+            return replace(found, outcome="wrong", why=why, case=case.id, findings=findings)
+    if not of.exercise.targets:
+        return found
+    counts = watched.counted(ladder, rung, cases[0], of.exercise.targets)
+    found = replace(found, counts=counts, counted_on=cases[0].id)
+    if of.exercise.faulty and not all(c.met for c in counts):
+        why = "the results are right, but a target is missed"
+        return replace(found, outcome="wrong", why=why, case=cases[0].id)
+    return found
 
 
 def _orders(rung: Rung) -> list[tuple[dict[str, Any], int]]:
@@ -269,7 +341,7 @@ def clues_of(of: files.Source, text: str) -> list[str]:
         mine, theirs = (re.sub(r"(//|#(?! *pragma))[^\n]*", "", b) for b in bodies)
         for name, why in BARRIERS.items():
             have, want = (len(re.findall(rf"\b{re.escape(name)}\(", b)) for b in (mine, theirs))
-            if have < want:
+            if have < want and (have or "shared" in mine):
                 counts = f"{have or 'no'} {name}() where the rung has {want}"
                 found.append(f"{task.function} has {counts}: {why}")
         found += [f"{task.function}: {name} without mask= also touches what lies behind the end"
@@ -296,7 +368,7 @@ def _main() -> None:
     def say(what: dict[str, Any]) -> None:
         print(json.dumps(what), file=answers, flush=True)
 
-    of = files.source(named(request["rung"]))
+    of = files.source(named(request["name"]))
     path = Path(request["path"])
     try:
         outcome = check(of, path, before=lambda c: say({"case": c.id}))

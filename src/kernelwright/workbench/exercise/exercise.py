@@ -1,6 +1,8 @@
-"""`kernelwright exercise`: rungs whose bodies have been removed, to be written by a learner.
+"""`kernelwright exercise`: rungs whose bodies have been removed, to be written by a learner, and
+rungs with a fault, to be repaired.
 
-An operator's exercises are data (`exercises.py` in its folder). The files are derived from the
+An operator's exercises are data (`exercises.py` in its folder; `practice` has operators that exist
+for exercises alone). The files are derived from the
 rungs (files.py) and checked in a separate process (check.py), so that an endless loop or a crash
 does not affect the command. Apart from that, the learner's code runs unrestricted, with the user's
 rights.
@@ -35,6 +37,7 @@ from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG, NoSpace, Usag
 from kernelwright.support.settings import PACKAGE
 
 from . import files
+from .practice import exercises as practice_exercises
 
 STATE = ".kernelwright-exercises.json"  # beside the learner's files: what the last checks said
 SECONDS = 300.0  # that one case of a check may take
@@ -73,21 +76,22 @@ def exercises() -> tuple[Exercise, ...]:
     for package in dict.fromkeys(x.package for x in ladders()):
         if importlib.util.find_spec(f"{package}.exercises"):
             found += importlib.import_module(f"{package}.exercises").EXERCISES
+    found += practice_exercises.EXERCISES
     return tuple(sorted(found, key=lambda e: e.place))
 
 
-def named(rung: str) -> Exercise:
-    """The exercise of a rung.
+def named(name: str) -> Exercise:
+    """The exercise of a name.
 
     Raises:
         UsageError: there is none.
     """
     for e in exercises():
-        if e.rung == rung:
+        if e.id == name:
             return e
-    near = difflib.get_close_matches(rung, [e.rung for e in exercises()], n=1)
+    near = difflib.get_close_matches(name, [e.id for e in exercises()], n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
-    raise UsageError(f"OP.RUNG: {rung} is no exercise{meant} (kernelwright exercise lists them)")
+    raise UsageError(f"NAME: {name} is no exercise{meant} (kernelwright exercise lists them)")
 
 
 def standings(folder: Path) -> list[Standing]:
@@ -96,7 +100,7 @@ def standings(folder: Path) -> list[Standing]:
     found: list[Standing] = []
     for e in exercises():
         of = files.source(e)
-        path, last = folder / of.file_name, kept.get(e.rung, {})
+        path, last = folder / of.file_name, kept.get(e.id, {})
         state, why = "not started", ""
         if path.is_file():
             state, why = "started", ""
@@ -125,8 +129,8 @@ def write(exercise: Exercise, folder: Path) -> Path:
     path = folder / files.source(exercise).file_name
     if path.exists():
         raise UsageError(
-            f"OP.RUNG: {path} is there already. Edit it, then: kernelwright exercise "
-            f"{exercise.rung} --check (to begin anew, remove it)"
+            f"NAME: {path} is there already. Edit it, then: kernelwright exercise "
+            f"{exercise.id} --check (to begin anew, remove it)"
         )
     path.write_text(files.text(files.source(exercise)), encoding="utf-8")
     return path
@@ -158,10 +162,27 @@ def check(
         strict = _judged(exercise, path, on_case, seconds, {"CUDA_VISIBLE_DEVICES": ""})
         if strict["outcome"] in ("wrong", "error"):
             found = {**strict, "why": f"right on this GPU, by luck; without one {strict['why']}"}
+        elif strict["outcome"] == "right":
+            found |= {name: strict[name] for name in ("unchecked", "counts", "counted_on")}
     kept = _state(folder)
-    kept[exercise.rung] = {"hash": _hash(path), "outcome": found["outcome"], "why": found["why"]}
-    (folder / STATE).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    kept[exercise.id] = {
+        **kept.get(exercise.id, {}),
+        "hash": _hash(path),
+        "outcome": found["outcome"],
+        "why": found["why"],
+    }
+    _keep(folder, kept)
     return found
+
+
+def hint(exercise: Exercise, folder: Path) -> tuple[int, str]:
+    """The number and the text of the next hint; the last one again once all are given."""
+    _written(exercise, folder)
+    kept = _state(folder)
+    entry = kept.setdefault(exercise.id, {})
+    entry["hints"] = min(entry.get("hints", 0) + 1, len(exercise.hints))
+    _keep(folder, kept)
+    return entry["hints"], exercise.hints[entry["hints"] - 1]
 
 
 def solution(exercise: Exercise, folder: Path) -> list[str]:
@@ -186,7 +207,7 @@ def _judged(
     seconds: float,
     environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    request = json.dumps({"rung": exercise.rung, "path": str(path.resolve())})
+    request = json.dumps({"name": exercise.id, "path": str(path.resolve())})
     process = subprocess.Popen(
         [sys.executable, "-m", f"{__package__}.check"],
         stdin=subprocess.PIPE,
@@ -238,7 +259,10 @@ def _judged(
 
 
 def _ended(why: str, case: str) -> dict[str, Any]:
-    return {"outcome": "error", "why": why, "case": case, "where": "", "clues": [], "passed": 0}
+    return {
+        "outcome": "error", "why": why, "case": case, "where": "", "findings": [], "clues": [],
+        "passed": 0, "unchecked": "", "counts": [], "counted_on": "",
+    }  # fmt: skip
 
 
 def _python_path() -> str:
@@ -249,13 +273,17 @@ def _python_path() -> str:
 def _written(exercise: Exercise, folder: Path) -> Path:
     path = folder / files.source(exercise).file_name
     if not path.is_file():
-        raise UsageError(f"OP.RUNG: there is no {path} yet; kernelwright exercise {exercise.rung}")
+        raise UsageError(f"NAME: there is no {path} yet; kernelwright exercise {exercise.id}")
     return path
 
 
-def _state(folder: Path) -> dict[str, dict[str, str]]:
+def _state(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / STATE
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _keep(folder: Path, state: dict[str, dict[str, Any]]) -> None:
+    (folder / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
 
 
 def _hash(path: Path) -> str:
@@ -267,7 +295,7 @@ def document() -> str:
     rows = ["| | exercise | language | topic |", "| ---: | --- | --- | --- |"]
     for i, e in enumerate(exercises(), 1):
         backend = files.source(e).rung.backend
-        rows.append(f"| {i} | `{e.rung}` | {LANGUAGES[backend]} | {e.lesson} |")
+        rows.append(f"| {i} | `{e.id}` | {LANGUAGES[backend]} | {e.lesson} |")
     table = "\n".join(rows) + "\n"
     return MARKED.sub(lambda m: m[1] + table + m[3], DOC.read_text(encoding="utf-8"))
 

@@ -1,8 +1,9 @@
-"""Writes a learner's file: a rung's source reduced to one kernel, with its body removed.
+"""Writes a learner's file: a rung's source reduced to one kernel, with its body removed or a fault
+planted in it.
 
 The rungs contain no markers. Python functions are found with `ast`, those of a .cu file by matching
 braces. Everything that the function does not refer to by name (the other direction's kernel, the
-plan) is omitted.
+plan) is omitted, and so is the rung's header, which says how it is done.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from kernelwright.contract import Ladder, Rung
 from kernelwright.contract.exercise import Exercise, Task
 from kernelwright.workbench.listing import rung_named
 
-WIDTH = 96  # of hints
+from . import practice
+from .watched import COUNTERS
+
+WIDTH = 96  # of a comment's text
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Source:
     @property
     def file_name(self) -> str:
         """The name of the learner's file."""
-        return self.exercise.rung.replace(".", "_") + self.path.suffix
+        return self.exercise.id.replace(".", "_") + self.path.suffix
 
 
 def source(exercise: Exercise) -> Source:
@@ -45,7 +49,9 @@ def source(exercise: Exercise) -> Source:
     Raises:
         UnknownOperator, UnknownRung: the exercise names a rung that does not exist.
     """
-    ladder, rung = rung_named(exercise.rung)
+    operator, _, name = exercise.rung.rpartition(".")
+    own = next((x for x in practice.LADDERS if x.name == operator), None)
+    ladder, rung = (own, own.rung(name)) if own else rung_named(exercise.rung)
     name = rung.sources[0] if rung.sources else rung.entry.split(":")[0] + ".py"
     return Source(exercise, ladder, rung, ladder.folder / name)
 
@@ -53,7 +59,7 @@ def source(exercise: Exercise) -> Source:
 def text(of: Source, *, solved: bool = False) -> str:
     """The learner's initial file, or the same with the real bodies."""
     whole = of.path.read_text(encoding="utf-8")
-    head = _head(of, whole)
+    head = _head(of)
     made = _cuda(of, whole, solved) if of.is_cuda else _python(of, whole, solved)
     return f"{head}\n{made}"
 
@@ -65,7 +71,9 @@ def unfinished(of: Source, theirs: str) -> str | None:
     for task in of.exercise.tasks:
         if not re.search(rf"\b{task.function}\b", theirs):
             return f"{task.function} is no longer in the file"
-        if _bare_body(of, theirs, task.function) == _bare_body(of, start, task.function):
+        if not task.planted and _bare_body(of, theirs, task.function) == _bare_body(
+            of, start, task.function
+        ):
             return f"not done yet: {task.function} still has the body it came with"
     return None
 
@@ -88,39 +96,34 @@ def _bare_body(of: Source, whole: str, function: str) -> str | None:
     return " ".join(re.sub(comments, " ", found, flags=re.S).split())
 
 
-def _head(of: Source, whole: str) -> str:
-    """A description of the exercise, followed by the rung's own header."""
+def _head(of: Source) -> str:
+    """The task, the launch and the target."""
     e = of.exercise
-    lines = [
-        *textwrap.wrap(f"Exercise {e.rung}: {e.lesson}.", WIDTH),
-        "",
-        *textwrap.wrap(f"Launch: {e.launch}.", WIDTH),
-        f"Write the parts marked TODO, then: kernelwright exercise {e.rung} --check",
-        "",
-        *_header(of, whole),
+    do = "Find and repair the fault" if e.faulty else "Write the parts marked TODO"
+    parts = [f"Exercise {e.id}: {e.lesson}.", f"Launch: {e.launch}."]
+    targets = [f"at most {t.most:g} {COUNTERS[t.counter].unit}" for t in e.targets]
+    if targets:
+        parts.append(f"Target: {', '.join(targets)}.")
+    lines = [line for part in parts for line in (*textwrap.wrap(part, WIDTH), "")]
+    lines += [
+        f"{do}, then: kernelwright exercise {e.id} --check",
+        f"The next hint: kernelwright exercise {e.id} --hint",
     ]
     if of.is_cuda:
-        return "\n".join(f"// {line}".rstrip() for line in lines)
-    return '"""' + "\n".join(lines).rstrip() + '\n"""\n'
+        return "".join(f"// {line}".rstrip() + "\n" for line in lines)
+    return '"""' + "\n".join(lines) + '\n"""\n'
 
 
-def _header(of: Source, whole: str) -> list[str]:
-    if not of.is_cuda:
-        return (ast.get_docstring(ast.parse(whole)) or "").splitlines()
-    lines: list[str] = []
-    for line in whole.splitlines():
-        if not line.startswith("//"):
-            break
-        lines.append(line.removeprefix("//").removeprefix(" "))
-    return lines
-
-
-def _blank_body(given: str, task: Task, indent: str, comment: str, end: str) -> str:
-    """The given lines, then the hints as comments."""
-    lines = [given.rstrip("\n")] if given.strip() else []
-    for i, hint in enumerate(task.hints, 1):
-        wrapped = textwrap.wrap(f"TODO {i}: {hint}", WIDTH - len(indent))
-        lines += [f"{indent}{comment} {line}" for line in wrapped]
+def _begun(whole_body: str, task: Task, indent: str, comment: str, end: str) -> str:
+    """A body as the learner gets it: with its fault, or the given lines and a TODO."""
+    if task.planted:
+        for right, wrong in task.planted:
+            assert whole_body.count(right) == 1, f"{task.function}: {right!r}"
+            whole_body = whole_body.replace(right, wrong)
+        return whole_body
+    given = _given(whole_body, task).rstrip("\n")
+    lines = [given] if given.strip() else []
+    lines.append(f"{indent}{comment} TODO")
     return "\n".join([*lines, *([indent + end] if end else [])]) + "\n"
 
 
@@ -195,8 +198,7 @@ def _statement(of: Source, whole: str, lines: list[str], s: ast.stmt, solved: bo
         old = whole[span[0] : span[1]]
         if task.function in _defined_in(s):
             indent = re.match(r"\s*", old)
-            new = _blank_body(_given(old, task), task, indent[0] if indent else "", "#", "pass")
-            out = out.replace(old, new)
+            out = out.replace(old, _begun(old, task, indent[0] if indent else "", "#", "pass"))
     return out
 
 
@@ -264,20 +266,20 @@ def _span(of: Source, whole: str, function: str) -> tuple[int, int] | None:
 
 
 def _cuda(of: Source, whole: str, solved: bool) -> str:
-    """The top-level pieces of a .cu file that the functions refer to by name, in order."""
+    """The top-level pieces of a .cu file that the functions refer to by name, in order. A function
+    that only a removed body calls goes with it."""
+    for task in () if solved else of.exercise.tasks:
+        span = _cuda_span(whole, task.function)
+        assert span, task.function
+        begun = _begun(whole[span[0] : span[1]], task, "  ", "//", "")
+        whole = whole[: span[0]] + begun + whole[span[1] :]
     pieces = _pieces(whole)[1:]  # without the file's header
     wanted, before = {t.function for t in of.exercise.tasks}, set[str]()
     while before != wanted:
         before = set(wanted)
         reached = " ".join(piece for name, piece in pieces if name in wanted)
         wanted |= {n for n, _ in pieces if n and re.search(rf"\b{n}\b", reached)}
-    out = "".join(p for name, p in pieces if name is None or name in wanted).strip("\n") + "\n"
-    for task in () if solved else of.exercise.tasks:
-        span = _cuda_span(out, task.function)
-        assert span, task.function
-        given = _given(out[span[0] : span[1]], task)
-        out = out[: span[0]] + _blank_body(given, task, "  ", "//", "") + out[span[1] :]
-    return out
+    return "".join(p for name, p in pieces if name is None or name in wanted).strip("\n") + "\n"
 
 
 def _pieces(whole: str) -> list[tuple[str | None, str]]:

@@ -240,9 +240,13 @@ def unexpanded(t: torch.Tensor) -> torch.Tensor:
     return t.as_strided(shape, t.stride())
 
 
-def copy_of(t: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, stride 0 among them."""
-    return _between_fences(t, _empty)[1]
+def copy_of(t: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+    """A copy with the same strides, stride 0 among them; on another device if one is given."""
+
+    def empty(size: int, like: torch.Tensor) -> torch.Tensor:
+        return torch.empty(size, dtype=like.dtype, device=device or like.device)
+
+    return _between_fences(t, empty)[1]
 
 
 def _between_fences(

@@ -1,6 +1,7 @@
 // Stands for NVIDIA's header of the same name: the functions by which programs check results, and
 // a few more, as plain CPU code (host/blas.cpp).
 #pragma once
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <library_types.h>
 

@@ -2,17 +2,14 @@
 #include <algorithm>
 #include <thread>
 
-#include "host.h"
-#include <cuda_fp16.h>
-#include <cuda_bf16.h>
-#include "cublas_v2.h"
+#include "blas.h"
+#include "program/small_floats.h"
 
 struct cublasContext {
   int unused;
 };
 
 namespace kw::program::blas {
-namespace {
 
 double element(const void *data, cudaDataType type, size_t i) {
   switch (type) {
@@ -26,6 +23,10 @@ double element(const void *data, cudaDataType type, size_t i) {
       return static_cast<float>(static_cast<const __nv_bfloat16 *>(data)[i]);
     case CUDA_R_32I:
       return static_cast<const int *>(data)[i];
+    case CUDA_R_8F_E4M3:
+      return ptx::e4m3_value(static_cast<const unsigned char *>(data)[i]);
+    case CUDA_R_8F_E5M2:
+      return ptx::e5m2_value(static_cast<const unsigned char *>(data)[i]);
     default:
       return static_cast<const signed char *>(data)[i];
   }
@@ -44,14 +45,41 @@ void put(void *data, cudaDataType type, size_t i, double x) {
     case CUDA_R_16BF:
       static_cast<__nv_bfloat16 *>(data)[i] = __nv_bfloat16(static_cast<float>(x));
       break;
+    case CUDA_R_8F_E4M3:
+      static_cast<unsigned char *>(data)[i] = ptx::e4m3_bits(x);
+      break;
+    case CUDA_R_8F_E5M2:
+      static_cast<unsigned char *>(data)[i] = ptx::e5m2_bits(x);
+      break;
+    case CUDA_R_8I:
+      static_cast<signed char *>(data)[i] =
+          static_cast<signed char>(std::clamp(std::nearbyint(x), -128.0, 127.0));
+      break;
     default:
       static_cast<int *>(data)[i] = static_cast<int>(x);
   }
 }
 bool known(cudaDataType t) {
   return t == CUDA_R_32F || t == CUDA_R_64F || t == CUDA_R_16F || t == CUDA_R_16BF ||
-         t == CUDA_R_32I || t == CUDA_R_8I;
+         t == CUDA_R_32I || t == CUDA_R_8I || t == CUDA_R_8F_E4M3 || t == CUDA_R_8F_E5M2;
 }
+size_t bytes_of(cudaDataType t) {
+  switch (t) {
+    case CUDA_R_64F:
+      return 8;
+    case CUDA_R_16F:
+    case CUDA_R_16BF:
+      return 2;
+    case CUDA_R_8I:
+    case CUDA_R_8F_E4M3:
+    case CUDA_R_8F_E5M2:
+      return 1;
+    default:
+      return 4;
+  }
+}
+
+namespace {
 
 // One product in accumulators of type T: A by columns, each times a number of B.
 template <typename T>
@@ -88,11 +116,7 @@ void product(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, do
 }
 
 Matrix next(Matrix m, int i) {
-  const size_t size = m.type == CUDA_R_64F                            ? 8
-                      : m.type == CUDA_R_16F || m.type == CUDA_R_16BF ? 2
-                      : m.type == CUDA_R_8I                           ? 1
-                                                                      : 4;
-  m.data = static_cast<char *>(m.data) + i * m.stride * static_cast<long long>(size);
+  m.data = static_cast<char *>(m.data) + i * m.stride * static_cast<long long>(bytes_of(m.type));
   return m;
 }
 
@@ -115,7 +139,7 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t ta, cublasOperation
       product<int>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
     else
       product<float>(ta, tb, m, n, k, x, next(a, i), next(b, i), y, next(c, i));
-    wrote(next(c, i).data, (size_t(c.ld) * (n - 1) + m) * (c.type == CUDA_R_64F ? 8 : 2));
+    if (m && n) wrote(next(c, i).data, (size_t(c.ld) * (n - 1) + m) * bytes_of(c.type));
   }
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
-from kernelwright.contract.rounding import U, root_levels
+from kernelwright.contract.rounding import U, chain_noise, root_levels
 from kernelwright.ops.matmul.gemm.spec import stored
 
 F32, _, BF16 = FLOATS
@@ -93,11 +93,15 @@ def cost(x, weight, bias, stride, padding, dilation):
 def noise(x, weight, bias, stride, padding, dilation):
     """That of a product of as many terms as the filter has elements, and of adding the bias."""
     k = math.prod(weight.shape[1:])
-    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if x.dtype == F32 else root_levels(k))
     given = stride, padding, dilation
-    terms = reference(x.double().square(), weight.double().square(), None, *given).sqrt()
-    y = reference(x.double(), weight.double(), None if bias is None else bias.double(), *given)
-    return ((u * terms + U * y.abs()).nan_to_num(0, 0, 0),)
+    squares = reference(x.double().square(), weight.double().square(), None, *given)
+    total = reference(x.double(), weight.double(), None, *given)
+    if x.dtype == F32:
+        size = chain_noise(k, squares, total)
+    else:
+        size = root_levels(k) * squares.sqrt()
+    y = total if bias is None else total + bias.double()
+    return ((U * (size + y.abs())).nan_to_num(0, 0, 0),)
 
 
 OPERATOR = Operator(

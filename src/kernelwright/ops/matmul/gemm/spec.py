@@ -15,7 +15,7 @@ import torch
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.case import SHORT
 from kernelwright.contract.inputs import FLOATS, tensor
-from kernelwright.contract.rounding import U, root_levels
+from kernelwright.contract.rounding import U, chain_noise, root_levels
 from kernelwright.ops.elementwise import _activations
 
 F32, F16, BF16 = FLOATS
@@ -177,20 +177,18 @@ def _noise(a, b, tf32):
     """The error of the accumulation in float32, for each result.
 
     float32 operands: a chain of k multiply-adds in a register, as in every kernel that keeps a tile
-    of sums there, cuBLAS's for results that fill the machine included. Step i rounds the partial
-    sum S_i, whose expected square is that of the first i terms; independent roundings of at most u
-    of each give u sqrt((k + 1) / 2) of the root of the terms' squares. Where results are few,
+    of sums there, cuBLAS's for results that fill the machine included. Where results are few,
     cuBLAS splits k over threads and blocks and errs less: shorter chains are no property of the
     operator.
     16-bit operands: tensor cores add several products at a time; a tree's u sqrt(log2 k).
     Operands rounded to tf32 first err by their own roundoff each, independently.
     """
     k = a.shape[-1]
-    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if a.dtype == torch.float32 else root_levels(k))
-    if tf32 and a.dtype == torch.float32:
-        u += 2**0.5 * U_TF32
     squares = a.double().square() @ b.double().square()
-    return u * squares.sqrt()
+    if a.dtype != torch.float32:
+        return U * root_levels(k) * squares.sqrt()
+    chain = U * chain_noise(k, squares, a.double() @ b.double())
+    return chain + 2**0.5 * U_TF32 * squares.sqrt() if tf32 else chain
 
 
 OPERATOR = Operator(

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, generator, tensor
-from kernelwright.contract.rounding import U, root_levels
+from kernelwright.contract.rounding import U, chain_noise, root_levels
 from kernelwright.ops.elementwise import _activations
 from kernelwright.ops.matmul.gemm.spec import stored
 
@@ -97,8 +97,10 @@ def noise(a, b, offsets):
 def _noise(a, b, offsets):
     """That of matmul: a chain of k multiply-adds for float32, a tree for 16-bit operands."""
     k = a.shape[1]
-    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if a.dtype == F32 else root_levels(k))
-    return u * reference(a.double().square(), b.double().square(), offsets).sqrt()
+    squares = reference(a.double().square(), b.double().square(), offsets)
+    if a.dtype != F32:
+        return U * root_levels(k) * squares.sqrt()
+    return U * chain_noise(k, squares, reference(a.double(), b.double(), offsets))
 
 
 OPERATOR = Operator(

@@ -9,7 +9,7 @@ import torch
 
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, tensor
-from kernelwright.contract.rounding import U, root_levels
+from kernelwright.contract.rounding import U, chain_noise, root_levels
 
 from .weights import GROUP, dequantized, quantized
 
@@ -91,10 +91,13 @@ def noise(x, packed, scales, bias, bits):
     """That of the sums, as for `matmul`, and the rounding of each weight to the operands' dtype,
     which PyTorch makes."""
     k = x.shape[1]
-    u = U * (max((k + 1) / 2, 1.0) ** 0.5 if x.dtype == F32 else root_levels(k))
-    u += torch.finfo(x.dtype).eps / 2 / 3**0.5
     w = dequantized(packed, scales.double(), bits, torch.float64)
-    return (u * (x.double().square() @ w.square().t()).sqrt(),)
+    squares = x.double().square() @ w.square().t()
+    if x.dtype == F32:
+        size = chain_noise(k, squares, x.double() @ w.t())
+    else:
+        size = root_levels(k) * squares.sqrt()
+    return (U * size + torch.finfo(x.dtype).eps / 2 / 3**0.5 * squares.sqrt(),)
 
 
 OPERATOR = Operator(

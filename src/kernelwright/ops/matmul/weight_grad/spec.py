@@ -7,7 +7,7 @@ import torch
 
 from kernelwright.contract import Case, Cost, Operator, case
 from kernelwright.contract.inputs import FLOATS, tensor
-from kernelwright.contract.rounding import U, root_levels
+from kernelwright.contract.rounding import U, chain_noise, root_levels
 
 F32, _, BF16 = FLOATS
 # (tokens, outputs, inputs)
@@ -62,9 +62,12 @@ def cost(total, gy, x):
 def noise(total, gy, x):
     """That of a product over tokens, and of one more addition."""
     tokens = gy.shape[0]
-    u = U * (max((tokens + 1) / 2, 1.0) ** 0.5 if gy.dtype == F32 else root_levels(tokens))
-    terms = (gy.double().square().t() @ x.double().square()).sqrt()
-    return ((u * terms + U * total.double().abs()).nan_to_num(0, 0, 0),)
+    squares = gy.double().square().t() @ x.double().square()
+    if gy.dtype == F32:
+        size = chain_noise(tokens, squares, gy.double().t() @ x.double())
+    else:
+        size = root_levels(tokens) * squares.sqrt()
+    return ((U * (size + total.double().abs())).nan_to_num(0, 0, 0),)
 
 
 OPERATOR = Operator(

@@ -104,8 +104,8 @@ def choose_octets(gpu, **args):
 
 
 def choose_octet_strips(gpu, **args):
-    """Fewer stages in float32, where a piece holds half as many elements: timed as fastest. Also
-    fewer with a mask's bytes, where the compiler's limit of static shared memory is 48 KiB."""
+    """Fewer stages in float32, where a piece holds half as many elements: timed as fastest. Fewer
+    with a mask's bytes too, where the compiler's limit of static shared memory is 48 KiB."""
     limited = args.get("mask") is not None and gpu.capability < (9, 0)
     return OCTET_STRIPS_CONFIGS[1 if limited or main(args).dtype.itemsize == 4 else 0]
 

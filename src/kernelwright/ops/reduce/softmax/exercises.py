@@ -1,12 +1,12 @@
 """Rungs of softmax as exercises: a row per thread, per block, per program, per warp."""
 
-from kernelwright.contract.exercise import Exercise, Task
+from kernelwright.contract.exercise import Exercise, Target, Task
 
 EXERCISES = (
     Exercise(
         "softmax.cuda_naive",
         70,
-        "the formula as written, and why the maximum is subtracted first",
+        "softmax of a row, for values of any size, NaN and inf",
         "one thread per row, in blocks of 128; the last block may have spare threads",
         (
             Task(
@@ -29,7 +29,7 @@ EXERCISES = (
     Exercise(
         "softmax.numba_block",
         110,
-        "a block per row: two reductions in the same shared memory",
+        "softmax of a row, by the threads of a block",
         "one block of THREADS threads per row",
         (
             Task(
@@ -53,7 +53,7 @@ EXERCISES = (
     Exercise(
         "softmax.triton_row",
         100,
-        "a fused kernel: one read, one write, everything else in registers",
+        "softmax of rows, each element read once",
         "programs of ROWS rows each; COLS is n_cols rounded up to a power of two",
         (
             Task(
@@ -74,7 +74,7 @@ EXERCISES = (
     Exercise(
         "softmax.triton_online",
         130,
-        "maximum and sum in one read, by rescaling the partial sum",
+        "softmax of a row of any length, each element read twice",
         "one program per row; BLOCK columns at a time",
         (
             Task(
@@ -99,7 +99,7 @@ EXERCISES = (
     Exercise(
         "softmax.cuda_warp",
         140,
-        "a row in a warp's registers: no shared memory, no barrier",
+        "softmax of a row without shared memory",
         "WIDTH lanes hold a row, VECS vectors of VEC elements per lane, ROWS rows at once",
         (
             Task(
@@ -119,11 +119,12 @@ EXERCISES = (
                 given="inside, -kw::kInfinity);\n    }",
             ),
         ),
+        (Target("sectors", 0.3),),
     ),
     Exercise(
         "softmax.backward.triton_row",
         120,
-        "a gradient from the result: the same tile, one more reduction",
+        "the gradient of softmax, each element read once",
         "programs of ROWS rows each; COLS is n_cols rounded up to a power of two",
         (
             Task(

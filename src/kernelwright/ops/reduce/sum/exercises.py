@@ -1,6 +1,6 @@
 """Rungs of sum as exercises: synchronization of threads, then of warps, then of blocks."""
 
-from kernelwright.contract.exercise import Exercise, Task
+from kernelwright.contract.exercise import Exercise, Target, Task
 
 _TID = "const unsigned tid = threadIdx.x;"
 
@@ -8,7 +8,7 @@ EXERCISES = (
     Exercise(
         "sum.numba_block",
         40,
-        "shared memory and barriers: a block adds its values as a tree",
+        "the sum of n elements, by several blocks",
         "blocks of up to 256 threads, a power of two; a second launch of the same kernel adds the "
         "blocks' results",
         (
@@ -33,7 +33,7 @@ EXERCISES = (
     Exercise(
         "sum.cuda_interleaved",
         50,
-        "the first tree in CUDA C++: adjacent elements first",
+        "the sum of n elements of any dtype, by several blocks",
         "grid (n / block, rounded up), block threads, one accumulator per thread in shared "
         "memory; launched again over the blocks' sums until one is left",
         (
@@ -53,11 +53,12 @@ EXERCISES = (
                 given=_TID,
             ),
         ),
+        (Target("sectors", 0.15),),
     ),
     Exercise(
         "sum.cuda_sequential",
         60,
-        "the same tree without divergence or bank conflicts",
+        "the same with few divergent branches and no bank conflict",
         "grid (n / block, rounded up), block threads, one accumulator per thread in shared "
         "memory; launched again over the blocks' sums until one is left",
         (
@@ -75,11 +76,12 @@ EXERCISES = (
                 given=_TID,
             ),
         ),
+        (Target("divergence", 0.03), Target("conflicts", 0)),
     ),
     Exercise(
         "sum.cuda_shuffle",
         90,
-        "warp shuffles: lanes read each other's registers",
+        "the same with one barrier; a thread adds many elements",
         "a grid of fewer blocks than the input has, so that each thread adds many elements; "
         "launched again over the blocks' sums until one is left",
         (
@@ -100,11 +102,12 @@ EXERCISES = (
                 given="__shared__ A scratch",
             ),
         ),
+        (Target("sectors", 0.15), Target("divergence", 0.01)),
     ),
     Exercise(
         "sum.triton_block",
         80,
-        "a two-dimensional tile with a loop, and a reduction at the end",
+        "sums of rows, several programs to a row",
         "programs (rows / ROWS, splits): num_programs(1) programs share a row; x and y are "
         "accessed by their strides",
         (
@@ -131,7 +134,7 @@ EXERCISES = (
     Exercise(
         "sum.cuda_last_block",
         150,
-        "combining blocks within one launch: fence, count, read",
+        "sums of rows by several blocks, in one launch, reproducible",
         "grid (blocks, rows): blockIdx.y is the row; partials has one element for each block of a "
         "row, arrived one counter for each row",
         (
@@ -153,5 +156,6 @@ EXERCISES = (
                 given="A sum = kw::block_reduce",
             ),
         ),
+        (Target("sectors", 0.15),),
     ),
 )

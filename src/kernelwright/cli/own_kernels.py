@@ -1,0 +1,101 @@
+"""One kernel of the user's own file, where other commands take a rung: FILE.cu:KERNEL with a launch
+file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernelwright.support.errors import GOOD, WRONG, UsageError
+
+from .options import printing
+
+if TYPE_CHECKING:
+    from kernelwright.emulator.program import Result
+
+Launch = Annotated[
+    Path | None,
+    typer.Option(
+        "--launch",
+        metavar="FILE.py",
+        help="For FILE.cu:KERNEL: the kernel's tensors and its launch (docs/run.md).",
+        show_default=False,
+    ),
+]
+
+
+def named(names: Iterable[str], launch: Path | None) -> str | None:
+    """The kernel that a command names instead of rungs, or None.
+
+    Raises:
+        UsageError: a launch file without a kernel, or a kernel beside other names.
+    """
+    own = [n for n in names if ".cu:" in n]
+    if launch and not own:
+        raise UsageError("--launch: is for a kernel of a file, FILE.cu:KERNEL")
+    if own and len(list(names)) > 1:
+        raise UsageError(f"{own[0]}: a kernel of a file is named alone")
+    return own[0] if own else None
+
+
+def check(
+    target: str, launch: Path | None, names: Iterable[str], seed: int | None, as_json: bool
+) -> int:
+    """verify --check: under the schedules of rungs, until one finds something."""
+    with printing(as_json) as out:
+        from kernelwright.workbench.run_program import one_kernel, run_program
+        from kernelwright.workbench.sanitize import report
+
+        from .render import programs, terminal
+
+        with terminal.checked(), tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
+            checks = report.checks_of(names)
+            if not checks:
+                raise UsageError(f"{target}: verify needs --check; `kernelwright judge` compares")
+            seeds = report.seeds_of(seed, checks)
+            program, arguments = one_kernel.program_of(target, launch, Path(folder))
+            for one in seeds:
+                found = run_program.emulated(program, arguments, "h200", checks, one)
+                if found.findings or found.notes:
+                    break
+        if as_json:
+            out.emit({"ok": not _wrong(found), "seed": one, "findings": found.findings})
+        else:
+            for part in programs.after(found, True):
+                out.print(part)
+    return WRONG if _wrong(found) else GOOD
+
+
+def dissect(target: str, launch: Path | None, as_json: bool, wide: bool) -> int:
+    """dissect: the costs of its first launch."""
+    with printing(as_json, wide) as out:
+        from kernelwright.workbench.run_program import one_kernel, run_program
+
+        from .render import programs
+
+        with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
+            program, arguments = one_kernel.program_of(target, launch, Path(folder))
+            found = run_program.dissect(program, arguments, "h200")
+        if as_json:
+            out.emit(found.dissected)
+        else:
+            for part in programs.after(found, False):
+                out.print(part)
+    return WRONG if _wrong(found) else GOOD
+
+
+def debug(target: str, launch: Path | None, options: Sequence[str] = ()) -> None:
+    """debug: gdb replaces this process, so the program's folder stays."""
+    from kernelwright.workbench.run_program import one_kernel, run_program
+
+    folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
+    program, arguments = one_kernel.program_of(target, launch, folder)
+    run_program.debug(program, arguments, "h200", options)
+
+
+def _wrong(found: Result) -> bool:
+    return found.failed or found.code != 0

@@ -1,0 +1,15 @@
+// What programs include of cub/: its warp and block primitives and its device-wide functions, the
+// latter as plain CPU code. CCCL's own headers keep their device code from a host compiler.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "cub_parts/operators.h"
+#include "cub_parts/iterators.h"
+#include "cub_parts/warp.h"
+#include "cub_parts/block.h"
+#include "cub_parts/exchange.h"
+#include "cub_parts/device.h"
+#include "cub_parts/sorts.h"

@@ -1,0 +1,257 @@
+"""gather and scatter_add: elements by their numbers along a dimension."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+from kernelwright.ops._out import written
+from kernelwright.ops.embedding.lookup import embedding
+from kernelwright.ops.index import index_add
+
+from . import heuristics, spec
+
+
+def _gathering(suffix: str, *more: Rung) -> tuple[Rung, ...]:
+    return (
+        *rungs.pytorch(suffix, manual="elements by their coordinates", compiled=None),
+        *more,
+        rungs.cuda(
+            "vec16", suffix, "16-byte vectors, several in flight", heuristics.fits, heuristics.VEC16
+        ),
+    )
+
+
+def _adding(suffix: str) -> tuple[Rung, ...]:
+    return (
+        Rung(
+            "manual", "torch", f"torch_rungs:manual{suffix}", "a sum in float32",
+            serves=False, deterministic=False,
+        ),
+        # PyTorch adds by atomics on a GPU
+        Rung(
+            "native", "torch", f"torch_rungs:native{suffix}", "PyTorch's own operator",
+            deterministic=False,
+        ),
+        rungs.cuda(
+            "atomics", suffix, "L2 adds, in float32", heuristics.fits_add, heuristics.ATOMICS,
+            serves=False, deterministic=False,
+        ),
+        rungs.cuda(
+            "sorted", suffix, "positions sorted by element, runs added in order",
+            heuristics.fits_sorted, heuristics.SORTED, sources=("cuda_order.cu",),
+        ),
+        rungs.cuda(
+            "small", suffix, "few numbers in a fiber: each looks at the others",
+            heuristics.fits_small, heuristics.SMALL,
+        ),
+    )  # fmt: skip
+
+
+RUNGS = _gathering(
+    "",
+    rungs.cuda("thread", "", "an element per thread", heuristics.fits, heuristics.THREAD),
+    rungs.triton(
+        "block", "", "a block of the result per program", heuristics.fits_triton, heuristics.TRITON
+    ),
+)
+RUNGS_BACKWARD = _adding("_backward")
+RUNGS_ADD = _adding("_add")
+RUNGS_ADD_BACKWARD = _gathering("_add_backward")
+
+
+def _ladder(operator, its_rungs) -> Ladder:
+    return Ladder(operator, its_rungs, __name__, heuristics.order, heuristics.bucket)
+
+
+LADDER = _ladder(spec.GATHER, RUNGS)
+LADDER_BACKWARD = _ladder(spec.GATHER_BACKWARD, RUNGS_BACKWARD)
+LADDER_ADD = _ladder(spec.SCATTER_ADD, RUNGS_ADD)
+LADDER_ADD_BACKWARD = _ladder(spec.SCATTER_ADD_BACKWARD, RUNGS_ADD_BACKWARD)
+_gather = bind(LADDER, LADDER_BACKWARD)
+_scatter_add = bind(LADDER_ADD, LADDER_ADD_BACKWARD, same_gradient={"x": "y"})
+
+
+def gather(
+    input: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    *,
+    sparse_grad: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Elements of input by their numbers along a dimension, as torch.gather.
+
+    Args:
+        input: any shape and dtype; elements of 1, 2, 4 and 8 bytes have GPU rungs. The gradient of
+            float32, float16 and bfloat16 is summed in float32.
+        dim: the dimension whose elements are numbered.
+        index: int32 or int64, as many dimensions as input, and in no dimension but `dim` more
+            elements; a number may come again. Expanded along all dimensions behind `dim`
+            (`index[..., None].expand(...)`), it names whole rows, which `embedding` looks up.
+        sparse_grad: must be False.
+        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
+            gradient is not possible then.
+
+    Returns:
+        A tensor of the index's shape and the input's dtype; `out` where it is given.
+
+    Raises:
+        TypeError: input or index is no tensor, or index is not int32 or int64.
+        ValueError: the shapes do not agree.
+        IndexError: dim is out of range.
+        NotImplementedError: sparse_grad is asked for.
+        RuntimeError: on a CPU, a number in index is out of range (negative ones do not count from
+            the end). A GPU stops with a device-side assertion, as in PyTorch.
+    """
+    arguments.tensor("input", input)
+    dim = _numbered(input, dim, index)
+    if sparse_grad:
+        raise NotImplementedError("sparse_grad: gradients are dense; use torch.gather")
+    if index.numel() == 0:
+        y = torch.gather(input, dim, index)
+    else:
+        x, of = _narrowed("input", *map(_at_least_1d, (input, index)), dim)
+        if x.is_floating_point() and _names_rows(of, dim):
+            y = embedding(_rows(x, of, dim), _as_rows(x, dim))
+        else:
+            y = _gather(_as_fibers(x, dim), _as_fibers(of, dim), x.shape[dim])
+        y = y.reshape(index.shape)
+    return y if out is None else written(out, y)
+
+
+def scatter_add(
+    input: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    src: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """input, with elements of src added to those of its elements that index names along a
+    dimension, as torch.scatter_add.
+
+    Args:
+        input: any shape. float32, float16 and bfloat16 have GPU rungs, which add in float32 and
+            round once; PyTorch serves the rest.
+        dim: the dimension whose elements are numbered.
+        index: int32 or int64, as many dimensions as input, and in no dimension but `dim` more
+            elements; a number may come again. Expanded along all dimensions behind `dim`, it names
+            whole rows, which `index_add` adds.
+        src: what is added, of the input's dtype, in no dimension smaller than index; what lies
+            beyond the index's shape is not added.
+        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
+            gradient is not possible then.
+
+    Returns:
+        A tensor of the input's shape; `out` where it is given.
+
+    Raises:
+        TypeError: an argument is no tensor, index is not int32 or int64, or src has another dtype
+            than input.
+        ValueError: the shapes do not agree.
+        IndexError: dim is out of range.
+        RuntimeError: on a CPU, a number in index is out of range (negative ones do not count from
+            the end). A GPU stops with a device-side assertion, as in PyTorch.
+    """
+    arguments.tensor("input", input)
+    arguments.tensor("src", src)
+    dim = _numbered(input, dim, index)
+    if src.dtype != input.dtype:
+        raise TypeError(f"src: must be {input.dtype} like input, is {src.dtype}")
+    if index.numel() == 0:
+        y = input.clone()
+    else:
+        x, of, added = map(_at_least_1d, (input, index, src))
+        if added.ndim != x.ndim:
+            raise ValueError(f"src: has {src.ndim} dimensions, input has {input.ndim}")
+        added, of = _narrowed("src", added, of, None)
+        part, of = _narrowed("input", x, of, dim)
+        if part.is_floating_point() and _names_rows(of, dim):
+            flat = [_as_rows(t, dim) for t in (part, added)]
+            y = index_add.index_add(flat[0], 0, _rows(part, of, dim), flat[1])
+        else:
+            y = _scatter_add(*(_as_fibers(t, dim) for t in (part, of, added)))
+        y = _replaced(x, y.reshape(part.shape)).reshape(input.shape)
+    return y if out is None else written(out, y)
+
+
+def _numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
+    """The dimension from the front.
+
+    Raises:
+        TypeError, ValueError, IndexError: index is no tensor of integers, has another number of
+            dimensions, or dim is out of range.
+    """
+    arguments.tensor("index", index)
+    span = max(input.ndim, 1)
+    if not -span <= dim < span:
+        raise IndexError(f"dim: {dim} is out of range for a tensor of {input.ndim} dimensions")
+    if index.numel() == 0:  # PyTorch takes any then
+        return dim % span
+    if index.dtype not in heuristics.INTEGERS:
+        raise TypeError(f"index: must be int32 or int64, is {index.dtype}")
+    if max(index.ndim, 1) != span:
+        raise ValueError(f"index: has {index.ndim} dimensions, input has {input.ndim}")
+    return dim % span
+
+
+def _at_least_1d(t: torch.Tensor) -> torch.Tensor:
+    return t.reshape(1) if t.ndim == 0 else t
+
+
+def _narrowed(
+    name: str, x: torch.Tensor, index: torch.Tensor, dim: int | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(x without what lies beyond the index's shape in dimensions other than `dim`, index)."""
+    for d, (size, most) in enumerate(zip(index.shape, x.shape, strict=True)):
+        if d == dim or size == most:
+            continue
+        if size > most:
+            raise ValueError(
+                f"index: has shape {tuple(index.shape)}, more than {name} {tuple(x.shape)} in "
+                f"dimension {d}"
+            )
+        x = x.narrow(d, 0, size)
+    return x, index
+
+
+def _replaced(x: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """x, whose beginning in every dimension is `part`."""
+    if part.shape == x.shape:
+        return part
+    wholes = [x]  # x, narrowed by a dimension more each time
+    for d, size in enumerate(part.shape):
+        wholes.append(wholes[-1].narrow(d, 0, size))
+    for d in reversed(range(x.ndim)):
+        part = torch.slice_scatter(wholes[d], part, d, 0, part.shape[d])
+    return part
+
+
+def _names_rows(index: torch.Tensor, dim: int) -> bool:
+    """Whether all elements behind `dim` share their numbers: the index is expanded there."""
+    behind = list(zip(index.shape, index.stride(), strict=True))[dim + 1 :]
+    return index.shape[dim + 1 :].numel() > 1 and all(n == 1 or s == 0 for n, s in behind)
+
+
+def _as_fibers(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """(dimensions in front of `dim`, that one, those behind it as one)."""
+    return x.reshape(*x.shape[: dim + 1], x.shape[dim + 1 :].numel())
+
+
+def _as_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """(the dimensions up to `dim`, those behind it) as a matrix."""
+    return x.reshape(x.shape[: dim + 1].numel(), x.shape[dim + 1 :].numel())
+
+
+def _rows(x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
+    """The numbers of an expanded index as those of rows of `_as_rows(x)`. A number out of range
+    stays so."""
+    of = index[(..., *(0,) * (index.ndim - 1 - dim))]
+    lead, n = of.shape[:-1].numel(), x.shape[dim]
+    of = of.reshape(lead, of.shape[-1])
+    if lead > 1:
+        first = torch.arange(lead, device=of.device, dtype=of.dtype)[:, None] * n
+        of = torch.where((of >= 0) & (of < n), first + of, -1)
+    return of.reshape(-1)

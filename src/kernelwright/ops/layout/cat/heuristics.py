@@ -1,0 +1,51 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import math
+
+from kernelwright.contract import rows_view
+from kernelwright.contract.eligibility import kind, log2
+
+from .spec import begins, given
+
+SIZES = (1, 2, 4, 8)  # bytes of an element
+
+THREADS = ({"block": 256},)
+VEC16 = ({"block": 256, "unroll": 4}, {"block": 256, "unroll": 2})
+
+
+def fits(gpu, x0, **more):
+    if x0.itemsize not in SIZES:
+        return f"x0: elements of {x0.itemsize} bytes"
+    for name, x in more.items():
+        if x is not None and x.dtype != x0.dtype:
+            return f"{name}: {x.dtype} is not x0's {x0.dtype}"
+    return None
+
+
+def stride_of(x) -> int:
+    return rows_view(x.shape, x.stride())[2]
+
+
+def width(xs) -> int:
+    """Elements that a load moves: up to 16 bytes, in no tensor off their boundary, and in the
+    result never of two tensors."""
+    found = 16 // xs[0].itemsize
+    for x, begin in zip(xs, begins(xs), strict=False):
+        found = math.gcd(found, x.align // x.itemsize, x.shape[-1], begin)
+        if math.prod(x.shape[:-1]) > 1:
+            found = math.gcd(found, stride_of(x))
+    return found
+
+
+def order(gpu, **xs):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(**xs):
+    """Key of a call in the tuned table: dtype, elements that a load moves, size."""
+    found = given(xs)
+    rows = math.prod(found[0].shape[:-1])
+    return f"{kind(found[0].dtype)}/{width(found)}/{log2(rows * begins(found)[-1])}"

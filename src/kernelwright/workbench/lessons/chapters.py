@@ -1,0 +1,61 @@
+"""Lessons, exercises and ladders beside the chapters, lectures and interview questions that treat
+the same subject."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+from . import lesson
+from .lesson import FOLDER
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A row of the table.
+
+    Attributes:
+        lessons: names of lessons.
+        exercises: names of exercises.
+        pages: operators' pages, as paths in src/kernelwright/ops.
+        pmpp: chapters of "Programming Massively Parallel Processors", 4th edition.
+        lectures: numbers of GPU MODE's lectures.
+        interview: a question that interviewers ask.
+    """
+
+    subject: str
+    interview: str
+    lessons: tuple[str, ...] = ()
+    exercises: tuple[str, ...] = ()
+    pages: tuple[str, ...] = ()
+    pmpp: tuple[int, ...] = ()
+    lectures: tuple[int, ...] = ()
+
+
+def subjects() -> tuple[Subject, ...]:
+    rows: list[dict[str, Any]] = tomllib.loads(
+        (FOLDER / "chapters.toml").read_text(encoding="utf-8")
+    )["subject"]
+    made: list[Subject] = []
+    for row in rows:
+        lists = {k: tuple(v) for k, v in row.items() if isinstance(v, list)}
+        made.append(Subject(row["name"], row["interview"], **lists))
+    return tuple(made)
+
+
+def markdown() -> str:
+    """The table for docs/lessons.md."""
+    rows = ["| subject | here | PMPP | GPU MODE | interview question |"]
+    rows.append("| --- | --- | --- | --- | --- |")
+    for s in subjects():
+        here = [f"lesson [{lesson.NUMBERS[n]}](lessons/{n}.md)" for n in s.lessons]
+        here += [f"`exercise {n}`" for n in s.exercises]
+        here += [f"[{p.split('/')[-1]}](../src/kernelwright/ops/{p}/README.md)" for p in s.pages]
+        cells = (s.subject, ", ".join(here), _list(s.pmpp), _list(s.lectures), s.interview)
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _list(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,1 @@
+"""Lesson: global memory."""

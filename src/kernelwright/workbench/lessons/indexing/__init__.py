@@ -1,0 +1,1 @@
+"""Lesson: grid, block, warp, thread."""

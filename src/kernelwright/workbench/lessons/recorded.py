@@ -1,0 +1,39 @@
+"""Figures of the shipped records of the reference machine, an H200."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelwright.workbench.records import records
+from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
+
+from .tables import RECORD, Table
+
+
+def times(name: str, title: str, operator: str, rungs: Sequence[str], case: str) -> Table:
+    """Cold times and rates of rungs on a case.
+
+    Raises:
+        KeyError: a rung has no such record.
+    """
+    rows: list[tuple[str, float, float]] = []
+    for rung in rungs:
+        r = record(operator, rung, case)
+        rows.append((f"{operator}.{rung}", records.median(r.cold), r.gbps or 0.0))
+    return Table(name, title, ("rung", "µs", "GB/s"), tuple(rows), RECORD)
+
+
+def record(operator: str, rung: str, case: str) -> Record:
+    """A timed record of the reference machine, the fastest config.
+
+    Raises:
+        KeyError: there is none.
+    """
+    found = [
+        r
+        for r in records.load(REFERENCE_MACHINE, operator)
+        if (r.rung, r.case) == (rung, case) and r.cold
+    ]
+    if not found:
+        raise KeyError(f"no record of {operator}.{rung} on {case}")
+    return min(found, key=lambda r: records.median(r.cold))

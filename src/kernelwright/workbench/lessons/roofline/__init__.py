@@ -1,0 +1,1 @@
+"""Lesson: arithmetic intensity and the roofline."""

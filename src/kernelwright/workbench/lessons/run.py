@@ -1,0 +1,95 @@
+"""Runs a lesson, fills its text in and checks answers."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+
+from kernelwright.workbench.report import strips
+
+from .lesson import CELL, Lesson, Question, Text
+from .tables import Cell, Measured, Picture, Table, shown
+
+CLOSE = 0.01  # of the right number
+WIDTH = 100  # of a line of text
+
+
+class Measurement(Protocol):
+    """A lesson's measure.py."""
+
+    def measure(self) -> Measured:
+        """Counts and records: the same on every machine."""
+        ...
+
+    def here(self, device: torch.device) -> tuple[Table, ...]:
+        """Times on this machine."""
+        ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """A lesson's run: the same on every machine, and what was timed on this one."""
+
+    lesson: Lesson
+    measured: Measured
+    here: tuple[Table, ...] = ()
+
+
+def run(lesson: Lesson, timed: bool = True) -> Run:
+    """Run a lesson.
+
+    Args:
+        timed: whether to time on this machine too.
+
+    Raises:
+        ToolchainError: the emulator needs a C++ compiler, and there is none.
+    """
+    module = importlib.import_module(f"{__package__}.{lesson.name}.measure")
+    measurement = cast(Measurement, module)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    here = measurement.here(device) if timed else ()
+    return Run(lesson, measurement.measure(), here)
+
+
+def filled(text: Text, measured: Measured) -> str:
+    """A text with the cells of the run; paragraphs that have some are wrapped again."""
+    return "\n\n".join(_filled(p, measured) for p in text.text.split("\n\n"))
+
+
+def _filled(paragraph: str, measured: Measured) -> str:
+    done, count = CELL.subn(
+        lambda m: shown(measured.table(m[1].strip()).cell(m[2].strip(), m[3].strip())), paragraph
+    )
+    if not count or not re.match(r"\w|`|\*\*", done):
+        return done
+    return textwrap.fill(done, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def answer(question: Question, measured: Measured) -> Cell:
+    """The right answer, from the run."""
+    table, row, column = question.cell
+    return measured.table(table).cell(row, column)
+
+
+def right(given: str, question: Question, measured: Measured) -> bool:
+    """Whether an answer is right: the same words, or a number within 1%."""
+    truth = answer(question, measured)
+    given = given.strip().rstrip("%").replace(",", "")
+    if isinstance(truth, str):
+        return given.casefold() == truth.casefold()
+    try:
+        number = float(given)
+    except ValueError:
+        return False
+    return abs(number - truth) <= CLOSE * abs(truth)
+
+
+def drawn(lesson: Lesson, picture: Picture) -> str:
+    """The picture as an SVG."""
+    label = f"{picture.title} (lesson {lesson.number}, {lesson.name})"
+    return strips.picture(picture.title, picture.notes, picture.strips, label)

@@ -1,0 +1,76 @@
+"""What a lesson's measurement returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.workbench.report.strips import Strip
+
+EMULATOR = "counted in the emulator"
+COMPUTED = "computed from the figures stated in the text"
+COMPILED = "read from the code that the compilers write for an H200"
+RECORD = "recorded on an NVIDIA H200, not measured here"
+HERE = "measured on this machine"
+
+Cell = str | int | float
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of figures.
+
+    Attributes:
+        name: what the text calls it by.
+        title: what the rows show.
+        columns: heads; the first column names the row.
+        source: where the figures come from, one of the constants above.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    source: str
+
+    def cell(self, row: str, column: str) -> Cell:
+        """Raises:
+        KeyError: there is no such row or column.
+        """
+        found = next((r for r in self.rows if str(r[0]) == row), None)
+        if found is None or column not in self.columns:
+            raise KeyError(f"table {self.name} has no cell {row!r}, {column!r}")
+        return found[self.columns.index(column)]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of the run: `notes` say what a cell is."""
+
+    title: str
+    notes: tuple[str, ...]
+    strips: tuple[Strip, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The same on every machine: counts, figures of records, and what follows from them."""
+
+    tables: tuple[Table, ...]
+    picture: Picture
+
+    def table(self, name: str) -> Table:
+        """Raises:
+        KeyError: there is no such table.
+        """
+        found = next((t for t in self.tables if t.name == name), None)
+        if found is None:
+            raise KeyError(f"no table {name}")
+        return found
+
+
+def shown(value: Cell) -> str:
+    """A figure as text."""
+    if isinstance(value, float):
+        whole = abs(value) >= 1000 or value == int(value)
+        return f"{value:,.0f}" if whole else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else value

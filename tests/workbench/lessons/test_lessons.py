@@ -1,0 +1,123 @@
+"""The lessons: their pages are what a run gives, their answers are the run's, and a wrong answer is
+told from a right one."""
+
+import json
+import re
+
+import pytest
+
+from kernelwright import cli, emulator
+from kernelwright.cli.render import lessons as show
+from kernelwright.workbench.lessons import chapters, lesson, run
+from kernelwright.workbench.lessons.lesson import Question, Shown, Text
+from kernelwright.workbench.lessons.tables import EMULATOR, Measured, Picture, Table
+from kernelwright.workbench.report.strips import Strip
+from support.paths import ROOT
+from tools import lessons as pages
+
+emulated = pytest.mark.skipif(bool(emulator.missing("dissected")), reason="no C++ compiler here")
+SHORT = "global_memory"  # the lesson that `make test` runs
+RUN = [n if n == SHORT else pytest.param(n, marks=pytest.mark.long) for n in lesson.NAMES]
+TABLE = Table("t", "T", ("row", "n"), (("a", 4.0), ("b", "warp")), EMULATOR)
+MEASURED = Measured((TABLE,), Picture("P", (), (Strip("s", (0.5, 0), "half"),)))
+
+
+def call(capfd, *arguments):
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["learn", *arguments])
+    out, err = capfd.readouterr()
+    return stopped.value.code, out, err
+
+
+def test_pages_are_of_the_current_lessons():
+    assert pages.stale() == []
+    assert pages.contents() == (ROOT / "docs" / "lessons.md").read_text(encoding="utf-8")
+
+
+@emulated
+@pytest.mark.parametrize("name", RUN)
+def test_a_page_is_what_a_run_gives(name):
+    done = run.run(lesson.read(name), timed=False)
+    found = (pages.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert found == pages.page(done)
+    drawn = (pages.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert drawn == run.drawn(done.lesson, done.measured.picture)
+
+
+@pytest.mark.parametrize("name", lesson.NAMES)
+def test_a_lesson_shows_a_picture_and_asks_what_its_tables_do_not_show(name):
+    of = lesson.read(name)
+    shown = [p.table for s in of.steps for p in s.parts if isinstance(p, Shown)]
+    assert shown.count(None) == 1 and len(shown) > 1
+    assert len(of.questions) == 2
+    assert not {q.cell[0] for q in of.questions} & set(shown)
+
+
+@emulated
+def test_answers_are_checked(capfd):
+    code, out, _ = call(capfd, SHORT, "--json", "--answer", "12", "--answer", "4")
+    found = json.loads(out)
+    assert code == 1 and found["checked"] == [True, False]
+    assert {t["name"]: t["rows"] for t in found["tables"]}["strides"][0] == ["1", 32, 4.0, "100%"]
+
+
+def test_a_number_is_right_within_a_hundredth_and_words_whole():
+    number = Question("?", ("t", "a", "n"), (), "")
+    word = Question("?", ("t", "b", "n"), ("warp", "lane"), "")
+    given = {"4": True, " 4.0 ": True, "4.03": True, "4.1": False, "-4": False, "four": False}
+    assert {g: run.right(g, number, MEASURED) for g in given} == given
+    assert run.right("Warp", word, MEASURED) and not run.right("wa", word, MEASURED)
+
+
+def test_a_cell_that_is_not_there_is_an_error():
+    with pytest.raises(KeyError, match="no cell 'c', 'n'"):
+        TABLE.cell("c", "n")
+    with pytest.raises(KeyError, match="no table u"):
+        run.filled(Text("{{u | a | n}}"), MEASURED)
+    assert run.filled(Text("in {{t | a | n}} steps"), MEASURED) == "in 4 steps"
+
+
+def test_a_block_that_is_not_known_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="not a block or a cell: {{tabel strides}}"):
+        lesson._step(tmp_path, "Title\n\n{{tabel strides}}\n")
+    (tmp_path / "a.cu").write_text("// Head.\n\nint f() {\n  return 1;\n}\n\nint g() {\n}\n")
+    step = lesson._step(tmp_path, "Title\nbefore\n\n{{code a.cu f}}\nafter\n")
+    assert [getattr(p, "code", None) for p in step.parts] == [
+        None, "int f() {\n  return 1;\n}", None,
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no function h"):
+        lesson._step(tmp_path, "Title\n{{code a.cu h}}\n")
+
+
+def test_cells_are_drawn_as_high_as_they_are():
+    assert show._cells(Strip("s", (0, 0.001, 0.5, 1), ""), 4) == "·▁▄█"
+    assert show._cells(Strip("s", (1, 0, 0, 0), ""), 2) == "▄·"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("nothing",), "there is no such lesson"), (("--answer", "1"), "name the lesson"),
+     ((SHORT, *["--answer", "1"] * 3), "has 2 questions"),
+     (("--quiz", SHORT), "takes no lesson")],
+)  # fmt: skip
+def test_a_mistake_is_one_line(capfd, arguments, said):
+    code, out, err = call(capfd, *arguments)
+    assert (code, out) == (2, "") and re.fullmatch(r"kernelwright: [^\n]+\n", err) and said in err
+
+
+def test_lessons_are_listed_by_number(capfd):
+    code, out, _ = call(capfd)
+    rows = [line.split("\t")[:2] for line in out.splitlines() if line[:1].isdecimal()]
+    assert code == 0 and rows == [[str(n), name] for name, n in lesson.NUMBERS.items()]
+
+
+def test_the_table_of_books_names_lessons_exercises_and_pages_that_exist():
+    from kernelwright.workbench.exercise.exercise import exercises
+
+    known = {e.rung for e in exercises()}
+    for s in chapters.subjects():
+        assert set(s.lessons) <= set(lesson.NAMES) and set(s.exercises) <= known
+        assert all((ROOT / "src/kernelwright/ops" / p / "README.md").exists() for p in s.pages)
+        assert all(1 <= c <= 23 for c in s.pmpp) and (s.lessons or s.exercises or s.pages)
+    assert {n for s in chapters.subjects() for n in s.lessons} == set(lesson.NAMES)
