@@ -79,7 +79,7 @@ def test_a_cell_that_is_not_there_is_an_error():
 
 
 def test_a_block_that_is_not_known_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="not a block or a cell: {{tabel strides}}"):
+    with pytest.raises(ValueError, match=r"not a block or a cell: \{\{tabel strides\}\}"):
         lesson._step(tmp_path, "Title\n\n{{tabel strides}}\n")
     (tmp_path / "a.cu").write_text("// Head.\n\nint f() {\n  return 1;\n}\n\nint g() {\n}\n")
     step = lesson._step(tmp_path, "Title\nbefore\n\n{{code a.cu f}}\nafter\n")
