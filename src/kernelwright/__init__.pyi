@@ -22,11 +22,14 @@ from .ops.elementwise.pointwise import squared_relu as squared_relu
 from .ops.elementwise.pointwise import tanh as tanh
 from .ops.embedding.lookup import embedding as embedding
 from .ops.embedding.rope import rope as rope
+from .ops.index.gather import gather as gather
+from .ops.index.gather import scatter_add as scatter_add
 from .ops.index.index_add import index_add as index_add
 from .ops.index.index_select import index_select as index_select
 from .ops.introspect import explain as explain
 from .ops.introspect import use as use
 from .ops.introspect import warmup as warmup
+from .ops.layout.cat import cat as cat
 from .ops.layout.permute_copy import permute_copy as permute_copy
 from .ops.layout.permute_copy import transpose_copy as transpose_copy
 from .ops.loss.cross_entropy import cross_entropy as cross_entropy
