@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-import kernelwright.ops.elementwise.gelu  # noqa: F401  # pyright: ignore[reportUnusedImport]
-import kernelwright.ops.norm.layer_norm  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.elementwise.gelu  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.norm.layer_norm  # pyright: ignore[reportUnusedImport]
 import kernelwright.ops.reduce.softmax  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import Case, Scalar, TensorSpec, f32, i32
 from kernelwright.dispatch import ladder
