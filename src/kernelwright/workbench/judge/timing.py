@@ -43,6 +43,7 @@ from .verdict import CaseOutcome, Verdict
 
 SPAN_S = 4e-3  # of the shorter wait: the way there and back varies by some 10 us
 AGREE, AGREE_US = 0.25, 1000.0  # two clocks of one thing differ by no more, and the way there
+TRIES, MOST_TRIES = 3, 12  # of two clocks, and while they differ
 ROOM = 8192  # bytes around a tensor in shared memory: its fences, and where it may begin
 CONFIRMED = 256  # calls of a round whose results are looked at
 
@@ -205,24 +206,30 @@ class Timed:
         case = replace(case, seed=self.seed + kind)
         return expected(ladder.operator, native, case, self.place.box.device.type)
 
-    def _clocks_apart(self, tries: int = 3) -> str:
+    def _clocks_apart(self) -> str:
         """Its process times some rounds, and this one times how long that takes. A machine that
-        is busy with something else delays an answer now and then, but not every one."""
+        is busy with something else delays answers, but not every one: one that agrees is enough."""
         rounds = 4 * self._rounds
+        wait, _ = self._timed_twice(rounds)
+        rounds *= min(64, max(1, round(4e6 * SPAN_S / wait)))  # it was busier when they were set
         waits: list[tuple[float, float]] = []
-        for _ in range(tries):
-            start = time.perf_counter()
-            told = float(self.place.box.process.ask("clock", times=rounds))
-            waits.append(((time.perf_counter() - start) * 1e6, told))
-        sampled = 1e6 * min(self._wait(rounds) for _ in range(tries))
+        while len(waits) < TRIES or (len(waits) < MOST_TRIES and all(map(_apart, waits))):
+            waits.append(self._timed_twice(rounds))
+        sampled = 1e6 * min(self._wait(rounds) for _ in range(TRIES))
         mine, theirs = min(waits)
         of_each = [metrics.microseconds(us / rounds / self._launches)
                    for us in (mine, theirs, sampled)]  # fmt: skip
-        if all(us - told > AGREE * us + AGREE_US for us, told in waits):
+        if all(map(_apart, waits)):
             return f"its process says {of_each[1]} a call, the judge's clock {of_each[0]}"
         if 2 * sampled + AGREE_US < mine:
             return f"its process answered after {of_each[2]} a call, which took {of_each[0]}"
         return ""
+
+    def _timed_twice(self, rounds: int) -> tuple[float, float]:
+        """Microseconds of some rounds by this process's clock, and by the kernel's."""
+        start = time.perf_counter()
+        told = float(self.place.box.process.ask("clock", times=rounds))
+        return (time.perf_counter() - start) * 1e6, told
 
     def _host(self, calls: int = 50, blocks: int = 15) -> float:
         """Microseconds until a call returns, the GPU idle before: 2 n calls less n calls."""
@@ -236,6 +243,12 @@ class Timed:
                 ask("repeat", times=0)
             found.append(1e6 * (waits[1] - waits[0]) / calls)
         return max(0.0, statistics.median(found))
+
+
+def _apart(waits: tuple[float, float]) -> bool:
+    """Whether the judge's clock and the process's, in microseconds, time something else."""
+    us, told = waits
+    return us - told > AGREE * us + AGREE_US
 
 
 def cases_to_time(
