@@ -40,6 +40,7 @@ def test_a_fault_is_found_and_named(launch, tmp_path):
     assert any(t.startswith("rows.cu:") and "behind x" in t for t in texts), texts
 
 
+@pytest.mark.long
 @watched
 def test_costs_fit_a_terminal_of_80_columns(launch, tmp_path):
     made, arguments = one_kernel.program_of(f"{SOURCE}:row_sum_by_four", launch, tmp_path)

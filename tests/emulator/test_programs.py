@@ -112,7 +112,7 @@ def run(name, *arguments, **how):
         ("host_side.cu", ("1", "two words")),
         ("device_side.cu", ()),
         ("inline_ptx.cu", ()),
-        ("cub_side.cu", ()),
+        pytest.param("cub_side.cu", (), marks=pytest.mark.long),  # runs under the checks too
         ("libraries.cu", ()),
     ],
 )
@@ -145,7 +145,9 @@ def test_planted_faults_are_found():
 @watched
 def test_right_programs_have_no_findings():
     for name in ("inline_ptx.cu", "device_side.cu", "cub_side.cu"):
-        found = program.run(PROGRAMS / name, check=tuple(CHECKS)).findings
+        ran = program.run(PROGRAMS / name, check=tuple(CHECKS))
+        assert ran.code == 0 or name == "device_side.cu"  # of which a part counts on lockstep
+        found = ran.findings
         allowed = [f for f in found if "implicit" not in f.text]
         own = (PROGRAMS / name).read_text().splitlines()
         for f in allowed:
@@ -228,13 +230,19 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("one", &one); }
 """
 
 
-@runs
-def test_bindings_to_pytorch_are_taken_out(tmp_path):
-    file = tmp_path / "bound.cu"
-    file.write_text(BINDING)
+def test_bindings_to_pytorch_are_taken_out():
     made = one_line(BINDING)
     assert "orch" not in re.sub(r"#define.*", "", made)
     assert made.count("\n") == BINDING.count("\n")
+    for kept in ("struct Pair", "first(", "table[2]", "void k(T *x)", "after(float *x)", "main()"):
+        assert kept in made
+
+
+@pytest.mark.long
+@runs
+def test_kernels_of_an_extension_run(tmp_path):
+    file = tmp_path / "bound.cu"
+    file.write_text(BINDING)
     assert program.run(file).code == 0
 
 
