@@ -22,6 +22,7 @@ def stub(public: dict[str, str] | None = None) -> str:
         "from .ops.introspect import explain as explain",
         "from .ops.introspect import use as use",
         "from .ops.introspect import warmup as warmup",
+        "from .workbench.bench.tune_model import tune as tune",
     ]
     for name, module in (public or PUBLIC).items():
         lines.append(f"from .{module.partition('.')[2]} import {name} as {name}")
