@@ -29,7 +29,8 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         Rung("native", "torch", f"torch_rungs:native{side}", "chunks of 64, and their states"),
         Rung("compiled", "inductor", f"torch_rungs:native{side}", "the same, by torch.compile"),
         Rung("triton_chunked", "triton", _PLANS[side], "states, then all chunks at once",
-             supports=heuristics.fits_triton, configs=heuristics.CONFIGS),
+             supports=heuristics.fits_triton, configs=heuristics.CONFIGS,
+             heuristic=heuristics.choose),
     )  # fmt: skip
 
 

@@ -18,7 +18,8 @@ class Call:
     Attributes:
         heads: B H. length, d, dv: L, K, V.
         chunk, chunks: tokens of one, and how many there are.
-        wide, wide_v: columns of a block of K and of V.
+        wide, wide_v: columns of a block of K and of V. carried, carried_v: of a block of a state
+            that a program carries from chunk to chunk.
         specs: of every tensor, results included, by name.
     """
 
@@ -38,6 +39,7 @@ class Call:
             min(config[name], most, max(16, next_power_of_2(n)))
             for name, n in (("k", self.d), ("v", self.dv))
         )
+        self.carried, self.carried_v = (min(config["state"], n) for n in (self.wide, self.wide_v))
         names = ("gq", "gk", "gv", "gg", "gstate") if "gy" in args else ("y", "final")
         made = backward_outputs(**args) if "gy" in args else outputs(**args)
         self.specs = {**args, **dict(zip(names, made, strict=True))}
