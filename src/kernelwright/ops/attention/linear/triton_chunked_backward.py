@@ -15,8 +15,8 @@ import triton.language as tl
 from kernelwright.contract import Launch, Plan, f32, i32
 
 from ._blocks import apart, block, product, ratios, state_block, store, triangle
+from ._states import kernel, states_of, sums_of
 from .call import Call
-from .triton_chunked import kernel, states_of, sums_of
 
 
 @triton.jit
