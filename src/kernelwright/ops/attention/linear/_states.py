@@ -81,7 +81,7 @@ def chunk_states(
 
 
 def kernel(c: Call, fn, constexprs) -> TritonKernel:
-    return TritonKernel(fn, {**c.blocks, **constexprs}, c.config["warps"], c.config["stages"])
+    return TritonKernel(fn, {**c.blocks, **constexprs}, c.warps, c.stages)
 
 
 def sums_of(c: Call) -> tuple[Launch, ...]:
@@ -94,8 +94,8 @@ def sums_of(c: Call) -> tuple[Launch, ...]:
 
 def states_of(c: Call, a, b, first, states, end_name, *, end, backwards=False) -> Launch:
     constexprs = {**c.columns(A=a, B=b), "FIRST": c.args[first] is not None, "END": end,
-                  "BACKWARDS": backwards, "BK": c.carried, "BV": c.carried_v}  # fmt: skip
-    grid = (cdiv(c.d, c.carried) * cdiv(c.dv, c.carried_v) * c.heads, 1, 1)
+                  "BACKWARDS": backwards, "BK": c.carried[0], "BV": c.carried[1]}  # fmt: skip
+    grid = (cdiv(c.d, c.carried[0]) * cdiv(c.dv, c.carried[1]) * c.heads, 1, 1)
     args = (a, b, *c.sums, c.pointer(first), states, end_name, *c.strides(a, b),
             *c.state_strides(first), i32(c.args["q"].shape[1]), i32(c.length),
             f32("scale" if backwards else 1.0))  # fmt: skip

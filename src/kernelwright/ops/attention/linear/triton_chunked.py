@@ -59,7 +59,7 @@ def chunk_outputs(
 
 
 def plan(gpu, config, **args):
-    c = Call(config, args)
+    c = Call(gpu, config, args)
     launches = (
         *sums_of(c),
         states_of(c, "k", "v", "state", "states", "final", end=args["want_final"]),

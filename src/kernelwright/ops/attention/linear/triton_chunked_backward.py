@@ -114,7 +114,7 @@ def chunk_gradients(
 
 
 def plan_backward(gpu, config, **args):
-    c = Call(config, args)
+    c = Call(gpu, config, args)
     wanted = args["state"] is not None
     launches = (
         *sums_of(c),
