@@ -141,7 +141,7 @@ def _decay(g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 def _autocast(*tensors: torch.Tensor):
     """What autocast makes of the operands of a product."""
     kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
         return tensors
     dtype = torch.get_autocast_dtype(kind)
     return tuple(t if t.dtype == torch.float64 else t.to(dtype) for t in tensors)
