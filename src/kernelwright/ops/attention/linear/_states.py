@@ -80,8 +80,8 @@ def chunk_states(
         tl.store(at, state.to(end_ptr.dtype.element_ty), mask=inside)
 
 
-def kernel(c: Call, fn, constexprs) -> TritonKernel:
-    return TritonKernel(fn, {**c.blocks, **constexprs}, c.warps, c.stages)
+def kernel(c: Call, fn, constexprs, warps: int | None = None) -> TritonKernel:
+    return TritonKernel(fn, {**c.blocks, **constexprs}, warps or c.warps, c.stages)
 
 
 def sums_of(c: Call) -> tuple[Launch, ...]:
