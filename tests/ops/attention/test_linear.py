@@ -27,11 +27,11 @@ def recurrence(q, k, v, g=None, *, scale=None, initial_state=None):
     return (torch.stack(ys, 2) if ys else v) * scale, s
 
 
-def drawn(seed, length=None, dtype=torch.float64):
+def drawn(seed, dtype=torch.float64):
     """(q, k, v, options): random sizes, with what there may be or not."""
     draw = random.Random(seed)
     b, h, d, dv = (draw.randint(1, n) for n in (2, 3, 7, 7))
-    length = draw.randint(1, 150) if length is None else length
+    length = draw.randint(0, 90)
     shapes = ((b, h, length, d), (b, h, length, d), (b, h, length, dv))
     q, k, v = (randn(*s, dtype=dtype, seed=seed + i) for i, s in enumerate(shapes))
     options = {"scale": draw.choice((None, 0.7))}
@@ -51,7 +51,7 @@ def gradients(fn, q, k, v, options, weights):
     return torch.autograd.grad(total, (*leaves, *more.values()))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_results_and_gradients_are_the_recurrences(seed):
     q, k, v, options = drawn(seed)
 
@@ -151,6 +151,7 @@ def test_second_derivatives():
     )
 
 
+@pytest.mark.long
 def test_compiles_whole():
     q, k, v = (randn(1, 2, 6, 4, seed=i).requires_grad_() for i in range(3))
     g = -randn(2, seed=4).abs()

@@ -29,7 +29,8 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         Rung("native", "torch", f"torch_rungs:native{side}", "chunks of 64, and their states"),
         Rung("compiled", "inductor", f"torch_rungs:native{side}", "the same, by torch.compile"),
         Rung("triton_chunked", "triton", _PLANS[side], "states, then all chunks at once",
-             supports=heuristics.fits_triton, configs=heuristics.CONFIGS),
+             supports=heuristics.fits_triton, configs=heuristics.CONFIGS,
+             heuristic=heuristics.choose),
     )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _decay(g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 def _autocast(*tensors: torch.Tensor):
     """What autocast makes of the operands of a product."""
     kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
         return tensors
     dtype = torch.get_autocast_dtype(kind)
     return tuple(t if t.dtype == torch.float64 else t.to(dtype) for t in tensors)

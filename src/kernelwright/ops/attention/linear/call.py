@@ -10,6 +10,8 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from .spec import backward_outputs, outputs
 
 FLOAT_BLOCK = 32  # of float32, whose products are chains of multiply-adds
+LEAST_BLOCK = 32
+RESERVE = 4096  # bytes of shared memory that Triton takes besides tiles
 
 
 class Call:
@@ -18,12 +20,15 @@ class Call:
     Attributes:
         heads: B H. length, d, dv: L, K, V.
         chunk, chunks: tokens of one, and how many there are.
-        wide, wide_v: columns of a block of K and of V.
+        wide, wide_v: columns of a block of K and of V. carried: of a block of a state that a
+            program carries from chunk to chunk, rows and columns.
+        operand: what products take. float16 has tensor cores' TF32, of as many digits: states and
+            weights may be larger than float16's largest number.
         specs: of every tensor, results included, by name.
     """
 
-    def __init__(self, config, args):
-        self.args, self.config = args, config
+    def __init__(self, gpu, config, args):
+        self.args = args
         q, v = args["q"], args["v"]
         self.heads, (self.length, self.d), self.dv = (
             q.shape[0] * q.shape[1],
@@ -31,13 +36,15 @@ class Call:
             v.shape[3],
         )
         self.decays, self.dtype = args["g"] is not None, q.dtype
-        most = FLOAT_BLOCK if q.dtype == torch.float32 else 2**31
-        self.chunk = min(config["chunk"], most)
+        self.operand = torch.bfloat16 if q.dtype == torch.bfloat16 else torch.float32
+        sizes = _fitting(gpu, config, q.dtype, self.operand)
+        self.warps, self.stages, self.chunk = (sizes[n] for n in ("warps", "stages", "chunk"))
         self.chunks = cdiv(self.length, self.chunk)
         self.wide, self.wide_v = (
-            min(config[name], most, max(16, next_power_of_2(n)))
+            min(sizes[name], max(16, next_power_of_2(n)))
             for name, n in (("k", self.d), ("v", self.dv))
         )
+        self.carried = tuple(min(sizes["state"], n) for n in (self.wide, self.wide_v))
         names = ("gq", "gk", "gv", "gg", "gstate") if "gy" in args else ("y", "final")
         made = backward_outputs(**args) if "gy" in args else outputs(**args)
         self.specs = {**args, **dict(zip(names, made, strict=True))}
@@ -69,8 +76,7 @@ class Call:
 
     @property
     def blocks(self) -> dict[str, int | bool | str]:
-        """What the kernels are specialised on. float16 has tensor cores' TF32, of as many digits:
-        states and weights may be larger than float16's largest number."""
+        """What the kernels are specialised on."""
         return {
             "DECAY": self.decays,
             "K": self.d,
@@ -83,11 +89,31 @@ class Call:
 
     def workspace(self, *states: str) -> dict[str, Scratch]:
         """Sums of log decay as two floats, and states before each chunk as products take them."""
-        dtype = torch.bfloat16 if self.dtype == torch.bfloat16 else torch.float32
-        rows = (self.heads, self.chunks * self.chunk)
         shape = (self.heads, self.chunks, self.d, self.dv)
-        found = {name: Scratch(TensorSpec.contiguous(shape, dtype)) for name in states}
+        found = {name: Scratch(TensorSpec.contiguous(shape, self.operand)) for name in states}
         if self.decays:
+            rows = (self.heads, self.chunks * self.chunk)
             spec = TensorSpec.contiguous(rows, torch.float32)
             found |= {name: Scratch(spec) for name in ("high", "low")}
         return found
+
+
+def _fitting(gpu, config, dtype, operand) -> dict[str, int]:
+    """The config, smaller where blocks do not fit shared memory."""
+    sizes = dict(config)
+    if dtype == torch.float32:
+        sizes |= {n: min(sizes[n], FLOAT_BLOCK) for n in ("chunk", "k", "v")} | {"stages": 1}
+    while _bytes(sizes, operand) > gpu.shared_per_block - RESERVE:
+        if sizes["stages"] > 1:
+            sizes["stages"] -= 1
+            continue
+        name = next(n for n in ("v", "k", "chunk") if sizes[n] > LEAST_BLOCK)
+        sizes[name] //= 2
+    return sizes
+
+
+def _bytes(sizes, operand) -> int:
+    """Of the gradients' kernel: rings of two operands and two states, and q, k and two squares."""
+    chunk, k, v = sizes["chunk"], sizes["k"], sizes["v"]
+    ring = sizes["stages"] * 2 * (chunk + k) * v
+    return operand.itemsize * (ring + 2 * chunk * (k + chunk))

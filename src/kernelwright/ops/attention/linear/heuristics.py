@@ -10,11 +10,20 @@ MOST = 2**31 - 512  # of tokens: chunks reach beyond the last
 SQUARE = 2**30  # scores of the quadratic rung
 STATES = 2**31  # elements of the states that the recurrence keeps for its backward
 DECODED = 16  # tokens of which the recurrence is the faster
+# `k`, `v`: columns of a block; `state`: rows and columns of that of a state which a program carries
 CONFIGS = (
-    {"chunk": 64, "k": 64, "v": 64, "warps": 4, "stages": 2},
-    {"chunk": 128, "k": 64, "v": 64, "warps": 8, "stages": 2},
-    {"chunk": 64, "k": 128, "v": 64, "warps": 8, "stages": 2},
+    {"chunk": 64, "k": 64, "v": 64, "state": 64, "warps": 4, "stages": 3},
+    {"chunk": 64, "k": 64, "v": 64, "state": 32, "warps": 4, "stages": 3},
+    {"chunk": 128, "k": 64, "v": 64, "state": 32, "warps": 8, "stages": 2},
+    {"chunk": 64, "k": 64, "v": 128, "state": 64, "warps": 8, "stages": 2},
 )
+
+
+def choose(gpu, q, v, **more):
+    """Large blocks of states where they give every multiprocessor one."""
+    large = CONFIGS[0]["state"]
+    blocks = q.shape[0] * q.shape[1] * cdiv(q.shape[3], large) * cdiv(v.shape[3], large)
+    return CONFIGS[0] if blocks >= gpu.sms else CONFIGS[1]
 
 
 def fits_manual(gpu, q, k, v, g, state, want_final, scale, **more):

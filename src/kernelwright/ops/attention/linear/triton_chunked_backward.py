@@ -15,8 +15,8 @@ import triton.language as tl
 from kernelwright.contract import Launch, Plan, f32, i32
 
 from ._blocks import apart, block, product, ratios, state_block, store, triangle
+from ._states import kernel, states_of, sums_of
 from .call import Call
-from .triton_chunked import kernel, states_of, sums_of
 
 
 @triton.jit
@@ -63,7 +63,11 @@ def chunk_gradients(
         through = tl.exp2(last_high + last_low)
     since *= scale
     decay = ratios(high, low, t, t, DECAY) * scale
-    of_decay = tl.where(j < i, scores * pairs * decay, 0.0)
+    later = tl.zeros((CHUNK,), tl.float32)
+    if DECAY:
+        # of pairs of j <= t and i > t, and so of the decay of token t + 1
+        upto = tl.cumsum(tl.where(j < i, scores * pairs * decay, 0.0), 1)
+        later += tl.sum(tl.where(j < i, upto, 0.0), 0)
     scores = tl.where(j <= i, scores * decay, 0.0).to(states_ptr.dtype.element_ty)
     pairs = tl.where(j <= i, pairs * decay, 0.0).to(states_ptr.dtype.element_ty)
 
@@ -104,9 +108,7 @@ def chunk_gradients(
         store(gv, gv_ptr + b * gv_b + h * gv_h, gv_row, row, length, col_v, V, BV)
 
     if DECAY:
-        # of j <= t, and so of the decay of token t + 1: of pairs j, i in the chunk, and j alone
-        upto = tl.cumsum(of_decay, 1)
-        later = tl.sum(tl.where(j < i, upto, 0.0), 0) + tl.cumsum(to_last, 0)
+        later += tl.cumsum(to_last, 0)
         gg = tl.sum(tl.where(i + 1 == j, later[:, None], 0.0), 0)
         gg += tl.cumsum(from_start, 0, reverse=True) + crossing * through
         to = gg_ptr + head * length + row
@@ -114,14 +116,14 @@ def chunk_gradients(
 
 
 def plan_backward(gpu, config, **args):
-    c = Call(config, args)
+    c = Call(gpu, config, args)
     wanted = args["state"] is not None
     launches = (
         *sums_of(c),
         states_of(c, "k", "v", "state", "states", "gstate", end=False),
         states_of(c, "q", "gy", "gfinal", "gstates", "gstate", end=wanted, backwards=True),
         Launch(
-            kernel(c, chunk_gradients, c.columns(GY="gy", Q="q", K="k", V="v")),
+            kernel(c, chunk_gradients, c.columns(GY="gy", Q="q", K="k", V="v"), warps=8),
             (c.chunks * c.heads, 1, 1),
             ("gy", "q", "k", "v", *c.sums, "states", "gstates", "gq", "gk", "gv", "gg",
              *c.strides("gy", "q", "k", "v", "gq", "gk", "gv"),
