@@ -160,6 +160,9 @@ def exercise(
     list_: Annotated[
         bool, typer.Option("--list", help="List the exercises and your progress.")
     ] = False,
+    setup: Annotated[
+        bool, typer.Option("--setup", help="Build the emulator now, not at the first --check.")
+    ] = False,
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
@@ -176,6 +179,7 @@ def exercise(
 
     \b
     Examples:
+      kernelwright exercise --setup
       kernelwright exercise
       kernelwright exercise row_sum.cuda_block
       kernelwright exercise row_sum.cuda_block --hint
@@ -185,14 +189,17 @@ def exercise(
     """
     if rung is None and (check or hint or solution):
         raise UsageError("NAME: name the exercise (kernelwright exercise lists them)")
-    if check + hint + solution > 1:
-        raise UsageError("--check, --hint, --solution: give only one of them")
+    if check + hint + solution + setup > 1:
+        raise UsageError("--check, --hint, --solution, --setup: give only one of them")
     with printing(as_json, wide) as out:
         with waiting("reading the exercises", out) as say:
             from kernelwright.workbench.exercise import exercise as module
+            from kernelwright.workbench.exercise import watched
 
             from .render import exercises as show
 
+            if setup:
+                watched.set_up()
             chosen = None if rung is None or list_ else module.named(rung)
             if chosen is None:
                 document: Any = module.standings(into)

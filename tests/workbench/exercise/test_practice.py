@@ -86,7 +86,7 @@ def test_a_planted_fault_is_named_with_its_line(name, tmp_path):
 OTHERS = (
     ("vector_add.cuda_thread", """
   const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = n - 1 - (blockIdx.x * (long long)blockDim.x + threadIdx.x); i >= 0; i -= step)
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
     c[i] = b[i] + a[i];
 """, ()),
     ("row_sum.cuda_block", """
@@ -148,6 +148,15 @@ OTHERS = (
 """, ("sectors of global memory per element",)),
     ("layernorm.cuda_block", """
   x += blockIdx.x * (long long)columns, y += blockIdx.x * (long long)columns;
+  float sum = 0, squares = 0;
+  for (int i = 0; i < columns; i++) sum += x[i];
+  const float mean = sum / columns;
+  for (int i = 0; i < columns; i++) squares += (x[i] - mean) * (x[i] - mean);
+  for (int i = threadIdx.x; i < columns; i += blockDim.x)
+    y[i] = (x[i] - mean) / sqrtf(squares / columns + eps) * weight[i] + bias[i];
+""", ("sectors of global memory per element",)),
+    ("layernorm.cuda_block", """
+  x += blockIdx.x * (long long)columns, y += blockIdx.x * (long long)columns;
   double sum = 0, squares = 0;
   for (int i = 0; i < columns; i++) sum += x[i], squares += (double)x[i] * x[i];
   const double mean = sum / columns, variance = squares / columns - mean * mean;
@@ -170,7 +179,7 @@ WRONG = (
     ("vector_add.numba_thread", """
     i = cuda.grid(1)
     c[i] = a[i] + b[i]
-""", "out of bounds"),
+""", "line 14: IndexError"),
     ("vector_add.cuda_thread", """
   const int i = threadIdx.x;
   if (i < n) c[i] = a[i] + b[i];

@@ -11,8 +11,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from kernelwright.workbench.verify.coverage import of_each_dtype, thorough_cases
 from kernelwright.workbench.verify.trial import Trial
 from kernelwright.workbench.verify.verify import candidate, here, verify_case
 
-from . import files, watched
+from . import clues, files, watched
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,15 @@ def check(
         before(taken[0])
         return _watched(of, ladder, rung, found)
     if found.outcome in ("wrong", "error"):
-        return _explained(of, ladder, rung, found, text)
+        return _explained(of, ladder, rung, found, path, text)
     return found
 
 
 def verified(
-    ladder: Ladder, rung: Rung, taken: list[Case], before: Callable[[Case], None]
+    ladder: Ladder,
+    rung: Rung,
+    taken: list[Case],
+    before: Callable[[Case], None] = lambda case: None,
 ) -> Outcome:
     """Numerics: the checks of `verify`, up to the first case that is not right."""
     passed, seen = 0, set[object]()
@@ -194,12 +197,27 @@ def _checks(ladder: Ladder, case: Case) -> tuple[Check, ...]:
     return tuple(c for c in CHECKS if c.name != "fake" and (again or not c.again))
 
 
-def _explained(of: files.Source, ladder: Ladder, rung: Rung, found: Outcome, text: str) -> Outcome:
-    """With what the emulator's checks find on the same input, or else with what the text lacks."""
+def _explained(
+    of: files.Source, ladder: Ladder, rung: Rung, found: Outcome, path: Path, text: str
+) -> Outcome:
+    """With what the emulator's checks find on the same input, or else with the line that raised and
+    with what the text lacks."""
     case = next((c for c in ladder.operator.cases if c.id == found.case), None)
+    if case and not of.is_cuda and found.outcome == "error":
+        found = replace(found, why=f"{_raising_line(ladder, rung, case, path)}{found.why}")
     if case and here() == "cpu" and watched.missing(rung) is None:
         found = replace(found, findings=tuple(watched.findings(ladder, rung, case)))
-    return found if found.findings else replace(found, clues=tuple(clues_of(of, text)))
+    return found if found.findings else replace(found, clues=tuple(clues.clues_of(of, text)))
+
+
+def _raising_line(ladder: Ladder, rung: Rung, case: Case, path: Path) -> str:
+    """Where a Python kernel raises on a case; "" if it does not raise again."""
+    trial = Trial(candidate(ladder, rung, rung.configs[0], here()), case, here())
+    try:
+        trial.candidate.call(*map_tensors(trial.expected().args, copy_of).values())
+    except Exception as e:  # noqa: BLE001 - the first run's failure is the one that is reported
+        return _at_line(e, path)
+    return ""
 
 
 def _watched(of: files.Source, ladder: Ladder, rung: Rung, found: Outcome) -> Outcome:
@@ -270,15 +288,19 @@ def _told(e: Exception, path: Path) -> str:
     """The text of an exception, with the learner's line if it has one."""
     if isinstance(e, SyntaxError):
         return f"line {e.lineno}: {e.msg}: {(e.text or '').strip()}"
-    lines = []
-    tb = e.__traceback__
-    while tb:
-        if Path(tb.tb_frame.f_code.co_filename) == path:
-            lines.append(tb.tb_lineno)
-        tb = tb.tb_next
-    at = f"line {lines[-1]}: " if lines else ""
     kind = "" if isinstance(e, ToolchainError) else f"{type(e).__name__}: "
-    return f"{at}{kind}{e}"
+    return f"{_at_line(e, path)}{kind}{e}"
+
+
+def _at_line(e: BaseException | None, path: Path) -> str:
+    """The innermost line of the learner's file in a traceback or in its cause's; "" if none is."""
+    at = ""
+    while e:
+        frames = traceback.extract_tb(e.__traceback__)
+        lines = [f.lineno for f in frames if Path(f.filename) == path]
+        at = f"line {lines[-1]}: " if lines else at
+        e = e.__cause__
+    return at
 
 
 def _where(ladder: Ladder, rung: Rung, config: dict[str, Any], case: Case) -> str:
@@ -323,37 +345,6 @@ def located(got, reference, native, noise=None) -> str:
         if b - a + 1 < n
     ]
     return f"{said}; all of them at {', '.join(within)}" if within and len(bad) > 1 else said
-
-
-BARRIERS = {
-    "__syncthreads": "a thread may read shared memory before another has written it",
-    "cuda.syncthreads": "a thread may read shared memory before another has written it",
-    "__syncwarp": "a lane may read what another has not written yet",
-}
-
-
-def clues_of(of: files.Source, text: str) -> list[str]:
-    """Barriers and masks that the rung's own bodies have and a learner's text lacks."""
-    found: list[str] = []
-    real = files.text(of, solved=True)
-    for task in of.exercise.tasks:
-        bodies = [files.body(of, t, task.function) or "" for t in (text, real)]
-        mine, theirs = (re.sub(r"(//|#(?! *pragma))[^\n]*", "", b) for b in bodies)
-        for name, why in BARRIERS.items():
-            have, want = (len(re.findall(rf"\b{re.escape(name)}\(", b)) for b in (mine, theirs))
-            if have < want and (have or "shared" in mine):
-                counts = f"{have or 'no'} {name}() where the rung has {want}"
-                found.append(f"{task.function} has {counts}: {why}")
-        found += [f"{task.function}: {name} without mask= also touches what lies behind the end"
-                  for name in ("tl.load", "tl.store")
-                  if _unmasked(mine, name) > _unmasked(theirs, name)]  # fmt: skip
-    return found
-
-
-def _unmasked(body: str, name: str) -> int:
-    """Calls of a function without a mask argument."""
-    calls = [body[m.end() - 1 :] for m in re.finditer(rf"{re.escape(name)}\(", body)]
-    return sum("mask=" not in c[: files.matching(c, 0, "()")] for c in calls)
 
 
 def _main() -> None:

@@ -7,7 +7,9 @@ divergent barriers, each with its line. The counters are those of `dissect`.
 from __future__ import annotations
 
 import collections
+import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
@@ -17,8 +19,10 @@ from kernelwright import emulator
 from kernelwright.contract import Case, Ladder, Rung
 from kernelwright.contract.exercise import Target
 from kernelwright.dispatch import launcher, unsupported
+from kernelwright.emulator import build, checks, dissect
 from kernelwright.emulator.checks import CHECKS
 from kernelwright.emulator.dissect import Access, Dissected, Dissection
+from kernelwright.support.errors import ToolchainError
 from kernelwright.workbench.sanitize.report import SEEDS, Call, call_of
 from kernelwright.workbench.sanitize.tool_runner import apart
 from kernelwright.workbench.verify.candidate import map_tensors
@@ -72,6 +76,22 @@ COUNTERS = {
         True,
     ),
 }
+
+
+def set_up() -> None:
+    """Build what every first check needs: the emulator, its headers and its observers.
+
+    Raises:
+        ToolchainError: there is no compiler for it.
+    """
+    if why := emulator.missing("watched"):
+        raise ToolchainError(why)
+    build.runtime()
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        made = [pool.submit(build.prelude, kind) for kind in ("fast", "watched", "dissected")]
+        made += [pool.submit(build.observer, part.HERE) for part in (checks, dissect)]
+        for each in made:
+            each.result()
 
 
 def missing(rung: Rung) -> str | None:

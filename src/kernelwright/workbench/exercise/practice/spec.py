@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from kernelwright.contract import Case, Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import tensor
-from kernelwright.contract.rounding import U, mean_noise
+from kernelwright.contract.rounding import U
 
 F32, I32 = torch.float32, torch.int32
 BENCH = "as large as a step of training"
@@ -57,11 +58,20 @@ def norm(x, weight, bias, eps):
     return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps) * weight + bias
 
 
+def sums_noise(sums, n: int):
+    """The rounding error of float32 in sums of n positive terms, in any order: up to n roundings
+    of u times the sum, taken as independent. A thread that adds a row alone is right too."""
+    return U * math.sqrt(n) * sums.double().abs()
+
+
 def norm_noise(x, weight, bias, eps):
     """Rounding in float32 of the mean, of the difference from it, and of the sum with the bias."""
-    centred = x.double() - x.double().mean(-1, keepdim=True)
+    x, n = x.double(), x.shape[-1]
+    centred = x - x.mean(-1, keepdim=True)
     scale = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps) * weight.double().abs()
-    return (U * (scale * (4 * centred.abs() + mean_noise(x.double())) + bias.double().abs()),)
+    of_mean = sums_noise(x.abs().mean(-1, keepdim=True), n)
+    rounded = U * ((4 + math.sqrt(n)) * centred.abs() * scale + bias.double().abs())
+    return (scale * of_mean + rounded,)
 
 
 def count(x, bins):
@@ -99,6 +109,7 @@ ROW_SUM = Operator(
     cost=lambda x: Cost(reads=(x.nbytes,), writes=(4 * x.shape[0],), flops=x.numel()),
     outputs=lambda x: _like(x, x.shape[0]),
     layout="rows",
+    noise=lambda x: (sums_noise(x.sum(-1), x.shape[-1]),),
     source="torch.sum",
 )
 PREFIX_SUM = Operator(
@@ -110,6 +121,7 @@ PREFIX_SUM = Operator(
     cost=lambda x: Cost(reads=(x.nbytes,), writes=(x.nbytes,), flops=x.numel()),
     outputs=lambda x: _like(x, *x.shape),
     layout="rows",
+    noise=lambda x: (sums_noise(x.cumsum(-1), x.shape[-1]),),
     source="torch.cumsum",
 )
 HISTOGRAM = Operator(

@@ -116,7 +116,7 @@ def _picture(calls: list[Call]) -> Picture:
         (
             "A cell is one 32-byte sector of x, from its start; it is filled as far as the lanes "
             "of the warp read it.",
-            "A sector is transferred whole: the empty part of a touched cell is transferred and "
+            "A sector is transferred whole: the empty part of a touched cell is transferred, but "
             "not used.",
         ),
         tuple(drawn),
