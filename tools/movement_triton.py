@@ -118,8 +118,8 @@ def picture(name: str, at: str, found: Traced) -> str:
     parts, y = strips.head(
         name,
         (
-            f"{at}, {found.programs:,} program{'s' * (found.programs > 1)}: the loads and stores of "
-            "the first ones, in order. A cell is a part of a tensor; it is filled as far as the "
+            f"{at}, {found.programs:,} program{'s' * (found.programs > 1)}: the loads and stores "
+            "of the first ones, in order. A cell is a part of a tensor; it is filled as far as the "
             "program accesses it. Blue: loads. Brown: stores.",
         ),
     )
