@@ -1,5 +1,6 @@
-"""Pictures of the data movement of CUDA C++ rungs, drawn from a trace in the emulator, and the
-steps of a ladder around them: what the pages of MODELS show.
+"""Pictures of the data movement of CUDA C++ rungs, drawn from a trace in the emulator, and of
+Triton rungs (movement_triton.py), and the steps of a ladder around them: what the pages of MODELS
+show.
 
     python -m tools.movement            # write the pictures and counters whose source has changed
     python -m tools.movement --check    # exit 1 where one is missing or of another source
@@ -36,6 +37,7 @@ from kernelwright.workbench.report.strips import banks as _banks
 from kernelwright.workbench.report.strips import sectors as _sectors
 from kernelwright.workbench.sanitize.tool_runner import apart
 from kernelwright.workbench.verify.candidate import map_tensors
+from tools import movement_triton
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "movement"
@@ -43,7 +45,10 @@ FACTS = FOLDER / "facts.json"
 F32 = torch.float32
 #: The pages with pictures, and the cases of each: a rung is drawn on the first that it supports.
 MODELS = {
-    "softmax": tuple(case(shape, F32, dim=-1) for shape in ((32, 64), (8, 1024), (2, 4096))),
+    "softmax": (
+        *(case(shape, F32, dim=-1) for shape in ((32, 64), (8, 1024), (2, 4096))),
+        case((2, 64, 128), F32, dim=-2),
+    ),
     "sum": (
         case((2048,), F32, dim=None),
         case((8, 1024), F32, dim=(-1,)),
@@ -53,6 +58,7 @@ MODELS = {
     "gelu": (case((8192,), F32, approximate="none"),),
 }
 USED, TRAFFIC = "percent of the touched sectors' bytes used", "traffic over the least"
+PROGRAMS, ACCESSED = "programs", "accessed bytes over the least traffic"
 ALIKE = 3  # requests of one line that are drawn
 LINES = 10  # lines of a diff that a page shows
 FRAME = re.compile(r"\s*(template|__global__|#pragma|\w+_(fwd|bwd)_)|\s{15}")  # signatures
@@ -68,9 +74,15 @@ class Facts:
 
 
 def rungs(operator: str) -> list[tuple[Ladder, Rung]]:
-    """The rungs of a model that have a picture."""
+    """The CUDA C++ rungs of a model, which have a picture and are a sequence of changes."""
     lad = ladder(operator)
     return [(lad, r) for r in lad.rungs if r.backend == "cuda"]
+
+
+def triton_rungs(operator: str) -> list[tuple[Ladder, Rung]]:
+    """The Triton rungs of a model, which have a picture too."""
+    lad = ladder(operator)
+    return [(lad, r) for r in lad.rungs if r.backend == "triton"]
 
 
 def load() -> dict[str, Facts]:
@@ -84,7 +96,7 @@ def stale() -> Iterator[tuple[Ladder, Rung]]:
     """Rungs without a picture of their current source."""
     found = load()
     for operator in MODELS:
-        for lad, rung in rungs(operator):
+        for lad, rung in (*rungs(operator), *triton_rungs(operator)):
             facts = found.get(f"{operator}.{rung.name}")
             path = FOLDER / f"{operator}.{rung.name}.svg"
             if facts is None or facts.hash != source_hash(lad, rung) or not path.exists():
@@ -133,6 +145,13 @@ def counters(found: Dissection) -> dict[str, float]:
     return out
 
 
+def accessed(lad: Ladder, at: Case, found: movement_triton.Traced) -> dict[str, float]:
+    """The counters of a Triton rung: programs of its first launch, and what they access."""
+    args = lad.operator.with_defaults(lad.operator.inputs(at, "cpu"))
+    least = lad.operator.cost(**specs_of(args)).bytes
+    return {PROGRAMS: found.programs, ACCESSED: round(found.bytes / least, 2)}
+
+
 # ---- the picture
 
 
@@ -177,7 +196,7 @@ def _strip(r: Request, found: Traced) -> strips.Strip:
 
 def section(operator: str, found: list[Record]) -> str:
     """A page's part on each CUDA C++ rung: its picture, the lines that changed, the counter that
-    moved, the time, and the next bottleneck."""
+    moved, the time, and the next bottleneck; then the same of each Triton rung, without a diff."""
     facts = load()
     table = headline(ladder(operator), found)
     out: list[str] = []
@@ -199,7 +218,31 @@ def section(operator: str, found: list[Record]) -> str:
         rows.append(f"- Next bottleneck: {limit(text)}")
         out += [*rows, ""]
         before = rung
+    for lad, rung in triton_rungs(operator):
+        out += _triton(lad, rung, facts, table)
     return "\n".join(out)
+
+
+def _triton(
+    lad: Ladder, rung: Rung, facts: dict[str, Facts], table: metrics.Table | None
+) -> list[str]:
+    name = f"{lad.name}.{rung.name}"
+    mine = facts[name]
+    says = f"Loads and stores of the first programs of {name} on {mine.case}"
+    moved = f"{_number(mine.counters[PROGRAMS])} program{'s' * (mine.counters[PROGRAMS] > 1)}"
+    moved += f" access {_number(mine.counters[ACCESSED])} times the least traffic"
+    module = rung.entry.partition(":")[0]
+    text = (lad.folder / f"{module}.py").read_text(encoding="utf-8")
+    return [
+        f"### `{rung.name}`: {rung.idea}",
+        "",
+        f"![{says}](../../../../../docs/movement/{name}.svg)",
+        "",
+        f"- Counter: on `{mine.case}`, {moved}.",
+        f"- Time: {_time(table, rung.name, '')}",
+        f"- Next bottleneck: {limit(text)}",
+        "",
+    ]
 
 
 def _moved(before: Rung | None, mine: Facts, facts: dict[str, Facts], operator: str) -> str:
@@ -244,9 +287,9 @@ def _time(table: metrics.Table | None, name: str, before: str) -> str:
 
 
 def limit(source: str) -> str:
-    """The limit that a rung's header states."""
-    header = re.match(r"(?:\s*//.*\n)+", source)
-    lines = [line.strip().lstrip("/").strip() for line in header[0].splitlines()] if header else []
+    """The limit that a rung's header states: comments of C++, or a docstring."""
+    header = re.match(r"(?:\s*//.*\n)+", source) or re.match(r'"""(.*?)"""', source, re.S)
+    lines = [line.strip().strip('/"').strip() for line in header[0].splitlines()] if header else []
     text = " ".join(line or "\n" for line in lines)
     found = re.search(r"Limit: ([^\n]*?)(?= [A-Z]\w+(?: `[^`]*`)?: | *\n|$)", text)
     if not found:
@@ -289,11 +332,16 @@ def main() -> None:
         name = f"{lad.name}.{rung.name}"
         at = case_of(lad, rung)
         path = FOLDER / f"{name}.svg"
-        path.write_text(picture(name, at.id, traced(lad, rung, at)), encoding="utf-8")
-        found = counters(dissect.dissect(lad, rung, at))
+        if rung.backend == "triton":
+            look = movement_triton.traced(lad, rung, at)
+            drawn, found = movement_triton.picture(name, at.id, look), accessed(lad, at, look)
+        else:
+            drawn = picture(name, at.id, traced(lad, rung, at))
+            found = counters(dissect.dissect(lad, rung, at))
+        path.write_text(drawn, encoding="utf-8")
         facts[name] = Facts(source_hash(lad, rung), at.id, found)
         print(path.relative_to(ROOT), flush=True)
-    kept = {f"{op}.{r.name}" for op in MODELS for _, r in rungs(op)}
+    kept = {f"{op}.{r.name}" for op in MODELS for _, r in (*rungs(op), *triton_rungs(op))}
     text = {k: vars(facts[k]) for k in sorted(facts) if k in kept}
     FACTS.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
 

@@ -1,15 +1,16 @@
-"""The pictures of data movement: of every CUDA C++ rung of the pages, of its current source, and as
-the emulator draws them now."""
+"""The pictures of data movement: of every CUDA C++ and Triton rung of the pages, of its current
+source, and as the emulator and the interpreter draw them now."""
 
 import re
 
 import pytest
+import torch
 
 from kernelwright.contract import case
 from kernelwright.dispatch import ladder
 from kernelwright.emulator.dissect import Place
 from kernelwright.emulator.trace import Request, Traced
-from tools import movement
+from tools import movement, movement_triton
 
 emulated = pytest.mark.skipif(
     bool(movement.dissect.emulator.missing("dissected")), reason="no C++ compiler here"
@@ -33,6 +34,33 @@ def test_a_page_shows_each_of_its_rungs(operator):
         diff = re.search(r"```diff\n(.*?)\n```", part, re.S)
         assert (rung == movement.rungs(operator)[0][1]) == (diff is None)
         assert diff is None or len(diff[1].splitlines()) <= movement.LINES
+
+
+@pytest.mark.parametrize("operator", movement.MODELS)
+def test_a_page_shows_each_triton_rung(operator):
+    for lad, rung in movement.triton_rungs(operator):
+        text = (lad.folder / "README.md").read_text(encoding="utf-8")
+        part = text.split(f"### `{rung.name}`: ")[1].split("\n### ")[0]
+        assert f"docs/movement/{operator}.{rung.name}.svg" in part
+        assert {"- Counter: ", "- Time: ", "- Next bottleneck: "} <= set(
+            re.findall(r"^- \w[\w ]*: ", part, re.M)
+        )
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="Triton's interpreter needs a machine without a GPU"
+)
+def test_a_triton_picture_is_what_the_interpreter_sees():
+    lad = ladder("softmax")
+    rung = lad.rung("triton_online")
+    at = movement.case_of(lad, rung)
+    found = movement_triton.traced(lad, rung, at)
+    kept = (movement.FOLDER / "softmax.triton_online.svg").read_text(encoding="utf-8")
+    assert kept == movement_triton.picture("softmax.triton_online", at.id, found)
+    assert found.programs == 32 and found.bytes == 3 * 32 * 64 * 4, "x twice, y once"
+    rows = [(a.kind, a.tensor, *a.offsets) for a in found.accesses if a.program == 1]
+    row = tuple(range(64 * 4, 2 * 64 * 4, 4))
+    assert rows == [("load", "x", *row), ("load", "x", *row), ("store", "y", *row)]
 
 
 @emulated

@@ -7,6 +7,7 @@ and L2: the second read costs no traffic of DRAM. torch.compile makes this of lo
 Each lane keeps mean and squares of the elements that it met (Welford); at the end lanes are merged,
 as warps are in `cuda_block`.
 Traffic: x read, y written once, as long as the second read finds the row in cache.
+Limit: a row that the caches do not hold is read from DRAM twice.
 """
 
 import triton
