@@ -266,6 +266,17 @@ WRONG = (
   }
   if (tid < columns) y[blockIdx.x * columns + tid] = sums[tid];
 """, "never written"),
+    ("layernorm.numba_block", """
+    start = cuda.blockIdx.x * columns
+    total = squares = float32(0.0)
+    for i in range(columns):
+        total += x[start + i]
+        squares += x[start + i] * x[start + i]
+    mean = total / columns
+    scale = 1 / math.sqrt(max(squares / columns - mean * mean, 0) + eps)
+    for i in range(cuda.threadIdx.x, columns, THREADS):
+        y[start + i] = (x[start + i] - mean) * scale * weight[i] + bias[i]
+""", "value: y: "),
     ("layernorm.cuda_block", """
   x += blockIdx.x * (long long)columns, y += blockIdx.x * (long long)columns;
   float sum = 0, squares = 0;
