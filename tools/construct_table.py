@@ -17,6 +17,8 @@ PARTS = {
     "Host side": "host_side.cu",
     "Device side": "device_side.cu",
     "Inline PTX": "inline_ptx.cu",
+    "Libraries": "libraries.cu",
+    "cub": "cub_side.cu",
 }
 _MARKED = re.compile(r"(<!-- constructs -->\n).*?(<!-- /constructs -->)", re.S)
 

@@ -23,7 +23,7 @@ from kernelwright.workbench.scaffold.stub import stub
 SOURCE = Path(kernelwright.__file__).parents[1]
 COMMANDS = (
     "env", "list", "verify", "bench", "tune", "inspect", "ledger", "compare", "exercise", "report",
-    "new", "train", "generate", "profile",
+    "new", "train", "generate", "profile", "learn",
 )  # fmt: skip
 GPU = torch.cuda.is_available()
 

@@ -44,7 +44,7 @@ ROWS = (
 CLOSED = {
     "matmul", "linear", "rope", "rope.backward", "sum", "conv2d", "quantized_linear", "grouped_mm",
     "grouped_swiglu", "permute_copy", "paged_attention", "attention_varlen",
-    "attention_varlen.backward", "cat",
+    "attention_varlen.backward", "pad",
 }  # fmt: skip
 #: The length of a mask, eight elements a byte, says nothing of the rows: each is a pattern.
 PACKED = {"dropout_with_mask.backward", "bias_dropout_add_with_mask.backward"}

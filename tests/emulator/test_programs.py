@@ -108,7 +108,13 @@ def run(name, *arguments, **how):
 @runs
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("host_side.cu", ("1", "two words")), ("device_side.cu", ()), ("inline_ptx.cu", ())],
+    [
+        ("host_side.cu", ("1", "two words")),
+        ("device_side.cu", ()),
+        ("inline_ptx.cu", ()),
+        ("cub_side.cu", ()),
+        ("libraries.cu", ()),
+    ],
 )
 def test_constructs(name, arguments):
     how = {"gpu": "a100"} if name == "host_side.cu" else {}
@@ -122,11 +128,15 @@ def test_constructs(name, arguments):
 def test_planted_faults_are_found():
     found = program.run(PROGRAMS / "faults.cu", check=tuple(CHECKS)).findings
     lines = (PROGRAMS / "faults.cu").read_text().splitlines()
-    told = {(f.check, int(n)) for f in found for n in re.findall(r"faults.cu:(\d+)", f.text)}
+    told: dict[tuple[str, int], list[str]] = {}
+    for f in found:
+        for n in re.findall(r"faults.cu:(\d+)", f.text):
+            told.setdefault((f.check, int(n)), []).append(f.text)
     for number, line in enumerate(lines, 1):
-        planted = re.search(r"// finds (\w+)", line)
+        planted = re.search(r"// finds (\w+)(?:: (.*))?", line)
         if planted:
-            assert (planted[1], number) in told, (line, [f.text for f in found])
+            those = told.get((planted[1], number), [])
+            assert any((planted[2] or "") in text for text in those), (line, told)
     same = [f.text for f in found if "the same value" in f.text]
     assert len(same) == 1
     assert "*out = 7" in lines[int(re.search(r":(\d+)", same[0])[1]) - 1]
@@ -134,7 +144,7 @@ def test_planted_faults_are_found():
 
 @watched
 def test_right_programs_have_no_findings():
-    for name in ("inline_ptx.cu", "device_side.cu"):
+    for name in ("inline_ptx.cu", "device_side.cu", "cub_side.cu"):
         found = program.run(PROGRAMS / name, check=tuple(CHECKS)).findings
         allowed = [f for f in found if "implicit" not in f.text]
         own = (PROGRAMS / name).read_text().splitlines()

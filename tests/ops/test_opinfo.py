@@ -38,13 +38,20 @@ OURS = {
     "cumsum": kw.cumsum,
     "permute_copy": kw.permute_copy,
     "transpose_copy": kw.transpose_copy,
+    "nn.functional.pad": kw.pad,
     "index_add": kw.index_add,
     "gather": kw.gather,
     "scatter_add": kw.scatter_add,
     "index_select": kw.index_select,
     "cumprod": kw.cumprod,
 }
-INFOS = [x for x in op_db if x.name in OURS and not (x.name == CHUNKED and x.variant_test_name)]
+#: Of an operator with variants, the one that there is here.
+VARIANTS = {CHUNKED: "", "nn.functional.pad": "constant"}
+INFOS = [
+    x
+    for x in op_db
+    if x.name in OURS and VARIANTS.get(x.name, x.variant_test_name) == x.variant_test_name
+]
 KINDS = (torch.float32, torch.bfloat16, torch.int64)
 #: What the library refuses by name, with the reason in the public function's docstring.
 REFUSED = ("max_norm: ", "scale_grad_by_freq: ", "sparse: ")

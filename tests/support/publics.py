@@ -248,6 +248,9 @@ PUBLIC = {
         lambda x: torch.permute_copy(x, [*range(-1, -1 - x.ndim, -1)]),
     ),
     "cat": Public(lambda x: kw.cat((x, 1 - x), -1), lambda x: torch.cat((x, 1 - x), -1)),
+    "pad": Public(
+        lambda x: kw.pad(x, (1, 2, 3, 0), value=0.5), lambda x: F.pad(x, (1, 2, 3, 0), value=0.5)
+    ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),
     "scatter_add": Public(

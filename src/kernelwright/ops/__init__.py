@@ -39,9 +39,11 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
     "layout.cat": ("cat",),
+    "layout.pad": ("pad",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
+    "attention.linear": ("linear_attention",),
 }
 
 #: Public functions without a ladder, by their modules: they are made of others or of PyTorch's.

@@ -1,11 +1,17 @@
 """Sampled cases, and the report on them."""
 
+import io
+import json
 import math
+import re
 
 import pytest
 import torch
+from rich.console import Console
 
 import kernelwright.ops.every  # noqa: F401
+from kernelwright.cli.render import regret as shown
+from kernelwright.cli.render import terminal
 from kernelwright.dispatch import ladder, ladders
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
 from kernelwright.workbench.bench import regret, sampling
@@ -98,3 +104,24 @@ def test_the_summary_is_of_ratios_to_the_best():
     assert result.exit_code == WRONG
     assert RegretResult(0, rows[:2]).exit_code == GOOD
     assert set(result.as_json()["summary"]) == {"*", "a", "b"}
+    assert result.summary("b").over_peer == {} == result.summary("b").over_best
+
+
+def test_the_distribution_of_ratios():
+    """Of 1.00 to 1.39 the nearest rank, whatever the order of the cases."""
+    rows = [
+        Sampled("a", str(i), "odd", "x", "", 100,
+                {"dispatched": 100.0 + i, "torch": 50.0, "rung:x": 100.0}, "torch", 2 + i / 50)
+        for i in reversed(range(40))
+    ]  # fmt: skip
+    result = RegretResult(0, rows)
+    s = result.summary("a")
+    assert s.over_best == pytest.approx({50: 1.19, 90: 1.35, 95: 1.37, 99: 1.39})
+    assert s.over_peer == pytest.approx({q: 2 * x for q, x in s.over_best.items()})
+    assert s.regret == s.over_best[95]
+    as_json = json.loads(json.dumps(result.as_json(), default=terminal._plain))
+    assert as_json["summary"]["a"]["over_best"]["99"] == pytest.approx(1.39)
+    assert as_json["cases"][0]["row"]["case"] == "39"
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(shown.report(result))
+    assert re.search(r"a\s+best config\s+1.190\s+1.350\s+1.370\s+1.390", console.export_text())

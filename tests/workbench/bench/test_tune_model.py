@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import types
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from torch import nn
 
 import kernelwright as kw
 from kernelwright.contract import H200
-from kernelwright.dispatch import ladder, select, select_anew, selection
+from kernelwright.dispatch import binding, ladder, select, select_anew, selection
 from kernelwright.machine import clock
+from kernelwright.ops import introspect
 from kernelwright.support import cache
 from kernelwright.support.settings import Settings
 from kernelwright.workbench.bench import model_calls, tune_model
@@ -202,9 +204,11 @@ def test_the_fastest_is_dispatched_from_then_on(on_an_h200, monkeypatch):
     assert none == [] and len(asked) == 2 == len(said)
     assert again[0].after == lines[0].after == again[0].before
 
-    changed = json.loads(table.read_text())
+    assert list(json.loads(table.read_text())["buckets"]) == [bucket]
+    made_of = on_an_h200 / "tried" / table.name
+    changed = json.loads(made_of.read_text())
     changed["sources"]["triton_row"] = "of another version"
-    table.write_text(json.dumps(changed))
+    made_of.write_text(json.dumps(changed))
     assert tune_model.read(table, SOFTMAX).complete == frozenset()
 
 
@@ -246,6 +250,40 @@ def test_calls_are_selected_anew_after_a_table_has_changed(binds):
     for _ in range(2):
         torch.testing.assert_close(kw.softmax(x, -1), x.softmax(-1))
     assert binds == ["softmax"]
+
+
+def test_what_is_looked_up_in_c_is_selected_anew(binds, monkeypatch):
+    """As on a GPU: tensors.c has functions of calls in a dictionary of its own."""
+    monkeypatch.setattr(binding.tensors, "in_c", lambda: True)
+    run, users = binding.LaunchCache(SOFTMAX), lambda: None
+    user = types.FunctionType(users.__code__, {})
+    run.used_by(user)
+    x = randn(3, 43)
+    for again in range(3):
+        for _ in range(3):
+            function = user.__globals__["run"]
+            torch.testing.assert_close(function(x, -1, None), x.softmax(-1))
+        assert type(user.__globals__["run"]).__name__ == "Finder"
+        assert binds.count("softmax") == 1 + again
+        run.forget()
+
+
+def test_functions_without_a_ladder_are_no_calls():
+    """The gradient of a grouped product's matrices is one."""
+
+    class Grouped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(2, 6, 8))
+
+        def forward(self, x):
+            return kw.grouped_mm(x, self.weight, torch.tensor([2, 5], dtype=torch.int32))
+
+    x = randn(5, 6).requires_grad_()
+    assert counts(model_calls.recorded(Grouped(), x)) == {"grouped_mm": 1}
+    with introspect.Serving() as seen:
+        Grouped()(x).sum().backward()
+    assert {n: dict(c) for n, c in seen.calls.items()} == {"grouped_mm": {"native": 2}}
 
 
 def test_what_cannot_be_tuned(monkeypatch):

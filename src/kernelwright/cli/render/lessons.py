@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.syntax import Syntax
 from rich.text import Text
+from rich.theme import Theme
 
 from kernelwright.workbench.lessons import run
 from kernelwright.workbench.lessons.lesson import Code, Lesson, Question, Shown
@@ -23,6 +24,10 @@ from .tables import Column, Note
 from .terminal import Output
 
 WIDEST = 100  # columns of text
+WRAPPED = 30  # characters of a cell that is wrapped
+#: Colours that are read on light and on dark terminals.
+COLOURS = "ansi_light"
+THEME = Theme({"markdown.code": "cyan", "markdown.code_block": "default"})
 BLOCKS = "·▁▂▃▄▅▆▇█"
 
 
@@ -37,6 +42,7 @@ def listing(lessons: Sequence[Lesson]) -> RenderableType:
 def lesson(done: Run, out: Output) -> list[RenderableType]:
     """A lesson's steps, with what was measured."""
     of = done.lesson
+    out.push_theme(THEME)
     parts: list[RenderableType] = [
         Text(f"Lesson {of.number}. {of.title}", "bold"),
         _prose(of.summary, out),
@@ -59,27 +65,33 @@ def _part(part: Prose | Code | Shown, done: Run, out: Output) -> RenderableType:
         if not out.is_terminal:
             return Group(head, Text(part.code))
         language = "cpp" if part.language == "cuda" else part.language
-        return Group(head, Syntax(part.code, language, background_color="default"))
+        return Group(head, Syntax(part.code, language, theme=COLOURS, word_wrap=True))
     if part.table is None:
         return picture(done.measured.picture, out)
     return _table(done.measured.table(part.table))
 
 
 def _prose(text: str, out: Output) -> RenderableType:
-    return Markdown(text) if out.is_terminal else Text(text)
+    return Markdown(text, code_theme=COLOURS) if out.is_terminal else Text(text)
 
 
 def _table(found: Table) -> tables.Table:
-    first, *others = found.columns
+    cells = [[shown(c).strip("`") for c in row] for row in found.rows]
     made = tables.Table(
-        Column(first),
-        *(Column(c, right=True) for c in others),
+        *(_column(name, [row[i] for row in cells]) for i, name in enumerate(found.columns)),
         title=found.title,
         notes=[found.source],
     )
-    for row in found.rows:
-        made.add(*map(shown, row))
+    for row in cells:
+        made.add(*row)
     return made
+
+
+def _column(name: str, cells: list[str]) -> Column:
+    """A column of figures, of words, or of long texts."""
+    if max(map(len, cells)) > WRAPPED:
+        return Column(name, wraps=True)
+    return Column(name, right=all(c[:1].isdigit() or c[:1] in "+-" for c in cells))
 
 
 def picture(found: Picture, out: Output) -> Group:

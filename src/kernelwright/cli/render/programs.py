@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -25,6 +26,8 @@ def after(found: Result, checked: bool) -> list[RenderableType]:
         again = f" ({f.count} times)" if f.count > 1 else ""
         lines.append(f"kernelwright: {f.check}: {f.text}{again}")
     lines += [f"kernelwright: {n.text}" for n in found.notes if n.kind != "timed"]
+    if found.code < 0:
+        lines.append(f"kernelwright: the program was ended by {signal.Signals(-found.code).name}")
     if checked and not lines:
         lines.append("kernelwright: the checks found nothing")
     parts: list[RenderableType] = [Text(line) for line in lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kernelwright.workbench.bench.regret import RegretResult, Sampled, Summary
+from kernelwright.workbench.bench.regret import QUANTILES, RegretResult, Sampled, Summary
 
 from .tables import ALWAYS, Column, Table
 
@@ -13,8 +13,11 @@ SHOWN = 20  # cases of the report, the worst first
 
 
 def report(result: RegretResult) -> RenderableType:
-    """A line per operator, then the worst cases."""
-    return Group(_summary(result), Text(), _worst(result.worst_first[:SHOWN]))
+    """A line per operator, the distributions, then the worst cases."""
+    parts: list[RenderableType] = [_summary(result), Text()]
+    if any(r.us for r in result.rows):
+        parts += [_distributions(result), Text()]
+    return Group(*parts, _worst(result.worst_first[:SHOWN]))
 
 
 def _summary(result: RegretResult) -> Table:
@@ -38,6 +41,22 @@ def _summary(result: RegretResult) -> Table:
             _show(s.regret, "{:.3f}"),
             _show(s.of_roof, "{:.0%}"),
         )
+    return table
+
+
+def _distributions(result: RegretResult) -> Table:
+    """Our time over the best peer's, and over the best known config's; of all operators last."""
+    table = Table(
+        Column("operator"),
+        Column("our time over", ALWAYS),
+        *(Column(f"{q}%", ALWAYS, right=True) for q in QUANTILES),
+    )
+    several = [*result.operators, None] if len(result.operators) > 1 else result.operators
+    for name in several:
+        s = result.summary(name)
+        for over, found in (("best peer", s.over_peer), ("best config", s.over_best)):
+            if found:
+                table.add(name or "all", over, *(f"{found[q]:.3f}" for q in QUANTILES))
     return table
 
 

@@ -129,6 +129,7 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   const auto report = [&](const Event &e) {
     Finding f = s.finding(kRace);
     f.b = side_of(e, *s.t.block);
+    f.missing = order.missing(e, s.t);
     const std::uint64_t key = findings.add(f);
     const bool two_writes = writes && e.kind & kWrite && !((s.kind | e.kind) & (kAtomic | kSent));
     if (!two_writes || s.bytes > 16) return findings.settle(key, false);

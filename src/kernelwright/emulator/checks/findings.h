@@ -12,10 +12,10 @@ enum Kind : std::uint32_t {
   kOutside,     // a touches what no argument and no shared variable holds
   kMisaligned,  // a's address is no multiple of its size
   kNeverWritten,
-  kTwoBarriers,  // a and b meet, each in another line's barrier
-  kAbsentLane,   // a reads by a shuffle from a lane that does not take part
-  kNotReady,     // a uses an mbarrier that b initialises, and nothing orders them
-  kNotStarted,   // a sends to a block that may not have started
+  kTwoBarriers,   // a and b meet, each in another line's barrier
+  kAbsentLane,    // a reads by a shuffle from a lane that does not take part
+  kNotReady,      // a uses an mbarrier that b initialises, and nothing orders them
+  kNotStarted,    // a sends to a block that may not have started
   kMayHaveEnded,  // a sends to a block that may have ended
   kNotWaited,     // a touches what an asynchronous copy of b may still write
   kAfterExit      // a waits at a barrier that other threads of its block ended without
@@ -42,6 +42,7 @@ struct Finding {
   std::int64_t offset;  // in the region
   Side a, b;
   std::uint64_t count;
+  std::uint32_t missing;  // of a race between blocks: a Missing
 };
 
 class Findings {

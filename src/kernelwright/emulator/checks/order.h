@@ -102,6 +102,14 @@ struct Handover {
   std::uint32_t block;  // whose `in_block` is
 };
 
+// Which side of two accesses in different blocks does not do its part.
+enum Missing : std::uint32_t {
+  kNothingKnown,
+  kReleases,  // the first has no fence followed by an atomic or volatile write
+  kReads,     // the second has not read what that wrote
+  kAcquires   // the second has read it, and has no fence after that
+};
+
 // A thread's view.
 struct View {
   Clocks clocks;
@@ -142,6 +150,17 @@ class Order {
       if (e.thread / 32 == t.warp() && e.clock <= view.clocks.of[e.thread % 32]) return true;
     }
     return view.known && view.known->covers(e);
+  }
+
+  // Of an access `e` in another block that is not ordered before what a thread does now.
+  Missing missing(const Event &e, const Thread &t) const {
+    if (e.kind & kSent || e.block == of(t).number) return kNothingKnown;
+    const auto covers = [&](const Handover &h) { return h.all && h.all->covers(e); };
+    for (const Handover &h : view_of(t).read)
+      if (covers(h)) return kAcquires;
+    for (const auto &word : words_)
+      if (covers(word.second)) return kReads;
+    return kReleases;
   }
 
   void barrier(const Block &b) {

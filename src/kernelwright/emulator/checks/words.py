@@ -14,6 +14,7 @@ RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
 NOT_READY, NOT_STARTED, MAY_HAVE_ENDED, NOT_WAITED, AFTER_EXIT = range(6, 11)
 #: How the text of a finding begins that is no error on present GPUs.
 WARNING = "warning:"
+RELEASES, READS, ACQUIRES = 1, 2, 3  # order.h's Missing
 SAME = 1  # of two writes that race: both write the same value
 CHECK_OF = (
     "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds",
@@ -59,6 +60,7 @@ class RawFinding(Structure):
         ("a", RawSide),
         ("b", RawSide),
         ("count", c_uint64),
+        ("missing", c_uint32),
     ]
 
 
@@ -275,10 +277,21 @@ def _unordered(f: RawFinding, call: Call) -> str:
     if (a.kind | b.kind) & SENT:
         return "with no wait for an mbarrier in between"
     if (a.block.x, a.block.y, a.block.z) != (b.block.x, b.block.y, b.block.z):
-        return "with no fence and atomic to order the blocks"
+        return f"with no fence and atomic to order the blocks{_missing(f, call)}"
     x, y, _ = call.block
     warp_a, warp_b = ((t.x + x * (t.y + y * t.z)) // 32 for t in (a.thread, b.thread))
     return f"with no {'__syncwarp' if warp_a == warp_b else 'barrier'} in between"
+
+
+def _missing(f: RawFinding, call: Call) -> str:
+    """Which side of a race between blocks does not do its part."""
+    first, second = _thread(f.b, call), _thread(f.a, call)
+    said = {
+        RELEASES: f"{first} has no fence after its access that an atomic or volatile write follows",
+        READS: f"{second} has not read, by an atomic or volatile read, what {first} released",
+        ACQUIRES: f"{second} has read what {first} released, but has no fence after that",
+    }
+    return f": {said[f.missing]}" if f.missing in said else ""
 
 
 def _outside(f: RawFinding, call: Call) -> str:

@@ -44,6 +44,7 @@ from .workload import peers_of, sets_of
 
 MOST_BYTES = 1 << 29  # of a case's largest tensor on a GPU
 LEAST_BYTES = 1 << 18  # of smaller ones, too many sets would be needed to leave the cache
+QUANTILES = (50, 90, 95, 99)  # percent
 LARGE = 64 << 20  # bytes moved, from which a case is compared with the roof
 RULE = clock.StoppingRule(least=12, most=40, width=0.01, candidate_s=0.1, seconds=1.5)
 QUICK = clock.StoppingRule(least=6, most=16, width=0.02, candidate_s=0.03, seconds=0.5)
@@ -106,6 +107,8 @@ class Summary:
         behind: share of the cases that are more than 2% behind the best peer.
         slowest: ours over the best peer's, in the worst case.
         regret: over the best known config, at the 95th percentile.
+        over_peer, over_best: our time over the best peer's, and over the best known config's, at
+            each of QUANTILES.
         of_roof: geometric mean over the cases that move at least LARGE bytes.
     """
 
@@ -117,6 +120,8 @@ class Summary:
     behind: float | None
     slowest: float | None
     regret: float | None
+    over_peer: dict[int, float]
+    over_best: dict[int, float]
     of_roof: float | None
 
 
@@ -143,7 +148,9 @@ class RegretResult:
             speedup=1 / _geometric(ratios) if ratios else None,
             behind=sum(r > 1.02 for r in ratios) / len(ratios) if ratios else None,
             slowest=ratios[-1] if ratios else None,
-            regret=regrets[math.ceil(0.95 * len(regrets)) - 1] if regrets else None,
+            regret=_quantiles(regrets).get(95),
+            over_peer=_quantiles(ratios),
+            over_best=_quantiles(regrets),
             of_roof=_geometric(reached) if reached else None,
         )
 
@@ -343,6 +350,11 @@ class _Timing:
 
 def _name(rung: Rung, config: Config) -> str:
     return f"{rung.name} {json.dumps(config, sort_keys=True)}" if config else rung.name
+
+
+def _quantiles(ordered: Sequence[float]) -> dict[int, float]:
+    """By percent, the least value that so many are not above; nothing of nothing."""
+    return {q: ordered[math.ceil(q * len(ordered) / 100) - 1] for q in QUANTILES if ordered}
 
 
 def _geometric(values: Sequence[float]) -> float:

@@ -324,7 +324,8 @@ class Timed:
 
 
 def table_path(call: Call) -> Path:
-    """The table of a call's operator and GPU."""
+    """The table of a call's operator and GPU. What it is made of lies in the folder `tried` beside
+    it, so that dispatch has little to read."""
     gpu = gpu_of(call.device)
     assert gpu is not None
     return table_of(model_tables(gpu), call.ladder.name, gpu.capability)
@@ -332,7 +333,7 @@ def table_path(call: Call) -> Path:
 
 def read(path: Path, ladder: Ladder) -> Timed:
     """What a table is made of; nothing if its kernels were others than today's."""
-    document = data.document(path, {})
+    document = data.document(_tried(path), {})
     if document.get("sources") != sources(ladder):
         return Timed({}, frozenset())
     calls: dict[str, list[Tried]] = {}
@@ -352,11 +353,14 @@ def write(path: Path, call: Call, tried: list[Tried], *, complete: bool) -> None
         result = TuneResult(ladder.name, gpu.capability, sources(ladder))
         result.tried = [t for some in calls.values() for t in some]
         decide(result, {})
-        document = {
-            "buckets": dict(sorted(result.buckets.items())),
-            "sources": result.sources,
-            "complete": sorted(before.complete | ({call.name} if complete else set())),
-            "tried": [asdict(t) for t in result.tried],
-        }
-        data.write(path, json.dumps(document, indent=1) + "\n")
+        whole = before.complete | ({call.name} if complete else set())
+        rows = [asdict(t) for t in result.tried]
+        made_of = {"sources": result.sources, "complete": sorted(whole), "tried": rows}
+        table = {"sources": result.sources, "buckets": dict(sorted(result.buckets.items()))}
+        data.write(_tried(path), json.dumps(made_of, indent=1) + "\n")
+        data.write(path, json.dumps(table, indent=1) + "\n")
     select_anew(ladder)
+
+
+def _tried(path: Path) -> Path:
+    return path.parent / "tried" / path.name

@@ -97,13 +97,13 @@ def results(call: Call) -> dict[str, torch.Tensor]:
     return dict(zip(call.outputs, (out,) if isinstance(out, torch.Tensor) else out, strict=True))
 
 
-def findings(call: Call, seed: int = 1) -> list[Finding]:
-    """The races that the checks find in a call.
+def findings(call: Call, checks: tuple[str, ...] = ("races",)) -> list[Finding]:
+    """What the checks find in a call, with its threads in another order.
 
     Raises:
         ToolchainError: there is no C++ compiler here.
     """
-    look = Watch(("races",), seed=seed)
+    look = Watch(checks, seed=1)
     with _observed(look, [call], "watched"):
         run = _bound(call, torch.device("cpu"))
     return list(look.call(run, dict(call.inputs), tuple(call.outputs))[2])

@@ -24,12 +24,16 @@ from kernelwright.support.errors import UsageError
 FOLDER = Path(__file__).resolve().parent
 #: The number of each lesson, in the order of the course.
 NUMBERS = {
+    "host_device": 1,
     "indexing": 2,
     "global_memory": 3,
     "shared_memory": 4,
     "warps": 5,
     "occupancy": 6,
+    "launches": 7,
     "roofline": 8,
+    "ptx": 9,
+    "measuring": 10,
 }
 NAMES = tuple(NUMBERS)
 CELL = re.compile(r"\{\{([\w ]+)\|([^|}]+)\|([^|}]+)\}\}")

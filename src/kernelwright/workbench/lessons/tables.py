@@ -53,10 +53,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Measured:
-    """The same on every machine: counts, figures of records, and what follows from them."""
+    """The same on every machine: counts, figures of records, and what follows from them.
+    `versions`: of the compilers that decide them, if any do."""
 
     tables: tuple[Table, ...]
     picture: Picture
+    versions: str = ""
 
     def table(self, name: str) -> Table:
         """Raises:
@@ -71,6 +73,6 @@ class Measured:
 def shown(value: Cell) -> str:
     """A figure as text."""
     if isinstance(value, float):
-        whole = abs(value) >= 1000 or value == int(value)
+        whole = abs(value) >= 1000 or value.is_integer()
         return f"{value:,.0f}" if whole else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else value

@@ -230,17 +230,33 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device)
       {cudaDevAttrStreamPrioritiesSupported, 1},
       {cudaDevAttrAsyncEngineCount, 3},
       {cudaDevAttrEccEnabled, 1},
-      {cudaDevAttrPageableMemoryAccess, 0},
-      {cudaDevAttrIntegrated, 0},
       {cudaDevAttrMaxPitch, 2147483647},
       {cudaDevAttrTextureAlignment, 512},
-      {cudaDevAttrComputeMode, 0},
-      {cudaDevAttrKernelExecTimeout, 0},
+      {cudaDevAttrGpuOverlap, 1},
+      {cudaDevAttrHostNativeAtomicSupported, 1},
+      {cudaDevAttrGlobalL1CacheSupported, 1},
+      {cudaDevAttrLocalL1CacheSupported, 1},
+      {cudaDevAttrClusterLaunch, m.major >= 9},
+      {cudaDevAttrHostRegisterSupported, 1},
+      {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
+      {cudaDevAttrMaxPersistingL2CacheSize, m.l2 / 2},
+      {cudaDevAttrTexturePitchAlignment, 32},
+      {cudaDevAttrSurfaceAlignment, 512},
+      {cudaDevAttrMaxTexture1DWidth, 131072},
+      {cudaDevAttrMaxTexture2DWidth, 131072},
+      {cudaDevAttrMaxTexture2DHeight, 65536},
+      {cudaDevAttrMaxTexture3DWidth, 16384},
+      {cudaDevAttrMaxTexture3DHeight, 16384},
+      {cudaDevAttrMaxTexture3DDepth, 16384},
       {cudaDevAttrSingleToDoublePrecisionPerfRatio, 2},
   };
-  const auto found = known.find(which);
+  if (which < 1 || which >= cudaDevAttrMax) return give(cudaErrorInvalidValue);
+  const auto found = known.find(which);  // others are what this GPU does not have
   *value = found == known.end() ? 0 : static_cast<int>(found->second);
-  return give(found == known.end() ? cudaErrorNotSupported : cudaSuccess);
+  return give(cudaSuccess);
+}
+cudaError_t cudaDeviceGetP2PAttribute(int *, cudaDeviceP2PAttr, int, int) {
+  return give(cudaErrorInvalidDevice);  // there is one device
 }
 
 // ---- errors

@@ -52,7 +52,7 @@ CASES = (
 
 def given(tensors: dict) -> list:
     """Those of x0, x1, ... that a call has."""
-    return [t for name in NAMES if (t := tensors.get(name)) is not None]
+    return [tensors[name] for name in NAMES if tensors.get(name) is not None]
 
 
 def begins(xs) -> list[int]:

@@ -1,11 +1,14 @@
-// Lesson global_memory: the same number of elements, read in different patterns.
+// Lesson global_memory: the same number of elements, read in different
+// patterns.
 
-template <int STRIDE> __global__ void strided(const float *x, float *y, int n) {
+template <int STRIDE>
+__global__ void strided(const float *x, float *y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = x[i * STRIDE];
 }
 
-template <int OFFSET> __global__ void shifted(const float *x, float *y, int n) {
+template <int OFFSET>
+__global__ void shifted(const float *x, float *y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = x[i + OFFSET];
 }

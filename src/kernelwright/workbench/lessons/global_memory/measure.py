@@ -110,14 +110,14 @@ def _picture(calls: list[Call]) -> Picture:
     for name, launch in found.items():
         first = next(r for r in launch.requests if r.kind == "load")
         cells, words = strips.sectors(first, SECTOR * 32)
-        drawn.append(strips.Strip(name, cells, words, tall=2 * strips.ROW - 6))
+        drawn.append(strips.Strip(name, cells, words, tall=38))
     return Picture(
         "The sectors of a warp's first load",
         (
             "A cell is one 32-byte sector of x, from its start; it is filled as far as the lanes "
             "of the warp read it.",
-            "A sector is transferred whole: the empty part of a touched cell is transferred and not "
-            "used.",
+            "A sector is transferred whole: the empty part of a touched cell is transferred, but "
+            "not used.",
         ),
         tuple(drawn),
     )

@@ -1,8 +1,9 @@
 // Lesson occupancy: a matrix product with tiles, and work of equal blocks.
 
-// y = a b, n x n, tiles of 16 x 16. A block computes TILES tiles of y side by side, so that a tile
-// of a, once in shared memory, is used TILES times.
-template <int TILES> __global__ void product(const float *a, const float *b, float *y, int n) {
+// y = a b, n x n, tiles of 16 x 16. A block computes TILES tiles of y side by
+// side, so that a tile of a, once in shared memory, is used TILES times.
+template <int TILES>
+__global__ void product(const float *a, const float *b, float *y, int n) {
   __shared__ float s[16][16], t[16][16];
   int tx = threadIdx.x, ty = threadIdx.y;
   int row = blockIdx.y * 16 + ty, column = blockIdx.x * 16 * TILES + tx;

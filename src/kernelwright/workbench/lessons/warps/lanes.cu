@@ -42,7 +42,8 @@ __global__ void volatile_sum(const float *x, float *y) {
   if (t == 0) y[0] = s[0];
 }
 
-// The same, ordered: every lane reads before any writes, and writes before any reads.
+// The same, ordered: every lane reads before any writes, and writes before
+// any reads.
 __global__ void synchronized_sum(const float *x, float *y) {
   __shared__ float s[32];
   int t = threadIdx.x;
@@ -60,6 +61,7 @@ __global__ void synchronized_sum(const float *x, float *y) {
 __global__ void shuffled_sum(const float *x, float *y) {
   int t = threadIdx.x;
   float sum = x[t] + x[t + 32];
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffff, sum, step);
+  for (int step = 16; step > 0; step /= 2)
+    sum += __shfl_down_sync(0xffffffff, sum, step);
   if (t == 0) y[0] = sum;
 }

@@ -4,29 +4,27 @@
 
 namespace cub {
 
+// A key's bits `first` to `last` as an unsigned number, in the order of the keys.
+template <typename K> KW_UNSEEN inline std::uint64_t KwRank(const K &key, int first, int last) {
+  std::uint64_t u = 0;
+  __builtin_memcpy(&u, &key, sizeof key);
+  const std::uint64_t sign = std::uint64_t(1) << (sizeof(K) * 8 - 1), all = sign | (sign - 1);
+  if constexpr (std::is_integral_v<K>)
+    u ^= std::is_signed_v<K> ? sign : 0;
+  else
+    u = u & sign ? ~u & all : u ^ sign;
+  if (last < 64) u &= (std::uint64_t(1) << last) - 1;
+  return u >> first;
+}
+
 // Sorts `n` keys by some of their bits, and values with them if there are any.
 template <bool DESCENDING, typename K, typename V>
 void KwSort(const K *keys, K *sorted, const V *values, V *moved, long long n, int first, int last) {
-  using U = std::conditional_t<
-      sizeof(K) == 1, std::uint8_t,
-      std::conditional_t<sizeof(K) == 2, std::uint16_t,
-                         std::conditional_t<sizeof(K) == 4, std::uint32_t, std::uint64_t>>>;
-  constexpr int kBits = sizeof(K) * 8;
-  const auto bits = [=](const K &key) {  // unsigned numbers in the order of the keys
-    U u;
-    __builtin_memcpy(&u, &key, sizeof u);
-    const U sign = U(1) << (kBits - 1);
-    if constexpr (std::is_integral_v<K>)
-      u ^= std::is_signed_v<K> ? sign : U(0);
-    else
-      u = u & sign ? U(~u) : U(u ^ sign);
-    const U top = last < kBits ? U(u & ((U(1) << last) - 1)) : u;
-    return U(top >> first);
-  };
   std::vector<long long> order(n);
   for (long long i = 0; i < n; ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](long long a, long long b) {
-    return DESCENDING ? bits(keys[b]) < bits(keys[a]) : bits(keys[a]) < bits(keys[b]);
+    if (DESCENDING) std::swap(a, b);
+    return KwRank(keys[a], first, last) < KwRank(keys[b], first, last);
   });
   std::vector<K> k(n);
   for (long long i = 0; i < n; ++i) k[i] = keys[order[i]];
@@ -91,6 +89,7 @@ class BlockRadixSort {
   struct TempStorage {
     KwRaw<K, kThreads * N> keys;
     KwRaw<V, kThreads * N> values;
+    typename BlockScan<int, X, BLOCK_SCAN_WARP_SCANS, Y, Z>::TempStorage counts;
   };
   __forceinline__ BlockRadixSort() : s_(KwPrivate<TempStorage>()) {}
   __forceinline__ BlockRadixSort(TempStorage &s) : s_(s) {}
@@ -121,13 +120,31 @@ class BlockRadixSort {
     const int thread = KwThread();
     for (int i = 0; i < N; ++i) {
       s_.keys[thread * N + i] = keys[i];
-      if (values) s_.values[thread * N + i] = (*values)[i];
+      s_.values[thread * N + i] = values ? (*values)[i] : V();
     }
     __syncthreads();
-    if (thread == 0)
-      KwSort<DESCENDING>(&s_.keys[0], &s_.keys[0], values ? &s_.values[0] : nullptr, &s_.values[0],
-                         kThreads * N, first, last);
-    __syncthreads();
+    // one pass for each bit: what has a 0 keeps its order, before what has a 1
+    for (int bit = first; bit < last; ++bit) {
+      K own[N];
+      V its[N];
+      int zeros = 0, at[N];
+      for (int i = 0; i < N; ++i) {
+        own[i] = s_.keys[thread * N + i];
+        its[i] = s_.values[thread * N + i];
+        at[i] = static_cast<int>(KwRank(own[i], bit, bit + 1)) ^ DESCENDING;
+        zeros += !at[i];
+      }
+      int before, all;
+      BlockScan<int, X, BLOCK_SCAN_WARP_SCANS, Y, Z>(s_.counts).ExclusiveSum(zeros, before, all);
+      __syncthreads();
+      for (int i = 0; i < N; ++i) {
+        const int to = at[i] ? all + thread * N + i - before : before;
+        before += !at[i];
+        s_.keys[to] = own[i];
+        s_.values[to] = its[i];
+      }
+      __syncthreads();
+    }
     for (int i = 0; i < N; ++i) {
       const int at = STRIPED ? thread + i * kThreads : thread * N + i;
       keys[i] = s_.keys[at];

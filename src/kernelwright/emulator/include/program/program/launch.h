@@ -100,10 +100,12 @@ inline void *address(const void *p) { return const_cast<void *>(p); }
 #define KW_LAUNCH_PLAIN(name, kernel, ...) \
   kw::program::plain(name, &kernel, kw::program::Config(__VA_ARGS__))
 
-// What stands behind a program's own code: its shared memory, and how it starts.
+// What stands behind a program's own code: its shared memory, how it starts, and a use of the type
+// by which a debugger looks at threads.
 extern "C" void kw_program_begin(const void *inside, const void *dynamic);
 #define KW_WHOLE_PROGRAM(bytes)                                                       \
   KW_DYNAMIC_SHARED(bytes, KW_LABEL(kw_dynamic))                                      \
   __attribute__((constructor(101))) static void kw_begin() {                          \
     kw_program_begin(reinterpret_cast<const void *>(&kw_begin), kw_dynamic_shared()); \
-  }
+  }                                                                                   \
+  KW_SHOWN kw::emulator::Thread *kw_present() { return kw_current; }

@@ -1,0 +1,164 @@
+"""Chunks on tensor cores: states in one kernel, outputs of all chunks in another.
+
+Idea: a first kernel sums up log decay in each chunk. In the second a program has a block of a
+head's state in registers, in float32, and walks over the chunks: it writes the state and adds the
+chunk's k^T v, each row decayed to the chunk's end. In the third every chunk is a program: the state
+times q, decayed from the chunk's start, and masked scores times v.
+Traffic: q and y once, k and v twice, and a state for each chunk written once and read once.
+Over `compiled`: neither scores nor decays are in memory, and a state is not read to be updated.
+Limit: the second kernel has few programs, each waiting for its products in turn.
+"""
+
+import triton
+import triton.language as tl
+
+from kernelwright.contract import Launch, Plan, TritonKernel, f32, i32
+from kernelwright.contract.arithmetic import cdiv
+
+from ._blocks import LOG2E, apart, block, product, ratios, state_block, store, triangle
+from .call import Call
+from .chunks import LEAST
+
+
+@triton.jit
+def decay_sums(
+    g_ptr, high_ptr, low_ptr, g_b, g_h, g_row, heads, length, LEAST: tl.constexpr,
+    CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Sums of log decay, to base 2, from a chunk's start to each token, each as two floats."""
+    chunks = tl.cdiv(length, CHUNK)
+    head = (tl.program_id(0) // chunks).to(tl.int64)
+    row = tl.program_id(0) % chunks * CHUNK + tl.arange(0, CHUNK)
+    at = g_ptr + head // heads * g_b + head % heads * g_h + row.to(tl.int64) * g_row
+    g = tl.load(at, mask=row < length, other=0.0).to(tl.float64)
+    total = tl.cumsum(tl.where(g < LEAST, LEAST, g), 0) * LOG2E
+    high = total.to(tl.float32)
+    to = head * chunks * CHUNK + row
+    tl.store(high_ptr + to, high)
+    tl.store(low_ptr + to, (total - high.to(tl.float64)).to(tl.float32))
+
+
+@triton.jit
+def chunk_states(
+    a_ptr, b_ptr, high_ptr, low_ptr, first_ptr, states_ptr, end_ptr,
+    a_b, a_h, a_row, b_b, b_h, b_row, first_b, first_h, first_k, first_v, heads, length, scale,
+    A_COL: tl.constexpr, B_COL: tl.constexpr, FIRST: tl.constexpr, END: tl.constexpr,
+    BACKWARDS: tl.constexpr, DECAY: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
+    CHUNK: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The state before each chunk, of rows a decayed to the chunk's end and rows b; BACKWARDS: from
+    the last chunk to the first, rows decayed from the chunk's start."""
+    across: tl.constexpr = (K + BK - 1) // BK * ((V + BV - 1) // BV)
+    head, part = (tl.program_id(0) // across).to(tl.int64), tl.program_id(0) % across
+    col_k, col_v = part // ((V + BV - 1) // BV) * BK, part % ((V + BV - 1) // BV) * BV
+    b, h = head // heads, head % heads
+    a_ptr += b * a_b + h * a_h
+    b_ptr += b * b_b + h * b_h
+    chunks = tl.cdiv(length, CHUNK)
+    state = tl.zeros((BK, BV), tl.float32)
+    k, v = col_k + tl.arange(0, BK), col_v + tl.arange(0, BV)
+    if FIRST:
+        at = (first_ptr + b * first_b + h * first_h + (k * first_k)[:, None]
+              + (v * first_v)[None, :])  # fmt: skip
+        state = tl.load(at, mask=(k < K)[:, None] & (v < V)[None, :], other=0.0).to(tl.float32)
+    for step in range(chunks):
+        chunk = step
+        if BACKWARDS:
+            chunk = chunks - 1 - step
+        at, inside = state_block(
+            states_ptr + (head * chunks + chunk) * K * V, col_k, col_v, K, V, BK, BV
+        )
+        tl.store(at, state.to(states_ptr.dtype.element_ty), mask=inside)
+        row = chunk * CHUNK + tl.arange(0, CHUNK)
+        x = block(a_ptr, a_row, row, length, col_k, A_COL, K, BK, states_ptr)
+        y = block(b_ptr, b_row, row, length, col_v, B_COL, V, BV, states_ptr)
+        if DECAY:
+            sums = head * chunks * CHUNK + row
+            high, low = tl.load(high_ptr + sums), tl.load(low_ptr + sums)
+            last = head * chunks * CHUNK + chunk * CHUNK + CHUNK - 1
+            last_high, last_low = tl.load(high_ptr + last), tl.load(low_ptr + last)
+            if BACKWARDS:
+                log = high + low
+            else:
+                log = apart(last_high, last_low, high, low)
+            x = (x.to(tl.float32) * tl.exp2(log)[:, None]).to(x.dtype)
+            state *= tl.exp2(last_high + last_low)
+        state += product(tl.trans(x), y, PRECISION) * scale
+    if END:
+        at, inside = state_block(end_ptr + head * K * V, col_k, col_v, K, V, BK, BV)
+        tl.store(at, state.to(end_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def chunk_outputs(
+    q_ptr, k_ptr, v_ptr, high_ptr, low_ptr, states_ptr, y_ptr,
+    q_b, q_h, q_row, k_b, k_h, k_row, v_b, v_h, v_row, y_b, y_h, y_row, heads, length, scale,
+    Q_COL: tl.constexpr, K_COL: tl.constexpr, V_COL: tl.constexpr,
+    DECAY: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
+    CHUNK: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    across: tl.constexpr = (V + BV - 1) // BV
+    chunks = tl.cdiv(length, CHUNK)
+    col_v, place = tl.program_id(0) % across * BV, tl.program_id(0) // across
+    head, chunk = (place // chunks).to(tl.int64), place % chunks
+    b, h = head // heads, head % heads
+    q_ptr += b * q_b + h * q_h
+    k_ptr += b * k_b + h * k_h
+    i = tl.arange(0, CHUNK)
+    row = chunk * CHUNK + i
+    scores = tl.zeros((CHUNK, CHUNK), tl.float32)
+    y = tl.zeros((CHUNK, BV), tl.float32)
+    for col in range(0, K, BK):
+        q = block(q_ptr, q_row, row, length, col, Q_COL, K, BK, states_ptr)
+        k = block(k_ptr, k_row, row, length, col, K_COL, K, BK, states_ptr)
+        at, inside = state_block(
+            states_ptr + (head * chunks + chunk) * K * V, col, col_v, K, V, BK, BV
+        )
+        scores += product(q, tl.trans(k), PRECISION)
+        y += product(q, tl.load(at, mask=inside, other=0.0), PRECISION)
+    high, low = tl.zeros((CHUNK,), tl.float32), tl.zeros((CHUNK,), tl.float32)
+    if DECAY:
+        sums = head * chunks * CHUNK + row
+        high, low = tl.load(high_ptr + sums), tl.load(low_ptr + sums)
+        y *= tl.exp2(high + low)[:, None]
+    weights = tl.where(i[None, :] <= i[:, None], scores * ratios(high, low, i, i, DECAY), 0.0)
+    v = block(v_ptr + b * v_b + h * v_h, v_row, row, length, col_v, V_COL, V, BV, states_ptr)
+    y += triangle(weights.to(v.dtype), v, False, CHUNK, PRECISION)
+    store(y * scale, y_ptr + b * y_b + h * y_h, y_row, row, length, col_v, V, BV)
+
+
+def plan(gpu, config, **args):
+    c = Call(config, args)
+    launches = (
+        *sums_of(c),
+        states_of(c, "k", "v", "state", "states", "final", end=args["want_final"]),
+        Launch(
+            kernel(c, chunk_outputs, c.columns(Q="q", K="k", V="v")),
+            (cdiv(c.dv, c.wide_v) * c.chunks * c.heads, 1, 1),
+            ("q", "k", "v", *c.sums, "states", "y", *c.strides("q", "k", "v", "y"),
+             i32(args["q"].shape[1]), i32(c.length), f32("scale")),
+        ),
+    )  # fmt: skip
+    return Plan(launches, c.workspace("states"))
+
+
+def kernel(c: Call, fn, constexprs) -> TritonKernel:
+    return TritonKernel(fn, {**constexprs, **c.blocks}, c.config["warps"], c.config["stages"])
+
+
+def sums_of(c: Call) -> tuple[Launch, ...]:
+    if not c.decays:
+        return ()
+    args = ("g", "high", "low", *c.strides("g"), i32(c.args["q"].shape[1]), i32(c.length))
+    made = TritonKernel(decay_sums, {"LEAST": LEAST, "CHUNK": c.chunk}, 1, 1)
+    return (Launch(made, (c.chunks * c.heads, 1, 1), args),)
+
+
+def states_of(c: Call, a, b, first, states, end_name, *, end, backwards=False) -> Launch:
+    constexprs = {**c.columns(A=a, B=b), "FIRST": c.args[first] is not None, "END": end,
+                  "BACKWARDS": backwards}  # fmt: skip
+    grid = (cdiv(c.d, c.wide) * cdiv(c.dv, c.wide_v) * c.heads, 1, 1)
+    args = (a, b, *c.sums, c.pointer(first), states, end_name, *c.strides(a, b),
+            *c.state_strides(first), i32(c.args["q"].shape[1]), i32(c.length),
+            f32("scale" if backwards else 1.0))  # fmt: skip
+    return Launch(kernel(c, chunk_states, constexprs), grid, args)

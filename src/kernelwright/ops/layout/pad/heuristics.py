@@ -1,0 +1,38 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import math
+
+from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
+
+from .boxes import MOST, walk
+
+THREADS = ({"block": 256},)
+TRITON = ({"tile": 1024, "num_warps": 4},)
+VEC16 = ({"block": 256, "unroll": 4}, {"block": 256, "unroll": 2})
+
+
+def fits(gpu, x, pad, value=0.0):
+    if len(walk(x, tuple(pad))) > MOST:
+        return f"more than {MOST} dimensions that do not merge"
+    return unsupported_dtype(x.dtype, "x")
+
+
+def width(x, pad) -> int:
+    """Elements that a load moves: up to 16 bytes, all of them in x or none."""
+    *outer, row = walk(x, tuple(pad))
+    if row.stride != 1 and row.inside > 1:
+        return 1
+    found = math.gcd(16 // x.itemsize, x.align // x.itemsize, *row[:3])
+    return math.gcd(found, *(d.stride for d in outer if d.inside > 1))
+
+
+def order(gpu, x, pad, value=0.0):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(x, pad, value=0.0):
+    """Key of a call in the tuned table: dtype, elements that a load moves, size."""
+    return f"{kind(x.dtype)}/{width(x, pad)}/{log2(x.numel())}"

@@ -1,0 +1,55 @@
+"""A block of the result per program.
+
+Idea: a program computes the coordinates of its elements, and loads those that lie in x; the others
+are what the masked load gives in their place.
+Traffic: that of `cuda_naive`. Over it: as many elements of a thread in flight as a tile gives it.
+Limit: divisions for each element, and loads of single elements, as the compiler does not see that
+neighbours of the result are neighbours in x.
+"""
+
+import math
+
+import triton
+import triton.language as tl
+
+from kernelwright.contract import Launch, Plan, TritonKernel, f32, i64
+from kernelwright.contract.arithmetic import cdiv
+
+from .boxes import MOST, Dim, walk
+
+
+@triton.jit
+def _axis(at, size, within, before, stride):
+    """(whether it is in x, its place there) of a coordinate of y."""
+    i = at % size - before
+    return (i >= 0) & (i < within), i * stride
+
+
+@triton.jit
+def pad_block(
+    x_ptr, y_ptr, count, value,
+    size0, within0, before0, stride0, size1, within1, before1, stride1,
+    size2, within2, before2, stride2, size3, within3, before3, stride3,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    in3, at3 = _axis(i, size3, within3, before3, stride3)
+    in2, at2 = _axis(i // size3, size2, within2, before2, stride2)
+    in1, at1 = _axis(i // (size3 * size2), size1, within1, before1, stride1)
+    in0, at0 = _axis(i // (size3 * size2 * size1), size0, within0, before0, stride0)
+    inside = (i < count) & in0 & in1 & in2 & in3
+    x = tl.load(x_ptr + at0 + at1 + at2 + at3, mask=inside, other=0.0)
+    y = tl.where(inside, x, value.to(y_ptr.dtype.element_ty))
+    tl.store(y_ptr + i, y, mask=i < count)
+
+
+def plan(gpu, config, x, pad, value=0.0):
+    found = walk(x, tuple(pad))
+    count = math.prod(d.size for d in found)
+    dims = [Dim(1, 1, 0, 0)] * (MOST - len(found)) + list(found)
+    launch = Launch(
+        TritonKernel(pad_block, {"TILE": config["tile"]}, num_warps=config["num_warps"]),
+        grid=(cdiv(count, config["tile"]), 1, 1),
+        args=("x", "y", i64(count), f32("value"), *(i64(n) for d in dims for n in d)),
+    )
+    return Plan((launch,))

@@ -1,0 +1,1 @@
+"""Lesson: host and device."""

@@ -1,0 +1,1 @@
+"""Lesson: launches, streams, events, graphs."""

@@ -1,0 +1,1 @@
+"""Lesson: measuring and debugging."""
