@@ -41,4 +41,13 @@ def test_each_step_says_what_the_page_shows(step, tmp_path):
     Console(file=out, width=200).print(show.checked(of.exercise, path, found, None))
     printed = " ".join(out.getvalue().split())
     for line in said.splitlines():
-        assert " ".join(line.split()) in printed, out.getvalue()
+        line = " ".join(line.split())
+        if re.match("allocations|bounds|races", line):  # which thread comes first may vary
+            assert _numberless(line) in _numberless(printed), out.getvalue()
+        else:
+            assert line in printed, out.getvalue()
+
+
+def _numberless(text):
+    """Without numbers, except those of lines."""
+    return re.sub(r"(?<!:)\b\d+", "N", text)
