@@ -32,7 +32,14 @@ SECTIONS = (
     ("Judge a kernel", ("judge", "ci", "emulator", "mutations")),
     (
         "Learn CUDA and Triton",
-        ("lessons", *(f"lessons/{n}" for n in lesson.NAMES), "exercises", "dissect", "glossary"),
+        (
+            "first_reduction",
+            "lessons",
+            *(f"lessons/{n}" for n in lesson.NAMES),
+            "exercises",
+            "dissect",
+            "glossary",
+        ),
     ),
     ("Reference", ("api", "commands", "cli", "report")),
 )

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
+from kernelwright.support.errors import ToolchainError
 from kernelwright.toolchain import availability
 from kernelwright.workbench.exercise import check as checking
-from kernelwright.workbench.exercise import exercise, files
+from kernelwright.workbench.exercise import exercise, files, watched
 from kernelwright.workbench.exercise.practice import exercises as practice
 
 WRITE, FAULTS = ([e.id for e in found] for found in (practice.WRITE, practice.FAULTS))
@@ -266,6 +267,17 @@ WRONG = (
   }
   if (tid < columns) y[blockIdx.x * columns + tid] = sums[tid];
 """, "never written"),
+    ("layernorm.numba_block", """
+    start = cuda.blockIdx.x * columns
+    total = squares = float32(0.0)
+    for i in range(columns):
+        total += x[start + i]
+        squares += x[start + i] * x[start + i]
+    mean = total / columns
+    scale = 1 / math.sqrt(max(squares / columns - mean * mean, 0) + eps)
+    for i in range(cuda.threadIdx.x, columns, THREADS):
+        y[start + i] = (x[start + i] - mean) * scale * weight[i] + bias[i]
+""", "value: y: "),
     ("layernorm.cuda_block", """
   x += blockIdx.x * (long long)columns, y += blockIdx.x * (long long)columns;
   float sum = 0, squares = 0;
@@ -295,6 +307,23 @@ def test_a_wrong_one_is_told_what_is_wrong(name, body, said, tmp_path):
     found = checked(name, tmp_path, body)
     assert found.outcome in ("wrong", "error"), found
     assert said in "\n".join((found.why, found.where, *found.findings)), found
+
+
+def test_set_up_builds_all_that_the_checks_share(monkeypatch):
+    made = []
+    monkeypatch.setattr(watched.emulator, "missing", lambda kind: None)
+    monkeypatch.setattr(watched.build, "runtime", lambda: made.append("runtime"))
+    monkeypatch.setattr(watched.build, "prelude", made.append)
+    monkeypatch.setattr(watched.build, "observer", lambda folder: made.append(folder.name))
+    watched.set_up()
+    assert made[0] == "runtime"
+    assert set(made[1:]) == {"fast", "watched", "dissected", "checks", "dissect"}
+
+
+def test_set_up_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(watched.emulator, "missing", lambda kind: f"no compiler for {kind}")
+    with pytest.raises(ToolchainError, match="no compiler for watched"):
+        watched.set_up()
 
 
 def test_each_exercise_has_a_wrong_one_and_each_fault_a_line():

@@ -73,6 +73,7 @@ LADDERS = (
     _ladder(spec.HISTOGRAM, _cuda("histogram", "shared", "counts of a block in shared memory")),
     _ladder(
         spec.LAYERNORM,
+        _python("numba", "layernorm", "block", "a block per row, two sums"),
         _cuda("layernorm", "block", "a block per row, two sums"),
         _python("triton", "layernorm", "row", "a row per program"),
     ),

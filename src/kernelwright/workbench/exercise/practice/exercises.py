@@ -281,6 +281,27 @@ WRITE = (
         (_COALESCED, _NO_CONFLICTS),
     ),
     Exercise(
+        "layernorm.numba_block",
+        111,
+        "y = (x - mean) / sqrt(variance + eps) * weight + bias",
+        "one block of THREADS threads for each row",
+        (
+            Task(
+                "layernorm",
+                (
+                    "Mean and variance are sums over the row, by columns: the reduction of "
+                    "row_sum.numba_block, twice. All threads need the result: all read it after "
+                    "the last barrier.",
+                    "The variance as E[x^2] - mean^2 cancels where the mean is large: take the "
+                    "mean first, then add the squares of x - mean.",
+                    "If the second sum overwrites what the first left in shared memory, a thread "
+                    "may not have read it yet: another array, or one more barrier.",
+                    "1 / math.sqrt(variance + eps); then a last loop over the row.",
+                ),
+            ),
+        ),
+    ),
+    Exercise(
         "layernorm.cuda_block",
         112,
         "y = (x - mean) / sqrt(variance + eps) * weight + bias",
