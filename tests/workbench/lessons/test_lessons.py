@@ -78,8 +78,11 @@ def test_a_table_with_long_texts_wraps_them():
 
 
 @emulated
-def test_answers_are_checked(capfd):
-    code, out, _ = call(capfd, SHORT, "--json", "--answer", "12", "--answer", "4")
+def test_answers_are_checked_and_the_picture_is_written(capfd, tmp_path):
+    picture = tmp_path / "p.svg"
+    answers = ("--answer", "12", "--answer", "4")
+    code, out, _ = call(capfd, SHORT, "--json", *answers, "--picture", str(picture))
+    assert picture.read_bytes() == (pages.FOLDER / f"{SHORT}.svg").read_bytes()
     found = json.loads(out)
     assert code == 1 and found["checked"] == [True, False]
     assert {t["name"]: t["rows"] for t in found["tables"]}["strides"][0] == ["1", 32, 4.0, "100%"]

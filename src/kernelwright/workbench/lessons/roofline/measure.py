@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-import kernelwright.ops.elementwise.gelu
-import kernelwright.ops.norm.layer_norm
-import kernelwright.ops.reduce.softmax  # noqa: F401
+import kernelwright.ops.elementwise.gelu  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.norm.layer_norm  # pyright: ignore[reportUnusedImport]
+import kernelwright.ops.reduce.softmax  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import Case, Scalar, TensorSpec, f32, i32
 from kernelwright.dispatch import ladder
 from kernelwright.emulator.dissect import SECTOR, Dissected
