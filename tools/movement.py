@@ -32,7 +32,6 @@ from kernelwright.workbench.records import metrics
 from kernelwright.workbench.records.records import REFERENCE_MACHINE, Record
 from kernelwright.workbench.report import strips, svg
 from kernelwright.workbench.report.shown import headline
-from kernelwright.workbench.report.strips import ROW
 from kernelwright.workbench.report.strips import banks as _banks
 from kernelwright.workbench.report.strips import sectors as _sectors
 from kernelwright.workbench.sanitize.tool_runner import apart
@@ -139,24 +138,24 @@ def counters(found: Dissection) -> dict[str, float]:
 
 def picture(name: str, at: str, found: Traced) -> str:
     """The requests of a warp from top to bottom, as an SVG that stands alone."""
-    parts = [
-        svg.text(0, 16, f"{name} on {at}", "title", unit=""),
-        svg.text(0, 36, "The memory requests of the first warp, in order. A cell is a part of a "
-                 "tensor, or one of 32 banks of shared memory;", "soft", unit=""),
-        svg.text(0, 52, "it is filled as far as the lanes access it. Blue: loads. Brown: stores.",
-                 "soft", unit=""),
-    ]  # fmt: skip
-    y = 66
+    parts, y = strips.head(
+        f"{name} on {at}",
+        (
+            "The memory requests of the first warp, in order. A cell is a part of a tensor, or one "
+            "of 32 banks of shared memory; it is filled as far as the lanes access it. Blue: "
+            "loads. Brown: stores.",
+        ),
+    )
     for requests in _groups(found.requests):
         for request in requests[:ALIKE]:
-            parts += _row(request, found, y)
-            y += ROW
+            strip = _strip(request, found)
+            parts += strips.drawn(strip, y)
+            y += strip.high
         if len(requests) > ALIKE:
-            parts.append(
-                svg.text(0, y + 13, f"and {len(requests) - ALIKE:,} more", "soft", unit="")
-            )
-            y += ROW
-    return strips.alone(parts, y + 4, f"data movement of {name}")
+            more = f"and {len(requests) - ALIKE:,} more"
+            parts.append(svg.text(0, y + 11, more, "soft", unit=""))
+            y += strips.TEXT + strips.GAP
+    return strips.alone(parts, y, f"data movement of {name}")
 
 
 def _groups(requests: tuple[Request, ...]) -> list[list[Request]]:
@@ -167,10 +166,10 @@ def _groups(requests: tuple[Request, ...]) -> list[list[Request]]:
     return list(found.values())
 
 
-def _row(r: Request, found: Traced, y: int) -> list[str]:
+def _strip(r: Request, found: Traced) -> strips.Strip:
     cells, words = _banks(r) if r.memory == "shared" else _sectors(r, found.sizes[r.memory])
     label = f"{r.place.line or ''} {r.kind} {r.memory}".strip()
-    return strips.drawn(strips.Strip(label, cells, words, r.kind), y)
+    return strips.Strip(label, cells, words, r.kind)
 
 
 # ---- the steps of a page

@@ -342,9 +342,7 @@ def picture(found: list[Record], operator: str) -> str:
     title = f"{lad.name}, {table.label}" if table.label else lad.name
     caption = f"{table.case} on {REFERENCE_MACHINE}: share of the measured memory roof"
     rung = sections.dispatched(lad, REFERENCE_MACHINE, table.case)
-    return charts.standalone(
-        charts.ladder(table, dispatched=rung, width=880, title=title, caption=caption)
-    )
+    return charts.standalone(charts.ladder(table, dispatched=rung, title=title, caption=caption))
 
 
 def _markdown(rows: list[list[str]], align: str) -> str:

@@ -131,7 +131,7 @@ def test_a_ladder_chart_stands_alone():
     found = made_up()
     table = metrics.headline(ladder("softmax"), MACHINE, found)
     assert table
-    text = charts.standalone(charts.ladder(table, width=880, title="a title"))
+    text = charts.standalone(charts.ladder(table, title="a title"))
     assert text.startswith("<svg") and "<style>" in text and "a title" in text
     assert text.count('class="bar"') == len(table.timed)
 

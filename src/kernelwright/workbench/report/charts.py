@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,7 +10,20 @@ from itertools import pairwise
 from kernelwright.workbench.records.metrics import microseconds, rate, size
 
 from .ladder_chart import ladder
-from .svg import Axis, Linear, grid, line, marker, plain, plot, standalone, svg, text
+from .svg import (
+    NARROW,
+    Axis,
+    Linear,
+    grid,
+    line,
+    marker,
+    plain,
+    plot,
+    standalone,
+    svg,
+    text,
+    wrapped,
+)
 
 __all__ = [
     "Point", "Series", "band", "ladder", "rate_over_size", "roofline", "standalone",
@@ -166,7 +180,10 @@ def band(
         curves: a colour class, and a value at each point.
         at: the points' names.
     """
-    width, left, top, height = 880, 64, 66, 300
+    parts, below = wrapped(16, title, "title", 8.8)
+    lines, top = wrapped(below, caption, "axis", 6.4)
+    parts += lines
+    width, left, height = NARROW, 48, 260
     middles = [(low + high) / 2 for low, high in edges]
     far = max(
         abs(v - m)
@@ -174,17 +191,17 @@ def band(
         for v, m in zip(ys, middles, strict=True)
     )
     step = (width - left) / len(edges)
+    every = max(2, math.ceil(40 / step))  # points from one name to the next
 
     def place(i: int, away: float) -> tuple[float, float]:
         return left + (i + 0.5) * step, top + height / 2 * (1 - away / (1.05 * far))
 
-    parts = [text(0, 16, title, "title", unit=""), text(0, 36, caption, "axis", unit="")]
     for i, (low, high) in enumerate(edges):
         x, y = place(i, high - middles[i])
         tall = place(i, low - middles[i])[1] - y
         shape = f'x="{x - step / 2:.1f}" y="{y:.1f}" width="{step:.1f}" height="{tall:.1f}"'
         parts.append(f'<rect class="track" {shape}/>')
-        if i % 2:
+        if (i + 1) % every == 0:
             parts.append(text(round(x), top + height + 17, at[i], "axis", unit="", anchor="middle"))
     for away in (-far, 0.0, far):
         y = place(0, away)[1]

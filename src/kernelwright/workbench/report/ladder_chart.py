@@ -19,7 +19,7 @@ from kernelwright.workbench.records.metrics import (
 )
 
 from .steps import Steps, steps
-from .svg import line, marker, svg, text
+from .svg import NARROW, line, marker, svg, text, wrapped
 
 STEP, BAR = 50, 14  # heights of a ladder's row and its bar, pixels
 HEAD = 30  # height of a group's title
@@ -36,7 +36,6 @@ def ladder(
     *,
     dispatched: str = "",
     here: Set[str] = frozenset(),
-    width: int | None = None,
     title: str = "",
     caption: str = "",
 ) -> str:
@@ -46,15 +45,17 @@ def ladder(
         table: metrics of one case.
         dispatched: the rung that is dispatched on this case, which is marked.
         here: the runs that were measured on this machine; records of others were shipped.
-        width: pixels, for a separate file; None fills the page.
-        title, caption: two lines above, for a separate file.
+        title, caption: above the chart in a separate file, which is NARROW pixels wide; without
+            a title the chart fills the page.
     """
     scale = _scale(table)
     parts: list[str] = []
-    y = 2
+    y = 2.0
     if title:
-        parts += [text(0, 16, title, "title", unit=""), text(0, 36, caption, "axis", unit="")]
-        y = 50
+        parts, below = wrapped(16, title, "title", 8.8)
+        lines, y = wrapped(below, caption, "axis", 6.4)
+        parts += lines
+        y -= 8
     found = steps(table)
     rows_of = (found.baselines, found.sequence, found.others)
     for (name, about), rows in zip(GROUPS, rows_of, strict=True):
@@ -71,7 +72,8 @@ def ladder(
     if table.roof:
         parts.append(text(100, y + 10, _roof_note(table), "axis", anchor="end"))
         y += 18
-    return svg(parts, y, f"{table.ladder.name} ladder, {table.case}", width)
+    wide = NARROW if title else None
+    return svg(parts, y, f"{table.ladder.name} ladder, {table.case}", wide)
 
 
 def _scale(table: Table) -> Callable[[float], float]:
@@ -81,7 +83,12 @@ def _scale(table: Table) -> Callable[[float], float]:
 
 
 def _bar(
-    row: Row, y: int, scale: Callable[[float], float], found: Steps, dispatched: str, here: Set[str]
+    row: Row,
+    y: float,
+    scale: Callable[[float], float],
+    found: Steps,
+    dispatched: str,
+    here: Set[str],
 ) -> list[str]:
     mine = bool(row.record and row.record.run in here and row.timed)
     out = [
@@ -120,7 +127,7 @@ def _bar(
     return [*out, line("roof", roof, y + 19, roof, y + 27 + BAR), "</g>"]
 
 
-def _name(row: Row, y: int, dispatched: bool) -> str:
+def _name(row: Row, y: float, dispatched: bool) -> str:
     """A rung's name and idea; the dispatched one is marked."""
     mark = '<tspan class="dispatched" dx="6">\u25c0<tspan class="word"> dispatched</tspan></tspan>'
     idea = f'<tspan class="idea" dx="12">{escape(row.rung.idea)}</tspan>' if row.rung else ""

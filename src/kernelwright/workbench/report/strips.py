@@ -11,10 +11,11 @@ from kernelwright.emulator.dissect import SECTOR
 from kernelwright.emulator.trace import Request
 
 from . import svg
+from .svg import NARROW
 
 BANKS, CELLS = 32, 256
-LEFT, STRIP = 190, 512
-ROW, WIDTH = 22, 880
+TEXT, GAP = 15, 7  # pixels of the line above a strip, and of the space below it
+TITLE, LETTER = 8.8, 6.4  # mean widths of a letter
 STYLE = """
 :root { --ink: #1b1c1e; --soft: #565a61; --track: #eceef0; --load: #1f5fd0; --store: #9a5b00 }
 @media (prefers-color-scheme: dark) {
@@ -32,9 +33,9 @@ class Strip:
     """A row of a picture.
 
     Attributes:
-        label: left of the cells.
+        label: above the cells, on the left.
         cells: the height of each, 0 to 1.
-        words: right of the cells.
+        words: above the cells, on the right.
         kind: "load", "store" or "atomic", which decides the colour.
         tall: pixels of height.
     """
@@ -43,47 +44,54 @@ class Strip:
     cells: Sequence[float]
     words: str
     kind: str = "load"
-    tall: int = ROW - 6
+    tall: int = 14
+
+    @property
+    def high(self) -> int:
+        """Pixels of the whole row."""
+        return TEXT + self.tall + GAP
 
 
-def drawn(strip: Strip, y: int) -> list[str]:
+def drawn(strip: Strip, y: float) -> list[str]:
     """The parts of a strip whose top is at y."""
-    wide = STRIP / len(strip.cells)
-    base = y + strip.tall - 3
+    wide, base = NARROW / len(strip.cells), y + TEXT + strip.tall
     out = [
-        svg.text(0, base, strip.label, "name", unit=""),
-        f'<rect class="track" x="{LEFT}" y="{y}" width="{STRIP}" height="{strip.tall}"/>',
+        svg.text(0, y + 11, strip.label, "name", unit=""),
+        svg.text(NARROW, y + 11, strip.words, "soft", unit="", anchor="end"),
+        f'<rect class="track" x="0" y="{y + TEXT:.0f}" width="{NARROW}" height="{strip.tall}"/>',
     ]
     for i, filled in enumerate(strip.cells):
         if filled:
             tall = max(strip.tall * filled, 3)
-            gap = 0.5 if wide < 8 else 1
+            gap = 0.4 if wide < 8 else 1
             out.append(
-                f'<rect class="{strip.kind}" x="{LEFT + i * wide:.1f}" '
-                f'y="{y + strip.tall - tall:.1f}" '
+                f'<rect class="{strip.kind}" x="{i * wide:.1f}" y="{base - tall:.1f}" '
                 f'width="{wide - gap:.1f}" height="{tall:.1f}"/>'
             )
-    out.append(svg.text(LEFT + STRIP + 8, base, strip.words, "soft", unit=""))
     return out
 
 
 def picture(title: str, notes: Sequence[str], strips: Sequence[Strip], label: str) -> str:
-    """An SVG that stands alone: a title, lines of explanation, and strips from top to bottom."""
-    parts = [svg.text(0, 16, title, "title", unit="")]
-    y = 36
-    for note in notes:
-        parts.append(svg.text(0, y, note, "soft", unit=""))
-        y += 16
-    y -= 2
+    """An SVG that stands alone: a title, paragraphs of explanation, and strips below each other."""
+    parts, y = head(title, notes)
     for strip in strips:
         parts += drawn(strip, y)
-        y += strip.tall + 6
-    return alone(parts, y + 4, label)
+        y += strip.high
+    return alone(parts, y, label)
+
+
+def head(title: str, notes: Sequence[str]) -> tuple[list[str], float]:
+    """The title and the explanation of a picture, and where its first strip begins."""
+    parts, y = svg.wrapped(16, title, "title", TITLE)
+    for note in notes:
+        lines, y = svg.wrapped(y, note, "soft", LETTER)
+        parts += lines
+    return parts, y - 6
 
 
 def alone(parts: list[str], height: float, label: str) -> str:
     """An SVG with its style."""
-    drawing = svg.svg(parts, height, label, WIDTH)
+    drawing = svg.svg(parts, height, label, NARROW)
     head, _, rest = drawing.partition(">")
     return f"{head}><style>{STYLE}</style>{rest}\n"
 

@@ -8,6 +8,7 @@ has a marker shape of its own.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
@@ -24,6 +25,10 @@ MARKERS = {
     "peer2": '<path class="open" d="M-5.5 0H5.5M0-5.5V5.5"/>',
     "peer3": '<circle class="open" r="4"/>',
 }
+
+
+#: Pixels of a picture in a separate file: pages on a phone do not shrink it.
+NARROW = 400
 
 
 class Axis:
@@ -99,6 +104,19 @@ def line(kind: str, x1: str, y1: float, x2: str, y2: float) -> str:
 def text(x: float, y: float, words: str, kind: str, *, unit: str = "%", anchor: str = "") -> str:
     where = f' text-anchor="{anchor}"' if anchor else ""
     return f'<text class="{kind}" x="{x}{unit}" y="{y:.1f}"{where}>{escape(words)}</text>'
+
+
+def wrapped(y: float, words: str, kind: str, letter: float) -> tuple[list[str], float]:
+    """The lines of a text in a picture of NARROW pixels, and where the next text stands.
+
+    Args:
+        letter: the mean width of a letter in pixels; a line is 2.5 times as high.
+    """
+    lines = textwrap.wrap(words, int(NARROW / letter), break_long_words=False)
+    high = round(2.5 * letter)
+    return [text(0, y + i * high, s, kind, unit="") for i, s in enumerate(lines)], (
+        y + len(lines) * high
+    )
 
 
 def svg(

@@ -122,7 +122,7 @@ def _picture(calls: list[Call]) -> Picture:
     for name, launch in launching.traced(calls).items():
         first = next(r for r in launch.requests if (r.memory, r.kind) == ("shared", "load"))
         cells, words = strips.banks(first)
-        drawn.append(strips.Strip(name, cells, words.split(",")[0], tall=2 * strips.ROW - 6))
+        drawn.append(strips.Strip(name, cells, words.split(",")[0], tall=38))
     return Picture(
         "The banks of a warp's first read of shared memory",
         (
