@@ -5,6 +5,7 @@ from . import optim as optim
 from .integrations.transformers import patch as patch
 from .integrations.transformers import unpatch as unpatch
 from .integrations.transformers.attention import register_attention as register_attention
+from .ops.attention.linear import linear_attention as linear_attention
 from .ops.attention.paged import paged_attention as paged_attention
 from .ops.attention.paged import reshape_and_cache as reshape_and_cache
 from .ops.attention.sdpa import scaled_dot_product_attention as scaled_dot_product_attention
@@ -30,6 +31,7 @@ from .ops.introspect import explain as explain
 from .ops.introspect import use as use
 from .ops.introspect import warmup as warmup
 from .ops.layout.cat import cat as cat
+from .ops.layout.pad import pad as pad
 from .ops.layout.permute_copy import permute_copy as permute_copy
 from .ops.layout.permute_copy import transpose_copy as transpose_copy
 from .ops.loss.cross_entropy import cross_entropy as cross_entropy

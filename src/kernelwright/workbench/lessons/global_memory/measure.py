@@ -110,7 +110,7 @@ def _picture(calls: list[Call]) -> Picture:
     for name, launch in found.items():
         first = next(r for r in launch.requests if r.kind == "load")
         cells, words = strips.sectors(first, SECTOR * 32)
-        drawn.append(strips.Strip(name, cells, words, tall=2 * strips.ROW - 6))
+        drawn.append(strips.Strip(name, cells, words, tall=38))
     return Picture(
         "The sectors of a warp's first load",
         (
