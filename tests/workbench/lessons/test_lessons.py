@@ -132,6 +132,15 @@ def test_a_mistake_is_one_line(capfd, arguments, said):
     assert (code, out) == (2, "") and re.fullmatch(r"kernelwright: [^\n]+\n", err) and said in err
 
 
+def test_the_code_of_torch_compile_is_counted():
+    from kernelwright.workbench.lessons.ptx import measure
+
+    code = "@triton.jit\ndef k(x):\n  a = tl.load(x)\n  b = tl.load(x + 1)\n  tl.store(x, a + b)\n"
+    assert measure.inductors([code, "call()"]).rows == (
+        ("kernels", 1), ("loads", 2), ("stores", 1),
+    )  # fmt: skip
+
+
 def test_lessons_are_listed_by_number(capfd):
     code, out, _ = call(capfd)
     rows = [line.split("\t")[:2] for line in out.splitlines() if line[:1].isdecimal()]
