@@ -65,7 +65,8 @@ def _part(part: Text | Code | Shown, done: Run) -> str:
 def table(found: Table) -> str:
     """A table in Markdown under its title."""
     rows = ["| " + " | ".join(found.columns) + " |"]
-    rows.append("| --- |" + " ---: |" * (len(found.columns) - 1))
+    sides = [":" * found.is_figures(i) for i in range(len(found.columns))]
+    rows.append("| " + " | ".join(f"---{side}" for side in sides) + " |")
     for row in found.rows:
         rows.append("| " + " | ".join(_cell(shown(c)) for c in row) + " |")
     mark = f"**{found.source}**" if found.source == RECORD else found.source

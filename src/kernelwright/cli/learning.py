@@ -103,8 +103,9 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
     for i, q in enumerate(of.questions):
         if not as_json:
             out.print("", show.question(i + 1, q), sep="\n")
-        if asks:
-            answers.append(out.input("your answer: "))
+        given = _answer(out, "your answer: ") if asks else None
+        asks = given is not None
+        answers += [given] if given is not None else []
         if i < len(answers):
             checked.append(module.right(answers[i], q, done.measured))
             if not as_json:
@@ -115,6 +116,14 @@ def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_j
     elif len(checked) < len(of.questions):
         out.print(show.how_to_answer(of))
     return GOOD if all(checked) else WRONG
+
+
+def _answer(out: Output, prompt: str) -> str | None:
+    """A line of standard input; None at its end."""
+    try:
+        return out.input(prompt)
+    except EOFError:
+        return None
 
 
 def _quiz(out: Output, as_json: bool) -> int:
@@ -129,9 +138,8 @@ def _quiz(out: Output, as_json: bool) -> int:
     right, missed = 0, list[module.Item]()
     for i, of in enumerate(items, 1):
         out.print("", show.item(i, len(items), of), sep="\n")
-        try:
-            given = out.input("your answer: " if sys.stdin.isatty() else "")
-        except EOFError:
+        given = _answer(out, "your answer: " if sys.stdin.isatty() else "")
+        if given is None:
             break
         if module.right(given, of):
             right += 1

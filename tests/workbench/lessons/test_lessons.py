@@ -78,8 +78,11 @@ def test_a_table_with_long_texts_wraps_them():
 
 
 @emulated
-def test_answers_are_checked(capfd):
-    code, out, _ = call(capfd, SHORT, "--json", "--answer", "12", "--answer", "4")
+def test_answers_are_checked_and_the_picture_is_written(capfd, tmp_path):
+    picture = tmp_path / "p.svg"
+    answers = ("--answer", "12", "--answer", "4")
+    code, out, _ = call(capfd, SHORT, "--json", *answers, "--picture", str(picture))
+    assert picture.read_bytes() == (pages.FOLDER / f"{SHORT}.svg").read_bytes()
     found = json.loads(out)
     assert code == 1 and found["checked"] == [True, False]
     assert {t["name"]: t["rows"] for t in found["tables"]}["strides"][0] == ["1", 32, 4.0, "100%"]
@@ -127,6 +130,15 @@ def test_cells_are_drawn_as_high_as_they_are():
 def test_a_mistake_is_one_line(capfd, arguments, said):
     code, out, err = call(capfd, *arguments)
     assert (code, out) == (2, "") and re.fullmatch(r"kernelwright: [^\n]+\n", err) and said in err
+
+
+def test_the_code_of_torch_compile_is_counted():
+    from kernelwright.workbench.lessons.ptx import measure
+
+    code = "@triton.jit\ndef k(x):\n  a = tl.load(x)\n  b = tl.load(x + 1)\n  tl.store(x, a + b)\n"
+    assert measure.inductors([code, "call()"]).rows == (
+        ("kernels", 1), ("loads", 2), ("stores", 1),
+    )  # fmt: skip
 
 
 def test_lessons_are_listed_by_number(capfd):

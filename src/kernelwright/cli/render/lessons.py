@@ -78,20 +78,18 @@ def _prose(text: str, out: Output) -> RenderableType:
 def _table(found: Table) -> tables.Table:
     cells = [[shown(c).strip("`") for c in row] for row in found.rows]
     made = tables.Table(
-        *(_column(name, [row[i] for row in cells]) for i, name in enumerate(found.columns)),
+        *(
+            Column(name, wraps=True)
+            if max(len(row[i]) for row in cells) > WRAPPED
+            else Column(name, right=found.is_figures(i))
+            for i, name in enumerate(found.columns)
+        ),
         title=found.title,
         notes=[found.source],
     )
     for row in cells:
         made.add(*row)
     return made
-
-
-def _column(name: str, cells: list[str]) -> Column:
-    """A column of figures, of words, or of long texts."""
-    if max(map(len, cells)) > WRAPPED:
-        return Column(name, wraps=True)
-    return Column(name, right=all(c[:1].isdigit() or c[:1] in "+-" for c in cells))
 
 
 def picture(found: Picture, out: Output) -> Group:

@@ -50,7 +50,7 @@ def markdown() -> str:
     rows.append("| --- | --- | --- | --- | --- |")
     for s in subjects():
         here = [f"lesson [{lesson.NUMBERS[n]}](lessons/{n}.md)" for n in s.lessons]
-        here += [f"`exercise {n}`" for n in s.exercises]
+        here += [f"`{n}`" for n in s.exercises]
         here += [f"[{p.split('/')[-1]}](../src/kernelwright/ops/{p}/README.md)" for p in s.pages]
         cells = (s.subject, ", ".join(here), _list(s.pmpp), _list(s.lectures), s.interview)
         rows.append("| " + " | ".join(cells) + " |")

@@ -41,6 +41,11 @@ class Table:
             raise KeyError(f"table {self.name} has no cell {row!r}, {column!r}")
         return found[self.columns.index(column)]
 
+    def is_figures(self, column: int) -> bool:
+        """Whether all cells of a column are numbers, with or without a unit."""
+        texts = [shown(row[column]) for row in self.rows]
+        return all(t[:1].isdigit() or t[:1] in "+-" for t in texts)
+
 
 @dataclass(frozen=True)
 class Picture:
