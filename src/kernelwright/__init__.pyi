@@ -74,5 +74,6 @@ from .ops.reduce.sum import sum as sum
 from .ops.scan.cumsum import cumprod as cumprod
 from .ops.scan.cumsum import cumsum as cumsum
 from .ops.sort.topk import topk as topk
+from .workbench.bench.tune_model import tune as tune
 
 __version__: str
