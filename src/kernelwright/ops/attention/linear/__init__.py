@@ -27,7 +27,6 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         Rung("quadratic", "torch", f"torch_rungs:quadratic{side}", "a masked square of scores",
              supports=heuristics.fits_quadratic, serves=False),
         Rung("native", "torch", f"torch_rungs:native{side}", "chunks of 64, and their states"),
-        Rung("compiled", "inductor", f"torch_rungs:native{side}", "the same, by torch.compile"),
         Rung("triton_chunked", "triton", _PLANS[side], "states, then all chunks at once",
              supports=heuristics.fits_triton, configs=heuristics.CONFIGS,
              heuristic=heuristics.choose),

@@ -5,7 +5,7 @@ head's state in registers, in float32, and walks over the chunks: it writes the 
 chunk's k^T v, each row decayed to the chunk's end. In the third every chunk is a program: the state
 times q, decayed from the chunk's start, and masked scores times v.
 Traffic: q and y once, k and v twice, and a state for each chunk written once and read once.
-Over `compiled`: neither scores nor decays are in memory, and a state is not read to be updated.
+Over `native`: neither scores nor decays are in memory, and a state is not read to be updated.
 Limit: the second kernel has few programs, each waiting for its products in turn.
 """
 

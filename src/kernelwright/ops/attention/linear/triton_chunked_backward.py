@@ -5,7 +5,7 @@ with q and gy, the gradient of the state behind each. A third kernel then has a 
 scores q k^T and pairs gy v^T once, from which, with the two states, come gq, gk, gv and the
 gradient of decay. That is a sum over all pairs j < t <= i, added up without a difference.
 Traffic: q, k, v, gy twice and the results once, two states for each chunk written and read.
-Over `compiled`: no square of scores is in memory; every gradient has one order of additions.
+Over `native`: no square of scores is in memory; every gradient has one order of additions.
 Limit: seven products a block of columns in the third kernel, whose operands come from L2 again.
 """
 
