@@ -44,6 +44,13 @@ def test_every_operator_stands_in_the_table():
 
 
 @publics
+def test_a_result_on_meta_has_the_shape_of_others(public):
+    tensors = public.tensors(dtype=torch.bfloat16)
+    found = public.kw(*(t.to("meta") for t in tensors))
+    assert found.device.type == "meta" and found.shape == public.kw(*tensors).shape
+
+
+@publics
 @dtypes
 def test_result_and_gradients_are_pytorchs(public, dtype):
     tensors = public.tensors(dtype=dtype)

@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 import torch
 
-from kernelwright.contract import arguments
+from kernelwright.contract import arguments, autocast
 from kernelwright.dispatch import apply_of, vmap_loop
 
-from .gemm import _cast
 from .grouped import grouped_mm, grouped_swiglu
 
 
@@ -78,7 +77,7 @@ def moe_ffn(
         TypeError: an argument has another dtype.
         ValueError: a shape does not fit.
     """
-    input, gate_up, down = _cast(input, input, gate_up, down)
+    input, gate_up, down = autocast.cast(input, input, gate_up, down)
     _check(input, gate_up, down, weights, indices)
 
     def mlp(rows: torch.Tensor, offsets: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
@@ -105,7 +104,7 @@ def through_experts(
     Returns:
         Shape (T, columns that `mlp` returns); under autocast of its dtype.
     """
-    input, weights = _cast(input, input, weights)
+    input, weights = autocast.cast(input, input, weights)
     tokens, per_token = indices.shape
     chosen = indices.reshape(-1)
     ordered, order = torch.sort(chosen, stable=True)

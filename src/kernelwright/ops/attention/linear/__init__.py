@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import bind
 
 from . import heuristics, spec
@@ -103,7 +103,7 @@ def linear_attention(
         arguments.floating(name, t)
         if t.ndim != 4:
             raise ValueError(f"{name}: must have 4 dimensions, has {t.ndim}")
-    q, k, v = _autocast(q, k, v)
+    q, k, v = autocast.cast(q, q, k, v)
     for name, t in (("k", k), ("v", v)):
         if t.dtype != q.dtype:
             raise TypeError(f"{name}: has dtype {t.dtype}, q has {q.dtype}")
@@ -135,12 +135,3 @@ def _decay(g: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
             f"g: has shape {tuple(g.shape)}, should be {tuple(q.shape[:3])} or ({q.shape[1]},)"
         )
     return g
-
-
-def _autocast(*tensors: torch.Tensor):
-    """What autocast makes of the operands of a product."""
-    kind = tensors[0].device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):
-        return tensors
-    dtype = torch.get_autocast_dtype(kind)
-    return tuple(t if t.dtype == torch.float64 else t.to(dtype) for t in tensors)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._arguments import draw_seed, probability
 
@@ -153,7 +153,7 @@ def scaled_dot_product_attention(
         arguments.floating(name, t)
         if t.ndim < 2:
             raise ValueError(f"{name}: must have at least 2 dimensions, has {t.ndim}")
-    query, key, value = _autocast(query, key, value)
+    query, key, value = autocast.cast(query, query, key, value)
     for name, t in (("key", key), ("value", value)):
         if t.dtype != query.dtype:
             raise TypeError(f"{name}: has dtype {t.dtype}, query has {query.dtype}")
@@ -244,12 +244,3 @@ def _mask(mask, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     if len(batch) != 1:
         mask = mask.flatten(0, len(batch) - 1) if batch else mask.unsqueeze(0)
     return mask
-
-
-def _autocast(*tensors: torch.Tensor):
-    """What autocast makes of the operands of a product."""
-    kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
-        return tensors
-    dtype = torch.get_autocast_dtype(kind)
-    return tuple(t if t.dtype == torch.float64 else t.to(dtype) for t in tensors)

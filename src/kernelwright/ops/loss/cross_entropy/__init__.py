@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import bind
 
 from .. import _options
@@ -261,5 +261,5 @@ def _checked(input, target, weight, reduction):
 def _autocast(input) -> torch.dtype | None:
     """The loss's dtype where it is not the input's: autocast runs cross entropy in float32, and a
     kernel that accumulates in float32 needs no copy for that."""
-    cast = input.itemsize == 2 and torch.is_autocast_enabled(input.device.type)
+    cast = input.itemsize == 2 and autocast.active(input) is not None
     return torch.float32 if cast else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from kernelwright.contract import arguments
+from kernelwright.contract import arguments, autocast
 
 from .. import _options, _terms
 
@@ -46,7 +46,7 @@ def cross_entropy(input, target, weight, reduction, label_smoothing, z_loss, sof
 
 
 def _loss_dtype(input) -> torch.dtype:
-    cast = input.itemsize == 2 and torch.is_autocast_enabled(input.device.type)
+    cast = input.itemsize == 2 and autocast.active(input) is not None
     return torch.float32 if cast else input.dtype
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import apply_of, bind, differentiated_again, once, vmap_loop
 
 from .. import _options
@@ -85,10 +85,8 @@ def linear_cross_entropy(
     arguments.floating("input", input)
     _options.not_jagged(input)
     arguments.tensor("linear_weight", linear_weight)
-    device = input.device.type
-    autocast = torch.is_autocast_enabled(device)
-    if autocast and input.dtype != torch.float64:
-        to = torch.get_autocast_dtype(device)
+    to = autocast.active(input)
+    if to is not None and input.dtype != torch.float64:
         input, linear_weight = input.to(to), linear_weight.to(to)
         linear_bias = None if linear_bias is None else linear_bias.to(to)
     _check(input, linear_weight, linear_bias)
@@ -127,7 +125,7 @@ def linear_cross_entropy(
     apply = _apply if any(wants) else _Loss.forward
     loss = apply(x, linear_weight, linear_bias, target, weight, g, reduction, *now, *form)[0]
     if dtype is None:
-        dtype = torch.promote_types(x.dtype, torch.float32) if autocast else x.dtype
+        dtype = torch.promote_types(x.dtype, torch.float32) if to is not None else x.dtype
     return loss.view(leading if reduction == "none" else ()).to(dtype)
 
 

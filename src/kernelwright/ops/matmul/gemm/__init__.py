@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from kernelwright.contract import arguments
+from kernelwright.contract import arguments, autocast
 
 from .derivatives import linear as _linear
 from .derivatives import product as _product
@@ -39,7 +39,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """
     arguments.floating("input", input)
     arguments.floating("other", other)
-    input, other = _cast(input, input, other)
+    input, other = autocast.cast(input, input, other)
     _same_dtype(input, other=other)
     for name, t in (("input", input), ("other", other)):
         if t.ndim == 0:
@@ -118,7 +118,7 @@ def linear(
     for name, t in (("bias", bias), ("gate", gate), ("residual", residual)):
         if t is not None:
             arguments.floating(name, t)
-    input, weight, bias, gate, residual = _cast(input, input, weight, bias, gate, residual)
+    input, weight, bias, gate, residual = autocast.cast(input, input, weight, bias, gate, residual)
     _same_dtype(input, weight=weight, bias=bias, gate=gate, residual=residual)
     if activation is not None and activation not in ACTIVATIONS[1:]:
         known = ", ".join(ACTIVATIONS[1:])
@@ -154,15 +154,6 @@ def _fits(input, weight, bias, gate, residual) -> None:
     ):
         if t is not None and tuple(t.shape) != tuple(shape):
             raise ValueError(f"{name}: has shape {tuple(t.shape)}, should be {tuple(shape)}")
-
-
-def _cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """Under autocast, what is not float64 in its dtype."""
-    device = of.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return list(tensors)
-    to = torch.get_autocast_dtype(device)
-    return [t if t is None or t.dtype == torch.float64 else t.to(to) for t in tensors]
 
 
 def _same_dtype(input: torch.Tensor, **others: torch.Tensor | None) -> None:

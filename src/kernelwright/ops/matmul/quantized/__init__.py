@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from kernelwright.contract import Ladder, arguments, rungs
+from kernelwright.contract import Ladder, arguments, autocast, rungs
 from kernelwright.dispatch import apply_of, bind, vmap_loop
 from kernelwright.ops.matmul.gemm import matmul
 from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS
@@ -83,7 +83,7 @@ def quantized_linear(
         arguments.floating("bias", bias)
         if tuple(bias.shape) != (n,):
             raise ValueError(f"bias: has shape {tuple(bias.shape)}, should be ({n},)")
-    input, bias = _cast(input, bias)
+    input, bias = autocast.cast(input, input, bias)
     if bias is not None and bias.dtype != input.dtype:
         raise TypeError(f"bias: is {bias.dtype}, should be {input.dtype} as the input")
     rows = math.prod(input.shape[:-1])
@@ -94,19 +94,6 @@ def quantized_linear(
         else _forward(x, *weight[:2], bias, bits)
     )
     return y.view(*input.shape[:-1], n)
-
-
-def _cast(
-    input: torch.Tensor, bias: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Under autocast, what is not float64 in its dtype."""
-    device = input.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return input, bias
-    to = torch.get_autocast_dtype(device)
-    x, b = (t if t is None or t.dtype == torch.float64 else t.to(to) for t in (input, bias))
-    assert x is not None
-    return x, b
 
 
 def _wants(*tensors: torch.Tensor | None) -> bool:

@@ -1,0 +1,24 @@
+"""Autocast of an operator's operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def active(t: torch.Tensor) -> torch.dtype | None:
+    """The dtype in which autocast runs matrix products on a tensor's device, or None where it is
+    off. The meta device has no autocast, and PyTorch raises an error if asked."""
+    kind = t.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
+def cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[Any]:
+    """Operands of a product on `of`'s device as autocast casts them: all but float64."""
+    to = active(of)
+    if to is None:
+        return list(tensors)
+    return [t if t is None or t.dtype == torch.float64 else t.to(to) for t in tensors]
