@@ -16,6 +16,15 @@ def active(t: torch.Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
+def of_a_loss(t: torch.Tensor) -> torch.dtype | None:
+    """The dtype of a loss where it is not the input's: autocast runs losses in float32. A kernel
+    that accumulates in float32 needs no copy for that."""
+    kind = t.device.type
+    if t.itemsize != 2 or kind == "meta" or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.float32
+
+
 def cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[Any]:
     """Operands of a product on `of`'s device as autocast casts them: all but float64."""
     to = active(of)

@@ -172,7 +172,9 @@ def cross_entropy(
         )
     rows, target, weight = _checked(input, target, weight, reduction)
     form = _options.form(ignore_index, label_smoothing, z_loss, softcap)
-    return _cross_entropy(rows, target, weight, reduction, *form, dtype or _autocast(input))[0]
+    return _cross_entropy(
+        rows, target, weight, reduction, *form, dtype or autocast.of_a_loss(input)
+    )[0]
 
 
 def cross_entropy_with_grad(
@@ -202,7 +204,7 @@ def cross_entropy_with_grad(
     """
     rows, target, weight = _checked(input.detach(), target, weight, reduction)
     form = _options.form(ignore_index, label_smoothing, z_loss, softcap)
-    loss, grad = _with_grad(rows, target, weight, reduction, *form, _autocast(input))
+    loss, grad = _with_grad(rows, target, weight, reduction, *form, autocast.of_a_loss(input))
     return loss, grad.movedim(-1, 1) if input.ndim > 2 else grad
 
 
@@ -256,10 +258,3 @@ def _checked(input, target, weight, reduction):
         raise ValueError("input: must have a dimension of classes")
     rows = input.movedim(1, -1) if input.ndim > 2 else input
     return rows, *_options.classes(rows.shape, input.dtype, target, weight, reduction)
-
-
-def _autocast(input) -> torch.dtype | None:
-    """The loss's dtype where it is not the input's: autocast runs cross entropy in float32, and a
-    kernel that accumulates in float32 needs no copy for that."""
-    cast = input.itemsize == 2 and autocast.active(input) is not None
-    return torch.float32 if cast else None

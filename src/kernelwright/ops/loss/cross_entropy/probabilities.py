@@ -30,7 +30,7 @@ def cross_entropy(input, target, weight, reduction, label_smoothing, z_loss, sof
     _options.check_reduction(reduction)
     form = _options.form(-100, label_smoothing, z_loss, softcap)
     z = _terms.capped(input, form)
-    to = dtype or torch.promote_types(_loss_dtype(input), target.dtype)
+    to = dtype or torch.promote_types(autocast.of_a_loss(input) or input.dtype, target.dtype)
     loss = F.cross_entropy(
         z, target, weight, reduction=reduction, label_smoothing=label_smoothing
     ).to(to)
@@ -43,11 +43,6 @@ def cross_entropy(input, target, weight, reduction, label_smoothing, z_loss, sof
         more = more.sum()
         more = more / max(lse.numel(), 1) if reduction == "mean" else more
     return (loss + more).to(to)
-
-
-def _loss_dtype(input) -> torch.dtype:
-    cast = input.itemsize == 2 and autocast.active(input) is not None
-    return torch.float32 if cast else input.dtype
 
 
 def _along(weight, input, classes: int):
