@@ -185,6 +185,7 @@ def launch(x, dim, y):
 """
 
 
+@pytest.mark.long
 def test_judge_says_which_kernel_crashes_and_where(tmp_path):
     (tmp_path / "launch.py").write_text(LAUNCH)
     verdict = judge(

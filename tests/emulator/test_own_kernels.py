@@ -32,6 +32,7 @@ def launch(tmp_path):
     return file
 
 
+@pytest.mark.long
 @watched
 def test_a_fault_is_found_and_named(launch, tmp_path):
     made, arguments = one_kernel.program_of(f"{SOURCE}:row_sum_past_the_end", launch, tmp_path)

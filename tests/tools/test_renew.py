@@ -190,6 +190,7 @@ def test_no_job_starts_without_time(tmp_path, capsys, two_gpus):
     assert not (tmp_path / "late.log").exists()
 
 
+@pytest.mark.long
 def test_a_job_is_stopped_when_time_is_over(tmp_path, capsys, two_gpus):
     job = Job("slow", ("verify", "softmax", "sum"))
     assert renew._run_all([job], tmp_path, Budget(time.monotonic() + 6, 1)) == [job]

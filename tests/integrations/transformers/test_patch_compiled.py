@@ -27,7 +27,12 @@ def compiled(model, backend):
     return torch.compile(model, backend=backend, fullgraph=True)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+LATER = ("Gemma", "Gemma 3")  # their parts are Gemma 2's
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=pytest.mark.long) if f in LATER else f for f in FAMILIES]
+)
 def test_a_step_in_one_graph(family):
     """With the operators that a step calls without torch.compile; of its results, it keeps no more
     for its backward."""

@@ -141,6 +141,7 @@ def test_decay_below_any_number_leaves_what_follows_exact():
     torch.testing.assert_close(y.double(), recurrence(q, k, v, g)[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 def test_second_derivatives():
     q, k, v, g = (
         randn(*s, dtype=torch.float64, seed=i).requires_grad_()

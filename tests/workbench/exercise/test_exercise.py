@@ -329,6 +329,7 @@ def test_where_the_learner_stands(tmp_path):
     assert state() == "changed since it was right"
 
 
+@pytest.mark.long
 def test_a_loop_without_an_end_is_ended(tmp_path):
     of, path = written("gelu.triton_block", tmp_path)
     path.write_text(path.read_text() + "\nwhile True:\n    pass\n")

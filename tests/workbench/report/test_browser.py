@@ -123,7 +123,7 @@ def test_in_a_browser(page, tmp_path, width):
 
 
 @needs_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_nothing(page, tmp_path, scheme):
     axe = pytest.importorskip("axe_core_python")
     source = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")

@@ -137,7 +137,8 @@ def _faults() -> Table:
 
 
 def _pipeline(stages: Sequence[float], parts: int) -> float:
-    """The time of stages that work on different parts at the same time, parts being equal."""
+    """The time of a pipeline: the data is split into equal parts, and each stage works on another
+    part at the same time. `stages`: the time of each stage for all of the data."""
     return (sum(stages) + (parts - 1) * max(stages)) / parts
 
 
