@@ -21,7 +21,7 @@ from kernelwright.support.errors import ToolchainError, refuse_capture
 from . import build, driver, pointer_arrays, redzones, tensor_maps
 from .build import Tensors
 from .compiled import TENSOR_MAP_BYTES, hidden_parameters
-from .workspace import ZeroScratch, places
+from .workspace import ZeroScratches, places
 
 _KINDS = {
     "pointer": "p",
@@ -88,9 +88,8 @@ def opened(
         device=device,
         byte=torch.uint8,
     )
-    zero = {n: s for n, s in plan.scratch.items() if s.zero}
-    if zero and redzones.active is None:
-        scope["zeroed"] = ZeroScratch(zero, device)
+    if any(s.zero for s in plan.scratch.values()) and redzones.active is None:
+        scope["zero_scratch"] = ZeroScratches(device)
     for i, argument in enumerate(_pointers(plan)):
         scope[f"locate{i}"] = pointer_arrays.Addresses(tensors[argument].numel(), device)
     for i, argument in enumerate(_maps(plan)):
@@ -148,8 +147,10 @@ def source_of(
             names |= {n: f"start + {known(offset)}" for n, offset in offsets.items()}
     body.append(f"stream = current_stream({index})")
     if zero and not guarded:
-        names |= {n: f"zero_{n}" for n in zero}
-        body.append(f"{', '.join(names[n] for n in zero)}, = zeroed(stream)")
+        offsets, size = places({n: tensors.scratch[n] for n in zero})
+        known.bound["zeroed"] = f"zero_scratch({known(size)})"
+        body.append("zero = zeroed(stream)")
+        names |= {n: f"zero + {known(offset)}" for n, offset in offsets.items()}
     for i, p in enumerate(_pointers(plan)):
         body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
     names |= {n: f"constant_{n}" for n in plan.constants}
@@ -171,10 +172,12 @@ def source_of(
 
 
 class Sizes:
-    """Sizes as source. Of one that is open, its name; `lines` computes it when a plan is bound."""
+    """Sizes as source. Of one that is open, its name; `lines` computes it when a plan is bound, and
+    after the sizes what else is `bound`, by name."""
 
     def __init__(self):
         self._names: dict[str, str] = {}
+        self.bound: dict[str, str] = {}
 
     def __call__(self, value: Any) -> str:
         if isinstance(value, tuple) and _open(value):
@@ -185,7 +188,8 @@ class Sizes:
 
     @property
     def lines(self) -> list[str]:
-        return [f"{name} = {source}" for source, name in self._names.items()]
+        sizes = [f"{name} = {source}" for source, name in self._names.items()]
+        return sizes + [f"{name} = {source}" for name, source in self.bound.items()]
 
 
 def _open(values: tuple[Any, ...]) -> bool:
