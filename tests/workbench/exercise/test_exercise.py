@@ -155,7 +155,7 @@ def test_the_rungs_own_body_meets_the_targets(name, tmp_path):
 
 
 @strict
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_mistake_is_named_with_its_input(name, tmp_path):
     of, path = written(name, tmp_path)
     run_here(of)
