@@ -52,11 +52,8 @@ def executor(
 
 def can_open(plan: Plan) -> bool:
     """Whether a plan's open sizes reach its kernels through arguments and grids alone."""
-    return not (
-        _pointers(plan)
-        or _maps(plan)
-        or any(isinstance(step.kernel, NumbaKernel) for step in plan.launches)
-    )
+    numba = any(isinstance(step.kernel, NumbaKernel) for step in plan.launches)
+    return not (_pointers(plan) or numba)
 
 
 def opened(
@@ -93,8 +90,8 @@ def opened(
         scope["zeroed"] = ZeroScratch(zero, device)
     for i, argument in enumerate(_pointers(plan)):
         scope[f"locate{i}"] = pointer_arrays.Addresses(tensors[argument].numel(), device)
-    for i, argument in enumerate(_maps(plan)):
-        scope[f"map{i}"] = tensor_maps.Encoded(argument, tensors, device)
+    maps = _maps(plan)
+    scope |= {f"encoded{i}": tensor_maps.encoder(m, tensors, device) for i, m in enumerate(maps)}
     constants = {n: t.to(device) for n, t in plan.constants.items()}
     scope |= {f"constant_{n}": t.data_ptr() for n, t in constants.items()}
     scope["kept"] = constants
@@ -104,7 +101,10 @@ def opened(
     sizes = Sizes()
     run = source_of(plan, operator, tensors, copies, device.index, several=several,
                     guarded=redzones.active is not None, sizes=sizes)  # fmt: skip
-    lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *run.splitlines(), "return run"]
+    layouts = [f"map{i} = encoded{i}({sizes((m.shape, m.strides, m.box))})"
+               for i, m in enumerate(maps)]  # fmt: skip
+    lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *layouts, *run.splitlines(),
+             "return run"]  # fmt: skip
     return generated_code.function("\n    ".join(lines) + "\n", "bind", scope, operator.name)
 
 
@@ -130,7 +130,7 @@ def source_of(
     known = sizes or Sizes()
     listed = ", ".join(a.name for a in operator.args)
     zero = [n for n, s in plan.scratch.items() if s.zero]
-    names: dict[str | Pointers | TensorMap, str] = {
+    names: dict[str | Pointers, str] = {
         p: f"pointers{i}" for i, p in enumerate(_pointers(plan))
     }
     body = [f"given_{n}, {n} = {n}, {n}.contiguous()" for n in copies]
@@ -142,7 +142,9 @@ def source_of(
         for n, spec in tensors.outputs.items():
             body.append(f"{n} = empty({known(spec.shape)}, {known(spec.strides)}, dtype_{n})")
         if len(zero) < len(tensors.scratch):
-            offsets, size = places({n: s for n, s in tensors.scratch.items() if n not in zero})
+            offsets, size = places(
+                {n: s.nbytes for n, s in tensors.scratch.items() if n not in zero}
+            )
             body.append(f"workspace = empty(({known(size)},), (1,), byte)")
             body.append("start = workspace.data_ptr()")
             names |= {n: f"start + {known(offset)}" for n, offset in offsets.items()}
@@ -153,10 +155,9 @@ def source_of(
     for i, p in enumerate(_pointers(plan)):
         body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
     names |= {n: f"constant_{n}" for n in plan.constants}
-    for i, m in enumerate(_maps(plan)):
-        names[m] = f"map{i}[{_expression(m.tensor, names, known)}]"
+    maps = _maps(plan)
     for i, step in enumerate(plan.launches):
-        values = [_expression(a, names, known) for a in step.args]
+        values = [_expression(a, names, maps, known) for a in step.args]
         if _open(step.grid):
             values = [*map(known, step.grid), *values]
         body.append(f"launch{i}({', '.join(['stream', *(v for v in values if v)])})")
@@ -177,7 +178,7 @@ class Sizes:
         self._names: dict[str, str] = {}
 
     def __call__(self, value: Any) -> str:
-        if isinstance(value, tuple) and _open(value):
+        if isinstance(value, tuple):
             return f"({''.join(f'{self(v)}, ' for v in value)})"
         if not isinstance(value, OpenSize):
             return repr(value)
@@ -194,11 +195,14 @@ def _open(values: tuple[Any, ...]) -> bool:
 
 def _expression(
     argument: str | Scalar | Pointers | TensorMap,
-    names: dict[str | Pointers | TensorMap, str],
+    names: dict[str | Pointers, str],
+    maps: list[TensorMap],
     known: Sizes,
 ) -> str | None:
     """What a call passes for a kernel's argument; None if the launcher holds it. `names` has the
     arguments whose values are already known."""
+    if isinstance(argument, TensorMap):
+        return f"map{maps.index(argument)}[{_expression(argument.tensor, names, maps, known)}]"
     if isinstance(argument, Scalar):
         if isinstance(argument.value, OpenSize):
             return known(argument.value)
@@ -214,10 +218,13 @@ def _pointers(plan: Plan) -> tuple[Pointers, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _maps(plan: Plan) -> tuple[TensorMap, ...]:
-    """The plan's TensorMap arguments, each once."""
-    found = (a for step in plan.launches for a in step.args if isinstance(a, TensorMap))
-    return tuple(dict.fromkeys(found))
+def _maps(plan: Plan) -> list[TensorMap]:
+    """The plan's TensorMap arguments, each once. They may have open sizes, which have no hash."""
+    found: list[TensorMap] = []
+    for a in (a for step in plan.launches for a in step.args):
+        if isinstance(a, TensorMap) and a not in found:
+            found.append(a)
+    return found
 
 
 def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:

@@ -4,10 +4,12 @@ address."""
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 
 from kernelwright.contract import TensorMap
+from kernelwright.contract.open_size import OpenSize
 
 from . import driver
 from .build import Tensors
@@ -33,6 +35,20 @@ _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
 _NO_INTERLEAVE, _PROMOTE_TO_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
 
 
+def encoder(
+    map: TensorMap, tensors: Tensors, device: torch.device
+) -> Callable[[tuple[tuple[int, ...], ...]], Encoded]:
+    """The encodings of a TensorMap for its (shape, strides, box), of which some may be open. Those
+    that are not are kept."""
+    assert tensors[map].align >= 16 and device.index is not None  # what looking it up checks
+    index = device.index
+    layout = (map.shape, map.strides, map.box)
+    if any(isinstance(n, OpenSize) for numbers in layout for n in numbers):
+        return lambda layout: Encoded(map, layout, index)
+    known = Encoded(map, layout, index)
+    return lambda _: known
+
+
 class Encoded(dict[int, bytes]):
     """The encodings of one TensorMap by the tensor's address. A call with a known address costs
     only a look-up, and PyTorch's allocator keeps returning the same addresses.
@@ -41,17 +57,16 @@ class Encoded(dict[int, bytes]):
         ToolchainError: on look-up, if the driver rejects the map or the address.
     """
 
-    def __init__(self, map: TensorMap, tensors: Tensors, device: torch.device):
+    def __init__(self, map: TensorMap, layout: tuple[tuple[int, ...], ...], index: int):
         super().__init__()
-        assert tensors[map].align >= 16 and device.index is not None  # what looking it up checks
-        self.map, self.index = map, device.index
-        dimensions = len(map.shape)
-        wide, narrow = ctypes.c_uint64 * dimensions, ctypes.c_uint32 * dimensions
+        self.map, self.index = map, index
+        shape, strides, box = layout
+        wide, narrow = ctypes.c_uint64 * len(shape), ctypes.c_uint32 * len(shape)
         self.layout = (
-            wide(*map.shape),
-            wide(*map.strides, 0),  # of which the driver reads all but the last
-            narrow(*map.box),
-            narrow(*[1] * dimensions),
+            wide(*shape),
+            wide(*strides, 0),  # of which the driver reads all but the last
+            narrow(*box),
+            narrow(*[1] * len(shape)),
         )
 
     def __missing__(self, address: int) -> bytes:

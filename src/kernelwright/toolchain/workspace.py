@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Scratch, TensorSpec
+from kernelwright.contract import Scratch
+from kernelwright.contract.arithmetic import next_power_of_2
 
 from . import driver
 
@@ -19,12 +20,12 @@ _CHUNK, _MOST = 1 << 20, 16 << 20  # bytes kept ready for captures on each devic
 _ALIGNMENT = 256
 
 
-def places(specs: dict[str, TensorSpec]) -> tuple[dict[str, int], int]:
-    """(offset of each tensor, total bytes)."""
+def places(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
+    """(offset of each tensor, total bytes), given the bytes of each."""
     offsets, size = {}, 0
-    for name, spec in specs.items():
+    for name, nbytes in sizes.items():
         offsets[name] = size
-        size += -(-spec.nbytes // _ALIGNMENT) * _ALIGNMENT
+        size += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
     return offsets, size
 
 
@@ -59,10 +60,13 @@ _arenas: dict[int, _Arena] = {}
 
 
 class ZeroScratch:
-    """The addresses of a plan's zeroed workspace, for a stream."""
+    """The addresses of a plan's zeroed workspace, for a stream. Of a size that is open there is the
+    next power of two, which serves all plans up to it."""
 
     def __init__(self, scratch: dict[str, Scratch], device: torch.device):
-        offsets, self.size = places({n: s.spec for n, s in scratch.items()})
+        sizes = {n: s.spec.nbytes for n, s in scratch.items()}
+        kept = {n: b if isinstance(b, int) else next_power_of_2(b) for n, b in sizes.items()}
+        offsets, self.size = places(kept)
         self.offsets, self.device = tuple(offsets.values()), device
         self.known: dict[tuple[int, int], tuple[int, ...]] = {}
         self.kept: list[torch.Tensor] = []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.arithmetic import gcd, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 TILE = 16384  # elements of all heads of a token that a Triton program rotates
@@ -71,7 +69,7 @@ def vector(x, y, rotary_dim: int, interleaved: bool) -> int:
     for t in (x, y):
         between = zip(t.shape[:-1], t.stride()[:-1], strict=True)
         parts += [t.align // t.itemsize, *(s for n, s in between if n > 1)]
-    return math.gcd(*parts)
+    return gcd(*parts)
 
 
 def choose_vec16(gpu, **args):
