@@ -75,6 +75,7 @@ def hosted(folder: Path):
     lib = ctypes.CDLL(str(library))
     ctypes.c_int.in_dll(lib, "quiet").value = 1
     lib.set_context.argtypes = [ctypes.c_void_p]
+    lib.cuTensorMapEncodeTiled.argtypes = driver._SIGNATURES["cuTensorMapEncodeTiled"]
     lib.set_context(0xC0)
     guards, of_gpu = torch._C._dynamo.guards, lambda device: H200
     cached = (driver.library, driver.launchers, driver.context)
@@ -95,6 +96,7 @@ def hosted(folder: Path):
             (toolchain, "opens", lambda args: True),
             (tensors, "in_c", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
+            (torch.cuda, "current_stream", lambda *_: torch.Stream("cpu")),
             # builtins, as what they stand in for
             (torch._C, "_cuda_getCurrentRawStream", abs),
             (torch._C, "_cuda_getDevice", int),

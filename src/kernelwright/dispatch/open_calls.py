@@ -35,17 +35,20 @@ MOST_PATTERNS = 1024  # of an operator
 Bind = Callable[..., RungFunction]
 
 
-class _Pattern:
-    """What is known of calls that differ in open sizes.
+class _Plans:
+    """Of a rung and config: those that are known, None if they cannot be opened."""
 
-    Attributes:
-        choices: what sizes are dispatched to.
-        plans: of each rung and config; None if they cannot be opened.
-    """
+    def __init__(self, choice: Choice):
+        self.choice = choice
+        self.known: Found[Bind] | None = Found(MOST_PLANS)
+
+
+class _Pattern:
+    """What is known of calls that differ in open sizes."""
 
     def __init__(self):
-        self.choices: Found[Choice] = Found(MOST_CHOICES)
-        self.plans: dict[Hashable, Found[Bind] | None] = {}
+        self.chosen: Found[_Plans] = Found(MOST_CHOICES)
+        self.plans: dict[Hashable, _Plans] = {}  # by rung and config
 
 
 class OpenCalls:
@@ -76,11 +79,11 @@ class OpenCalls:
         if known is None:
             return launcher(self._ladder, args, rung)
         try:
-            choice = known.choices.get(values) or self._chosen(known, args, rung, values)
+            plans = known.chosen.get(values) or self._chosen(known, args, rung, values)
         except (NotOpen, TypeError):  # a TypeError of code that takes plain integers alone; one
             self._known[rung, *pattern] = None  # that is the call's own is raised again below
             return launcher(self._ladder, args, rung)
-        bind = self._planned(known, choice, args, values)
+        bind = self._planned(plans, args, values)
         return bind(*values) if bind else launcher(self._ladder, args, rung)
 
     def bound(self, args: dict[str, Any], rung: str | None) -> RungFunction | None:
@@ -89,38 +92,44 @@ class OpenCalls:
             return None
         pattern, values = _pattern(args, self._floats, self._by_strides)
         known = self._known.get((rung, *pattern))
-        choice = known and known.choices.get(values)
-        plans = choice and known.plans.get(_name(choice))
-        bind = plans and plans.get(values)
+        plans = known and known.chosen.get(values)
+        bind = plans and plans.known and plans.known.get(values)
         return bind(*values) if bind else None
 
     def _chosen(
         self, known: _Pattern, args: dict[str, Any], rung: str | None, values: tuple[int, ...]
-    ) -> Choice:
-        trace = _trace(values)
-        specs, _ = normalise(self._ladder.operator.layout, _opened(args, trace, values, self._by_strides))
-        choice = select(self._ladder, specs, device_of(args), rung)
-        known.choices.add(trace, choice)
-        return choice
+    ) -> _Plans:
+        """The plans of the rung and config that calls of these sizes are dispatched to.
 
-    def _planned(
-        self, known: _Pattern, choice: Choice, args: dict[str, Any], values: tuple[int, ...]
-    ) -> Bind | None:
+        Raises:
+            NotOpen, TypeError: selection cannot be opened.
+        """
+        trace = _trace(values)
+        specs, _ = normalise(self._ladder.operator.layout, self._opened(args, trace))
+        choice = select(self._ladder, specs, device_of(args), rung)
+        name = choice.rung.name, *choice.config.items()
+        plans = known.plans.setdefault(name, _Plans(choice))
+        known.chosen.add(trace, plans)
+        return plans
+
+    def _planned(self, plans: _Plans, args: dict[str, Any], values: tuple[int, ...]) -> Bind | None:
         """What binds calls of these sizes and others; None if their plan cannot be opened."""
-        name, trace = _name(choice), _trace(values)
-        plans = known.plans.setdefault(name, Found(MOST_PLANS))
-        if plans is None:
+        if plans.known is None:
             return None
+        trace, device = _trace(values), device_of(args)
         try:
-            specs, copies = normalise(self._ladder.operator.layout, _opened(args, trace, values, self._by_strides))
-            bind = self._bind(choice, specs, copies, device_of(args), trace)
+            specs, copies = normalise(self._ladder.operator.layout, self._opened(args, trace))
+            bind = self._bind(plans.choice, specs, copies, device, trace)
         except (NotOpen, TypeError):
             bind = None
         if bind is None:
-            known.plans[name] = None
+            plans.known = None
         else:
-            plans.add(trace, bind)
+            plans.known.add(trace, bind)
         return bind
+
+    def _opened(self, args: dict[str, Any], trace: Trace) -> dict[str, Any]:
+        return _opened(args, trace, self._by_strides)
 
     def _bind(
         self, choice: Choice, specs, copies, device: torch.device, trace: Trace
@@ -140,10 +149,6 @@ class OpenCalls:
             return None
         operator = self._ladder.operator
         return toolchain.open_executor(plan, operator, specs, copies, device, trace)
-
-
-def _name(choice: Choice) -> Hashable:
-    return choice.rung.name, *choice.config.items()
 
 
 def _trace(values: tuple[int, ...]) -> Trace:
@@ -218,11 +223,9 @@ def _extent(axis: int, stride: int, shape: tuple[int, ...], strides: tuple[int, 
     return stride
 
 
-def _opened(
-    args: dict[str, Any], trace: Trace, values: tuple[int, ...], by_strides: bool
-) -> dict[str, Any]:
+def _opened(args: dict[str, Any], trace: Trace, by_strides: bool) -> dict[str, Any]:
     """The arguments' specs, with the sizes of the trace where they are open."""
-    sizes: dict[int, OpenSize] = dict(zip(values, map(trace.size, trace.values), strict=True))
+    sizes: dict[int, OpenSize] = {n: trace.size(name) for name, n in trace.values.items()}
     first = next(t for t in args.values() if isinstance(t, torch.Tensor))
     most = max(t.ndim for t in args.values() if isinstance(t, torch.Tensor))
     rows = math.prod(first.shape[:-1])

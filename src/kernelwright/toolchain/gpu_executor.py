@@ -130,9 +130,7 @@ def source_of(
     known = sizes or Sizes()
     listed = ", ".join(a.name for a in operator.args)
     zero = [n for n, s in plan.scratch.items() if s.zero]
-    names: dict[str | Pointers, str] = {
-        p: f"pointers{i}" for i, p in enumerate(_pointers(plan))
-    }
+    names: dict[str | Pointers, str] = {p: f"pointers{i}" for i, p in enumerate(_pointers(plan))}
     body = [f"given_{n}, {n} = {n}, {n}.contiguous()" for n in copies]
     if guarded:
         for n in (*tensors.outputs, *tensors.scratch):

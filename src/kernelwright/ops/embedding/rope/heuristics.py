@@ -24,11 +24,11 @@ def fits(gpu, **args):
             return why
     if x.dtype != y.dtype:
         return f"heads of {x.dtype} and {y.dtype}"
-    tables = [t for t in (args["cos"], args["sin"]) if t is not None]
+    cos, sin = args["cos"], args["sin"]
     for name in ("cos", "sin"):
         if args[name] is not None and (why := unsupported_dtype(args[name].dtype, name)):
             return why
-    if len({t.dtype for t in tables}) > 1 or len({t.stride() for t in tables}) > 1:
+    if cos is not None and (cos.dtype != sin.dtype or cos.stride() != sin.stride()):
         return "cos and sin differ in dtype or strides"
     return None
 

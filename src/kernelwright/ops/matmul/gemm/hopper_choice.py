@@ -33,7 +33,7 @@ from .hopper_tiling import (
 CAUTION = 1.03
 #: us to launch, bytes a ns: a kernel of PyTorch's behind cuBLAS, for what its epilogues lack.
 KERNEL_START, KERNEL_RATE = 2.0, 3500.0
-DIGITS = 6  # of a number of tiles
+DIGITS = 7  # of a number of tiles
 MOST = 4096  # estimates that are kept
 
 
