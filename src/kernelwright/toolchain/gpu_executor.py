@@ -21,7 +21,7 @@ from kernelwright.support.errors import ToolchainError, refuse_capture
 from . import build, driver, pointer_arrays, redzones, tensor_maps
 from .build import Tensors
 from .compiled import TENSOR_MAP_BYTES, hidden_parameters
-from .workspace import ZeroScratch, places
+from .workspace import ZeroScratches, places
 
 _KINDS = {
     "pointer": "p",
@@ -85,13 +85,12 @@ def opened(
         device=device,
         byte=torch.uint8,
     )
-    zero = {n: s for n, s in plan.scratch.items() if s.zero}
-    if zero and redzones.active is None:
-        scope["zeroed"] = ZeroScratch(zero, device)
+    if any(s.zero for s in plan.scratch.values()) and redzones.active is None:
+        scope["zero_scratch"] = ZeroScratches(device)
     for i, argument in enumerate(_pointers(plan)):
         scope[f"locate{i}"] = pointer_arrays.Addresses(tensors[argument].numel(), device)
-    maps = _maps(plan)
-    scope |= {f"encoded{i}": tensor_maps.encoder(m, tensors, device) for i, m in enumerate(maps)}
+    for i, argument in enumerate(_maps(plan)):
+        scope[f"encoded{i}"] = tensor_maps.encoder(argument, tensors, device)
     constants = {n: t.to(device) for n, t in plan.constants.items()}
     scope |= {f"constant_{n}": t.data_ptr() for n, t in constants.items()}
     scope["kept"] = constants
@@ -101,10 +100,7 @@ def opened(
     sizes = Sizes()
     run = source_of(plan, operator, tensors, copies, device.index, several=several,
                     guarded=redzones.active is not None, sizes=sizes)  # fmt: skip
-    layouts = [f"map{i} = encoded{i}({sizes((m.shape, m.strides, m.box))})"
-               for i, m in enumerate(maps)]  # fmt: skip
-    lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *layouts, *run.splitlines(),
-             "return run"]  # fmt: skip
+    lines = [f"def bind({', '.join(trace.values)}):", *sizes.lines, *run.splitlines(), "return run"]
     return generated_code.function("\n    ".join(lines) + "\n", "bind", scope, operator.name)
 
 
@@ -140,20 +136,22 @@ def source_of(
         for n, spec in tensors.outputs.items():
             body.append(f"{n} = empty({known(spec.shape)}, {known(spec.strides)}, dtype_{n})")
         if len(zero) < len(tensors.scratch):
-            offsets, size = places(
-                {n: s.nbytes for n, s in tensors.scratch.items() if n not in zero}
-            )
+            offsets, size = places({n: s for n, s in tensors.scratch.items() if n not in zero})
             body.append(f"workspace = empty(({known(size)},), (1,), byte)")
             body.append("start = workspace.data_ptr()")
             names |= {n: f"start + {known(offset)}" for n, offset in offsets.items()}
     body.append(f"stream = current_stream({index})")
     if zero and not guarded:
-        names |= {n: f"zero_{n}" for n in zero}
-        body.append(f"{', '.join(names[n] for n in zero)}, = zeroed(stream)")
+        offsets, size = places({n: tensors.scratch[n] for n in zero})
+        known.bound["zeroed"] = f"zero_scratch({known(size)})"
+        body.append("zero = zeroed(stream)")
+        names |= {n: f"zero + {known(offset)}" for n, offset in offsets.items()}
     for i, p in enumerate(_pointers(plan)):
         body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
     names |= {n: f"constant_{n}" for n in plan.constants}
     maps = _maps(plan)
+    for i, m in enumerate(maps):
+        known.bound[f"map{i}"] = f"encoded{i}({known((m.shape, m.strides, m.box))})"
     for i, step in enumerate(plan.launches):
         values = [_expression(a, names, maps, known) for a in step.args]
         if _open(step.grid):
@@ -170,13 +168,15 @@ def source_of(
 
 
 class Sizes:
-    """Sizes as source. Of one that is open, its name; `lines` computes it when a plan is bound."""
+    """Sizes as source. Of one that is open, its name; `lines` computes it when a plan is bound, and
+    after the sizes what else is `bound`, by name."""
 
     def __init__(self):
         self._names: dict[str, str] = {}
+        self.bound: dict[str, str] = {}
 
     def __call__(self, value: Any) -> str:
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and _open(value):
             return f"({''.join(f'{self(v)}, ' for v in value)})"
         if not isinstance(value, OpenSize):
             return repr(value)
@@ -184,11 +184,12 @@ class Sizes:
 
     @property
     def lines(self) -> list[str]:
-        return [f"{name} = {source}" for source, name in self._names.items()]
+        sizes = [f"{name} = {source}" for source, name in self._names.items()]
+        return sizes + [f"{name} = {source}" for name, source in self.bound.items()]
 
 
 def _open(values: tuple[Any, ...]) -> bool:
-    return any(isinstance(v, OpenSize) for v in values)
+    return any(isinstance(v, OpenSize) or (isinstance(v, tuple) and _open(v)) for v in values)
 
 
 def _expression(
