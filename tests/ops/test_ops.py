@@ -5,15 +5,12 @@ A rung refuses the same cases on every machine. They are listed in refused/, so 
 refuses more is noticed; `pytest tests/ops/test_ops.py --write-refused` writes the lists.
 """
 
-import fcntl
 import re
 
 import pytest
-import torch
 
 from kernelwright.contract import H200
 from kernelwright.dispatch import ladders
-from kernelwright.support import cache
 from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.verify.cuda_kernels import GPUS, compile_rung, of_a_cpu
 from kernelwright.workbench.verify.verify import here, verify_case
@@ -34,19 +31,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(("ladder", "run"), found, ids=ids)
 
 
-@pytest.fixture
-def memory(run):
-    """All of a GPU's, for one process at a time, where a case takes gigabytes."""
-    if run.case.use != "big":
-        yield
-        return
-    with (cache.root() / "big.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-        torch.cuda.empty_cache()
-
-
-def test_rung_on_case(ladder, run, request, memory):
+def test_rung_on_case(ladder, run, request):
     among = of_a_cpu if cover.everything(request.config) else cover.among
     for config in run.configs:
         found = verify_case(ladder, run.rung, config, run.case, run.checks, among)

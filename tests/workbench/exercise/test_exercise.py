@@ -17,6 +17,7 @@ from kernelwright.toolchain import availability
 from kernelwright.workbench.exercise import check as checking
 from kernelwright.workbench.exercise import exercise, files
 from kernelwright.workbench.exercise.practice import exercises as practice
+from support.publics import strict
 
 GPU = torch.cuda.is_available()
 EVERY = [e for e in exercise.exercises() if e not in practice.EXERCISES]
@@ -151,6 +152,7 @@ def test_the_rungs_own_body_meets_the_targets(name, tmp_path):
     assert [c.met for c in found.counts] == [True] * len(of.exercise.targets), found.counts
 
 
+@strict
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mistake_is_named_with_its_input(name, tmp_path):
     of, path = written(name, tmp_path)
