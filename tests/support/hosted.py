@@ -7,7 +7,7 @@ CALLS are those whose host cost is counted (test_host_cost.py) and timed (tools/
 import ctypes
 import subprocess
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -75,14 +75,13 @@ def hosted(folder: Path):
     lib = ctypes.CDLL(str(library))
     ctypes.c_int.in_dll(lib, "quiet").value = 1
     lib.set_context.argtypes = [ctypes.c_void_p]
-    lib.cuTensorMapEncodeTiled.argtypes = driver._SIGNATURES["cuTensorMapEncodeTiled"]
     lib.set_context(0xC0)
     guards, of_gpu = torch._C._dynamo.guards, lambda device: H200
     cached = (driver.library, driver.launchers, driver.context)
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, stand_in in (
             (driver, "library", lambda: lib),
-            (driver, "launchers", driver.launchers.__wrapped__),
+            (driver, "launchers", cache(driver.launchers.__wrapped__)),
             (driver, "function", lambda *_: 0x1234),
             (driver, "context", lambda _: 0xC0),
             (build, "compile", _compiled),
