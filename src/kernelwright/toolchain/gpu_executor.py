@@ -52,11 +52,8 @@ def executor(
 
 def can_open(plan: Plan) -> bool:
     """Whether a plan's open sizes reach its kernels through arguments and grids alone."""
-    return not (
-        _pointers(plan)
-        or _maps(plan)
-        or any(isinstance(step.kernel, NumbaKernel) for step in plan.launches)
-    )
+    numba = any(isinstance(step.kernel, NumbaKernel) for step in plan.launches)
+    return not (_pointers(plan) or numba)
 
 
 def opened(
@@ -93,7 +90,7 @@ def opened(
     for i, argument in enumerate(_pointers(plan)):
         scope[f"locate{i}"] = pointer_arrays.Addresses(tensors[argument].numel(), device)
     for i, argument in enumerate(_maps(plan)):
-        scope[f"map{i}"] = tensor_maps.Encoded(argument, tensors, device)
+        scope[f"encoded{i}"] = tensor_maps.encoder(argument, tensors, device)
     constants = {n: t.to(device) for n, t in plan.constants.items()}
     scope |= {f"constant_{n}": t.data_ptr() for n, t in constants.items()}
     scope["kept"] = constants
@@ -129,9 +126,7 @@ def source_of(
     known = sizes or Sizes()
     listed = ", ".join(a.name for a in operator.args)
     zero = [n for n, s in plan.scratch.items() if s.zero]
-    names: dict[str | Pointers | TensorMap, str] = {
-        p: f"pointers{i}" for i, p in enumerate(_pointers(plan))
-    }
+    names: dict[str | Pointers, str] = {p: f"pointers{i}" for i, p in enumerate(_pointers(plan))}
     body = [f"given_{n}, {n} = {n}, {n}.contiguous()" for n in copies]
     if guarded:
         for n in (*tensors.outputs, *tensors.scratch):
@@ -154,10 +149,11 @@ def source_of(
     for i, p in enumerate(_pointers(plan)):
         body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
     names |= {n: f"constant_{n}" for n in plan.constants}
-    for i, m in enumerate(_maps(plan)):
-        names[m] = f"map{i}[{_expression(m.tensor, names, known)}]"
+    maps = _maps(plan)
+    for i, m in enumerate(maps):
+        known.bound[f"map{i}"] = f"encoded{i}({known((m.shape, m.strides, m.box))})"
     for i, step in enumerate(plan.launches):
-        values = [_expression(a, names, known) for a in step.args]
+        values = [_expression(a, names, maps, known) for a in step.args]
         if _open(step.grid):
             values = [*map(known, step.grid), *values]
         body.append(f"launch{i}({', '.join(['stream', *(v for v in values if v)])})")
@@ -193,16 +189,19 @@ class Sizes:
 
 
 def _open(values: tuple[Any, ...]) -> bool:
-    return any(isinstance(v, OpenSize) for v in values)
+    return any(isinstance(v, OpenSize) or (isinstance(v, tuple) and _open(v)) for v in values)
 
 
 def _expression(
     argument: str | Scalar | Pointers | TensorMap,
-    names: dict[str | Pointers | TensorMap, str],
+    names: dict[str | Pointers, str],
+    maps: list[TensorMap],
     known: Sizes,
 ) -> str | None:
     """What a call passes for a kernel's argument; None if the launcher holds it. `names` has the
     arguments whose values are already known."""
+    if isinstance(argument, TensorMap):
+        return f"map{maps.index(argument)}[{_expression(argument.tensor, names, maps, known)}]"
     if isinstance(argument, Scalar):
         if isinstance(argument.value, OpenSize):
             return known(argument.value)
@@ -218,10 +217,13 @@ def _pointers(plan: Plan) -> tuple[Pointers, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _maps(plan: Plan) -> tuple[TensorMap, ...]:
-    """The plan's TensorMap arguments, each once."""
-    found = (a for step in plan.launches for a in step.args if isinstance(a, TensorMap))
-    return tuple(dict.fromkeys(found))
+def _maps(plan: Plan) -> list[TensorMap]:
+    """The plan's TensorMap arguments, each once. They may have open sizes, which have no hash."""
+    found: list[TensorMap] = []
+    for a in (a for step in plan.launches for a in step.args):
+        if isinstance(a, TensorMap) and a not in found:
+            found.append(a)
+    return found
 
 
 def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:
