@@ -11,6 +11,7 @@ A kernel that cannot be shown to do the same stays as it is: its threads are fib
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from ..tokens import Token, closing, opening, split, tokens
@@ -33,8 +34,8 @@ def looped(text: str, facts: Facts, why: dict[str, str | None] | None = None) ->
     """
     if not _BARRIER.search(text):
         return text
-    directives = [m.span() for m in _DIRECTIVE.finditer(text)]
-    all_ = [t for t in tokens(text) if not any(a <= t.start < b for a, b in directives)]
+    text = _one_by_one(text)
+    all_, directives = _code(text)
     line_of = lines(text)
     made: list[str] = []
     at = 0
@@ -56,6 +57,39 @@ def looped(text: str, facts: Facts, why: dict[str, str | None] | None = None) ->
             reason = str(e)
         if why is not None:
             why[kernel.name] = reason
+    return "".join([*made, text[at:]])
+
+
+def _code(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
+    """The tokens outside directives, and where these are."""
+    directives = [m.span() for m in _DIRECTIVE.finditer(text)]
+    starts = [a for a, _ in directives]
+    all_: list[Token] = []
+    for t in tokens(text):
+        i = bisect_right(starts, t.start) - 1
+        if i < 0 or t.start >= directives[i][1]:
+            all_.append(t)
+    return all_, directives
+
+
+def _one_by_one(text: str) -> str:
+    """The text with kernels' `int a = 1, b = 2;` as `int a = 1; int b = 2;`: one of the variables
+    may be the same for all threads and the other not."""
+    all_, _ = _code(text)
+    edits: list[tuple[int, str]] = []
+    for kernel in _kernels(all_):
+        try:
+            body = Parser(all_).block(kernel.body)
+        except Refused:
+            continue
+        for block in (n for n in body.walk() if n.kind == "block"):
+            for d in (d for p in block.parts if not p.fixed for d in p.declared[1:]):
+                type_ = " ".join(t.text for t in all_[slice(*d.type_)])
+                edits.append((all_[d.marks[0] - 1].start, f"; {type_} "))
+    made, at = [], 0
+    for place, other in sorted(edits):
+        made += [text[at:place], other]
+        at = place + 1  # the comma
     return "".join([*made, text[at:]])
 
 

@@ -46,6 +46,8 @@ UNIFORM = re.compile(
     r"|size_t|uint|u?int(?:8|16|32|64)_t"
 )
 
+_APART = Token("mark", ";", 0, 0)
+
 
 def is_mark(t: Token, *texts: str) -> bool:
     return t.kind == "mark" and t.text in texts
@@ -90,43 +92,38 @@ class Facts:
 
     @cached_property
     def functions(self) -> dict[str, list[list[Token]]]:
-        """The bodies of the functions of each name; of operators, under `operator`."""
+        """The parameters and bodies of the functions of each name; of operators, under `operator`."""
         found: dict[str, list[list[Token]]] = {}
         for text in self._texts:
             all_ = tokens(text)
             for i, t in enumerate(all_):
                 if not is_mark(t, "{") or i == 0:
                     continue
-                name = _function(all_, i)
+                name, start = _function(all_, i)
                 end = closing(all_, i) if name else None
                 if name and end is not None:
-                    found.setdefault(name, []).append(all_[i : end + 1])
+                    found.setdefault(name, []).append(all_[start : end + 1])
         return found
 
     @cached_property
     def by_value(self) -> frozenset[str]:
         """Functions of the program that take no references."""
         found: dict[str, bool] = {}
-        for text in self._texts:
-            all_ = tokens(text)
-            for i, t in enumerate(all_):
-                name = _function(all_, i) if is_mark(t, "{") and i else None
-                if name is None:
-                    continue
-                k = i - 1
-                while all_[k].text != name and k > 0:
-                    k -= 1
-                plain = all(t.text != "&" for t in all_[k:i])
-                found[name] = found.get(name, True) and plain
+        for name, all_ in ((n, body) for n, bodies in self.functions.items() for body in bodies):
+            parameters = all_[: next(i for i, t in enumerate(all_) if is_mark(t, "{"))]
+            plain = all(t.text != "&" for t in parameters)
+            found[name] = found.get(name, True) and plain
         return frozenset(n for n, plain in found.items() if plain)
 
     def meaning(self, all_: Iterable[Token], seen: frozenset[str] = frozenset()) -> Iterator[Token]:
-        """Tokens with macros replaced by what they may stand for."""
+        """Tokens, each macro's name after what it may stand for."""
         for t in all_:
-            yield t
             if t.kind == "name" and t.text in self.macros and t.text not in seen:
                 for one in self.macros[t.text]:
+                    yield _APART
                     yield from self.meaning(one, seen | {t.text})
+                    yield _APART
+            yield t
 
     def reached(self, all_: Iterable[Token]) -> dict[str, list[Token]]:
         """The functions of the program that code may call, directly or not, and their tokens."""
@@ -172,8 +169,8 @@ def called(all_: list[Token]) -> set[str]:
     return found
 
 
-def _function(all_: list[Token], at: int) -> str | None:
-    """The name of the function whose body opens at `at`, or None."""
+def _function(all_: list[Token], at: int) -> tuple[str, int]:
+    """The name of the function whose body opens at `at`, and where its parameters do; or ""."""
     i = at - 1
     while i > 0 and all_[i].text in ("const", "noexcept", "override", "mutable"):
         i -= 1
@@ -181,16 +178,14 @@ def _function(all_: list[Token], at: int) -> str | None:
     while i > 0:  # back to the parameters, over an initializer list or a return type
         text = all_[i].text
         if text in (";", "{", "}", "=") and depth == 0:
-            return None
+            break
         depth += (text in (")", "]")) - (text in ("(", "["))
         if text == "(" and depth == 0:
             name = all_[i - 1]
-            if all_[max(0, i - 2)].text == "operator" or name.text == "operator":
-                return "operator"
-            if name.kind != "name":
-                return "operator" if all_[max(0, i - 3)].text == "operator" else None
-            if name.text in ("if", "for", "while", "switch", "__launch_bounds__"):
-                return None
-            return name.text
+            if "operator" in [t.text for t in all_[max(0, i - 3) : i]]:
+                return "operator", i
+            if name.kind != "name" or name.text in ("if", "for", "while", "switch"):
+                break
+            return name.text, i
         i -= 1
-    return None
+    return "", at

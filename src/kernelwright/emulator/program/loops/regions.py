@@ -107,7 +107,7 @@ class Kernel:
             if not wrong:
                 break
             self.apart -= wrong
-        self.plan = self._sequence(self.body, inside=False)
+        self.plan = self._sequence(self.body.parts)
         self._mark_last(self.plan)
         self._jumps(self.plan, inside=False)
         self._store()
@@ -234,14 +234,12 @@ class Kernel:
         known = dict(known)
         if node.kind == "for":
             self._leaf(node.parts[0], known)
-            for a, b in node.head:
-                self._mention(node, a, b, known)
-            self._scope(node.parts[1], known)
-            return
         for a, b in node.head:
             self._mention(node, a, b, known)
-        for p in node.parts:
-            self._scope(p, known)
+        for body in bodies(node):
+            inside = dict(known)
+            for p in body:
+                self._scope(p, inside)
 
     def _leaf(self, node: Node, known: dict[str, Variable | None]) -> None:
         """A statement of a region, or one that is executed once."""
@@ -443,10 +441,13 @@ class Kernel:
         return node in self._level[1]
 
     def _block_level(self, node: Node) -> Iterator[Node]:
-        for p in node.parts:
-            yield p
-            if self.around(p):
-                yield from self._block_level(p)
+        if node.kind == "for":
+            yield node.parts[0]
+        for body in bodies(node):
+            for p in body:
+                yield p
+                if self.around(p):
+                    yield from self._block_level(p)
 
     def _value_is_uniform(self, d: Declarator) -> bool:
         a, b = d.value
@@ -573,8 +574,8 @@ class Kernel:
 
     # ---- the regions
 
-    def _sequence(self, node: Node, inside: bool) -> list[Region | Once | Around]:
-        """What a block's statements become."""
+    def _sequence(self, statements: list[Node]) -> list[Region | Once | Around]:
+        """What the statements of a body become."""
         made: list[Region | Once | Around] = []
         region = Region()
 
@@ -584,15 +585,14 @@ class Kernel:
                 made.append(region)
             region = Region()
 
-        parts = node.parts if node.kind == "block" else [node]
-        for p in parts:
+        for p in statements:
             if p.kind == "barrier":
                 close()
             elif p.kind == "empty" or self._anew(p):
                 continue
             elif self.around(p):
                 close()
-                made.append(self._surrounding(p))
+                made.append(Around(p, [self._sequence(body) for body in bodies(p)]))
             elif self.once(p):
                 if not self._early(p, region):
                     close()
@@ -626,12 +626,6 @@ class Kernel:
             if text in ("*", "&") and not _binary(self.all, i):
                 return False
         return not any(w is node for v in region.names for w in v.writes)
-
-    def _surrounding(self, node: Node) -> Around:
-        if node.kind == "block":
-            return Around(node, [self._sequence(node, True)])
-        bodies = node.parts[1:] if node.kind == "for" else node.parts
-        return Around(node, [self._sequence(b, True) for b in bodies])
 
     def _mark_last(self, plan: list[Region | Once | Around]) -> None:
         if plan and isinstance(plan[-1], Region):
@@ -697,6 +691,14 @@ class Kernel:
         known = self.types | self.facts.types | own | self.facts.macros.keys()
         return any(n not in known and not PURE.fullmatch(n)
                    for n in called(meaning) | called(inside))
+
+
+def bodies(node: Node) -> list[list[Node]]:
+    """The statements in each part of a statement that is around others."""
+    if node.kind == "block":
+        return [node.parts]
+    parts = node.parts[1:] if node.kind == "for" else node.parts
+    return [p.parts if p.kind == "block" else [p] for p in parts]
 
 
 def _binary(all_: list[Token], i: int) -> bool:

@@ -110,7 +110,7 @@ class Writer:
         assert d is not None
         words = [t.text for t in self.all[slice(*d.type_)]]
         if "auto" in words:
-            return f"std::decay_t<decltype({self._value(d)})>"
+            return self._deduced(v)
         left = [w for w in words if w not in _NOT_OF_THE_TYPE]
         marks = [t.text for t in self.all[slice(*d.marks)] if t.text not in _NOT_OF_THE_TYPE]
         sizes = self._words(*d.sizes)
@@ -118,21 +118,29 @@ class Writer:
             raise Refused(f"the type of {v.name}")
         return " ".join([*left, *marks, sizes])
 
-    def _value(self, d: Declarator) -> str:
-        """An initializer, to ask for its type."""
-        a, b = d.value
-        words: list[str] = []
-        for i in range(a + 1, b):
-            v = self.kernel.named.get(i)
-            if v in self.rooms:
-                words.append(f"{self.rooms[v]}.any()")
-            elif v is not None and not v.uniform and v.kind == "local":
-                raise Refused("a type that is not written")
-            else:
-                words.append(self.all[i].text)
-        if self.all[a].text != "=":
-            raise Refused("a type that is not written")
-        return " ".join(words)
+    def _deduced(self, v: Variable) -> str:
+        """The type that auto stands for: that of a function's result, which nothing calls."""
+        made = [f"return {v.name};"]
+        left, seen = [v], {v}
+        needed: dict[Node, list[str]] = {}
+        while left:
+            one = left.pop()
+            assert one.node is not None
+            needed[one.node] = [self._line(one.node.first), self._slice_of(one.node)]
+            for other in self.kernel.names[one.node] - seen:
+                seen.add(other)
+                if other in self.rooms:
+                    made.insert(0, f"auto &{other.name} = {self.rooms[other]}.any();")
+                elif other.kind == "local" and not other.uniform:
+                    left.append(other)
+        text = [t for n in sorted(needed, key=lambda n: n.first) for t in needed[n]]
+        name = f"kw_type{len(self.rooms)}"
+        rooms = [m for m in made if m != made[-1]]
+        self.made += [f"const auto {name} = [&] {{", *rooms, *text, made[-1], "};"]
+        return f"std::decay_t<decltype({name}())>"
+
+    def _slice_of(self, node: Node) -> str:
+        return self._slice(node.first, node.last + 1)
 
     # ---- regions
 
