@@ -238,6 +238,7 @@ PUBLIC = {
     ),
     "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
     "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
+    "sort": Public(lambda x: kw.sort(x).values, lambda x: torch.sort(x).values),
     "topk": Public(
         lambda x: kw.topk(x, min(3, x.shape[-1])).values,
         lambda x: torch.topk(x, min(3, x.shape[-1])).values,
