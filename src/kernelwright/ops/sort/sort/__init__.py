@@ -35,6 +35,21 @@ RUNGS = (
         heuristics.BITONIC,
         heuristic=heuristics.choose_bitonic,
     ),
+    rungs.cuda(
+        "radix",
+        "",
+        "three launches per digit: count, scan, scatter",
+        heuristics.fits_tiles,
+        heuristics.RADIX,
+        serves=False,
+    ),
+    rungs.cuda(
+        "onesweep",
+        "",
+        "one launch per digit: a tile looks back for where its elements go",
+        heuristics.fits_tiles,
+        heuristics.TILES,
+    ),
 )
 RUNGS_BACKWARD = (
     *_pytorch("_backward", "the inverse permutation, and a gather by it"),

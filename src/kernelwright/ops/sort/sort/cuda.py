@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from kernelwright.contract import CudaKernel, Launch, Plan, i32, i64
+import torch
+
+from kernelwright.contract import (
+    NULL,
+    CudaKernel,
+    Launch,
+    Plan,
+    Scalar,
+    Scratch,
+    TensorSpec,
+    i32,
+    i64,
+)
 from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import boolean
 
-from .tiling import CTYPE, network_of, rows_of
+from .tiling import CTYPE, DIGITS, SHORT, network_of, rows_of, tiles_of
+
+CLEAR = 256  # threads that clear words
+COUNT = 512  # threads that count digits
+SCAN = 1024  # threads that scan counts
 
 #: The integer that has an element's bits.
 BITS = {2: "unsigned short", 4: "unsigned"}
@@ -27,6 +46,110 @@ def bitonic(gpu, config, x, descending=False):
         shared=net.shared,
     )  # fmt: skip
     return Plan((launch,))
+
+
+def radix(gpu, config, x, descending=False):
+    r, t = rows_of(x), tiles_of(x, config)
+    several = cdiv(t.count * r.rows, 4 * gpu.sms)  # tiles of a part
+    parts = cdiv(t.count, several)
+    where = (i32(parts), i64(several * t.size))
+    name = f"radix_scatter<{CTYPE[x.dtype]}, true, {_shape(config)}>"
+    launches = []
+    for p in _passes(x):
+        how = (i64(p.stride), i32(p.number), i32(descending))
+        launches += [
+            Launch(
+                CudaKernel(_source("radix"), f"radix_count<{CTYPE[x.dtype]}, {COUNT}>"),
+                (r.rows * parts, 1, 1), (p.keys, "counts", i64(r.n), *where, *how), (COUNT, 1, 1),
+            ),
+            Launch(
+                CudaKernel(_source("radix"), f"radix_scan<{SCAN}>"),
+                (r.rows, 1, 1), ("counts", i64(DIGITS * parts)), (SCAN, 1, 1),
+            ),
+            Launch(
+                CudaKernel(_source("radix"), name), (r.rows * parts, 1, 1),
+                (*p.moved, "counts", i64(r.n), *where, *how), (config["block"], 1, 1), t.shared,
+            ),
+        ]  # fmt: skip
+    return Plan(tuple(launches), {"counts": _words(r.rows * DIGITS * parts), **_between(x)})
+
+
+def onesweep(gpu, config, x, descending=False):
+    r, t = rows_of(x), tiles_of(x, config)
+    counts, states = r.rows * x.itemsize * DIGITS, r.rows * t.count * DIGITS
+    word, of_word = ("unsigned", 1) if r.n < SHORT else ("unsigned long long", 2)
+    each = 32 // x.itemsize  # loads of a thread in flight
+    parts = max(1, min(cdiv(r.n, each * COUNT), cdiv(4 * gpu.sms, r.rows)))
+    clear = Launch(
+        CudaKernel(_source("onesweep"), f"sort_clear<{CLEAR}>"),
+        (cdiv(max(counts, states * of_word), CLEAR), 1, 1),
+        ("counts", i64(counts), "words", i64(states * of_word)),
+        (CLEAR, 1, 1),
+    )
+    histogram = Launch(
+        CudaKernel(_source("onesweep"), f"sort_histogram<{CTYPE[x.dtype]}, {each}, {COUNT}>"),
+        (r.rows * parts, 1, 1),
+        ("x", "counts", "arrived", i64(r.n), i32(parts), i64(r.stride), i32(descending)),
+        (COUNT, 1, 1),
+        overlaps=True,
+    )
+    name = f"sort_onesweep<{CTYPE[x.dtype]}, true, {word}, {_shape(config)}>"
+    sweeps = (
+        Launch(
+            CudaKernel(_source("onesweep"), name),
+            (r.rows * t.count, 1, 1),
+            (
+                *p.moved, "counts", "words", "ticket",
+                i64(r.n), i32(t.count), i64(p.stride), i32(p.number), i32(descending),
+            ),
+            (config["block"], 1, 1),
+            t.shared,
+            overlaps=True,
+        )
+        for p in _passes(x)
+    )  # fmt: skip
+    scratch = {
+        "counts": _words(counts),
+        "words": _words(states * of_word),
+        "arrived": _words(r.rows, zero=True),
+        "ticket": _words(1, zero=True),
+    }
+    return Plan((clear, histogram, *sweeps), {**scratch, **_between(x)})
+
+
+class Pass(NamedTuple):
+    """One digit: where keys and places come from, `stride` elements from row to row, and where they
+    go: `places` to 32-bit places, or in the last pass to `indices`."""
+
+    number: int
+    keys: str
+    stride: int
+    moved: tuple[str | Scalar, ...]  # from keys, places; to keys, places, indices
+
+
+def _passes(x: TensorSpec) -> Iterator[Pass]:
+    """From the lowest digit to the highest: between scratch and the results, whose memory serves
+    until the last pass fills it."""
+    r, count = rows_of(x), x.itemsize
+    keys, places, stride = "x", NULL, r.stride
+    for k in range(count):
+        to = ("values", "indices") if (count - k) % 2 else ("keys", "places")
+        out = (to[0], NULL, "indices") if k == count - 1 else (*to, NULL)
+        yield Pass(k, keys, stride, (keys, places, *out))
+        (keys, places), stride = to, r.n
+
+
+def _between(x: TensorSpec) -> dict[str, Scratch]:
+    n = x.numel() if x.itemsize > 1 else 1
+    return {"keys": Scratch(TensorSpec.contiguous((n,), x.dtype)), "places": _words(n)}
+
+
+def _words(count: int, zero: bool = False) -> Scratch:
+    return Scratch(TensorSpec.contiguous((count,), torch.int32), zero)
+
+
+def _shape(config: dict) -> str:
+    return f"{boolean(config['match'])}, {config['items']}, {config['block']}"
 
 
 def scatter_backward(gpu, config, gvalues, indices):

@@ -8,9 +8,18 @@ from kernelwright.contract.eligibility import kind, unsupported_dtype
 from .tiling import CTYPE, network_of, rows_of
 
 LONGEST_BITONIC = 2048  # elements of a row that a block sorts in shared memory
+LONGEST = 2**32 - 1  # elements of a row whose places fit 32 bits
 MAX_GRID = 2**31 - 1
 
 BITONIC = ({"block": 256}, {"block": 128}, {"block": 512})
+# items: elements of a thread; match: one instruction for the lanes of a digit, not eight votes
+TILES = (
+    {"block": 384, "items": 20, "match": False},
+    {"block": 512, "items": 16, "match": False},
+    {"block": 256, "items": 24, "match": False},
+    {"block": 384, "items": 20, "match": True},
+)
+RADIX = TILES[:1]
 THREADS = ({"block": 256},)
 
 
@@ -31,6 +40,17 @@ def fits_bitonic(gpu, x, descending=False):
 
 def choose_bitonic(gpu, x, descending=False):
     return BITONIC[2] if rows_of(x).n > 1024 else BITONIC[0]
+
+
+def fits_tiles(gpu, x, descending=False):
+    if why := _unsupported(x):
+        return why
+    r = rows_of(x)
+    if r.n > LONGEST:
+        return f"rows of {r.n} elements are too long for 32-bit places"
+    if r.rows * cdiv(r.n, min(c["block"] * c["items"] for c in TILES)) > MAX_GRID:
+        return f"{x.numel()} elements in {r.rows} rows are more than a grid has blocks for"
+    return None
 
 
 def fits_backward(gpu, gvalues, indices):

@@ -7,7 +7,10 @@ from typing import NamedTuple
 import torch
 
 from kernelwright.contract import TensorSpec, rows_view
-from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+
+DIGITS = 256
+SHORT = 2**30  # elements of a row whose counts leave room for flags in 32 bits
 
 #: The C++ type whose order an element has.
 CTYPE = {
@@ -49,3 +52,20 @@ def network_of(x: TensorSpec, block: int) -> Network:
     size = next_power_of_2(max(rows_of(x).n, 2))
     count = max(size, 2 * block)
     return Network(size, count // size, count * (16 if x.itemsize == 8 else 8))
+
+
+class Tiles(NamedTuple):
+    """A row in `count` tiles of `size` elements; a block of `shared` bytes sorts one by a digit."""
+
+    size: int
+    count: int
+    shared: int
+
+
+def tiles_of(x: TensorSpec, config: dict) -> Tiles:
+    """`shared` is the size of Tile (tile.cuh)."""
+    block = config["block"]
+    size, warps = block * config["items"], block // 32
+    head = cdiv(4 * (DIGITS + warps + 1), 8) * 8
+    body = max(4 * DIGITS * warps, size * (x.itemsize + 4))
+    return Tiles(size, cdiv(rows_of(x).n, size), head + body)
