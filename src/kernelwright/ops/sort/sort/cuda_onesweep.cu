@@ -64,6 +64,26 @@ __global__ void __launch_bounds__(BLOCK, 2048 / BLOCK)
   }
 }
 
+// A tile from `keys` and `places` to a row's; `before` is where each digit's elements begin.
+template <bool FULL, typename Tile, typename U, typename Word>
+__device__ __forceinline__ void sweep(Tile &tile, const kw::Chain<Word> &chain, const U *keys,
+                                      const unsigned *places, U *keys_out, unsigned *places_out,
+                                      long long *indices, const unsigned *before, unsigned first,
+                                      unsigned count, int pass, bool descending) {
+  U own[Tile::EACH];
+  unsigned ranks[Tile::EACH];
+  tile.template load<FULL>(keys, count, pass, descending, own, ranks);
+  const unsigned total = tile.total();
+  if (threadIdx.x < kw::kDigits) chain.publish_own(total);
+  const unsigned start = tile.rank(total, ranks);
+  kw::let_next_launch_start();
+  tile.template exchange<FULL>(places, first, count, own, ranks);
+  if (threadIdx.x < kw::kDigits)
+    tile.bases[threadIdx.x] = before[threadIdx.x] + unsigned(chain.before(total)) - start;
+  __syncthreads();
+  tile.template write<FULL>(keys_out, places_out, indices, count, pass, descending);
+}
+
 // Tiles are numbered in the order in which blocks start: none waits for one that has not. The last
 // one resets `ticket`. Without `places` they are numbered; `indices` is written by the last pass.
 template <typename T, bool PAIRS, typename Word, bool MATCH, int ITEMS, int BLOCK>
@@ -73,7 +93,6 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
                   unsigned *ticket, long long n, unsigned tiles, long long stride, int pass,
                   int descending) {
   using Tile = kw::Tile<T, PAIRS, MATCH, ITEMS, BLOCK>;
-  constexpr int PASSES = sizeof(T);
   extern __shared__ uint4 dynamic_shared[];
   Tile &tile = *reinterpret_cast<Tile *>(dynamic_shared);
   kw::wait_for_launch_before();
@@ -83,24 +102,17 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
   }
   __syncthreads();
   const long long row = tile.number / tiles;
-  const unsigned number = tile.number % tiles;
-  const long long first = (long long)number * Tile::SIZE;
-  const unsigned count = min((long long)Tile::SIZE, n - first);
-
-  kw::bits_t<T> own[ITEMS];
-  unsigned ranks[ITEMS];
-  tile.load(keys + row * stride + first, count, pass, descending, own, ranks);
+  const unsigned number = tile.number % tiles, first = number * Tile::SIZE;
   const kw::Chain<Word> chain(words + row * tiles * kw::kDigits, number, pass);
-  const unsigned total = tile.total();
-  if (threadIdx.x < kw::kDigits) chain.publish_own(total);
-  const unsigned start = tile.rank(total, ranks);
-  kw::let_next_launch_start();
-  tile.exchange(places ? places + row * n + first : nullptr, first, count, own, ranks);
-  if (threadIdx.x < kw::kDigits) {
-    const unsigned before = counts[(row * PASSES + pass) * kw::kDigits + threadIdx.x];
-    tile.bases[threadIdx.x] = before + unsigned(chain.before(total)) - start;
-  }
-  __syncthreads();
-  tile.write(keys_out ? keys_out + row * n : nullptr, places_out ? places_out + row * n : nullptr,
-             indices ? indices + row * n : nullptr, count, pass, descending);
+  keys += row * stride + first, keys_out += row * n,
+      counts += (row * sizeof(T) + pass) * kw::kDigits;
+  if (places) places += row * n + first;
+  if (places_out) places_out += row * n;
+  if (indices) indices += row * n;
+  if (n - first >= Tile::SIZE)
+    sweep<true>(tile, chain, keys, places, keys_out, places_out, indices, counts, first, Tile::SIZE,
+                pass, descending);
+  else
+    sweep<false>(tile, chain, keys, places, keys_out, places_out, indices, counts, first,
+                 unsigned(n - first), pass, descending);
 }

@@ -62,13 +62,14 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     const unsigned count = min((long long)Tile::SIZE, last - first);
     kw::bits_t<T> own[ITEMS];
     unsigned ranks[ITEMS];
-    tile.load(keys + row * stride + first, count, pass, descending, own, ranks);
+    tile.template load<false>(keys + row * stride + first, count, pass, descending, own, ranks);
     const unsigned total = tile.total(), start = tile.rank(total, ranks);
-    tile.exchange(places ? places + row * n + first : nullptr, first, count, own, ranks);
+    tile.template exchange<false>(places ? places + row * n + first : nullptr, first, count, own,
+                                  ranks);
     if (threadIdx.x < kw::kDigits) tile.bases[threadIdx.x] = base - start, base += total;
     __syncthreads();
-    tile.write(keys_out + row * n, places_out ? places_out + row * n : nullptr,
-               indices ? indices + row * n : nullptr, count, pass, descending);
+    tile.template write<false>(keys_out + row * n, places_out ? places_out + row * n : nullptr,
+                               indices ? indices + row * n : nullptr, count, pass, descending);
     __syncthreads();
   }
 }

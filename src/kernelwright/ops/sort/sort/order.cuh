@@ -9,17 +9,22 @@ namespace kw {
 template <int BYTES> struct BitsOf;
 template <> struct BitsOf<1> {
   using type = unsigned char;
+  using with_sign = signed char;
 };
 template <> struct BitsOf<2> {
   using type = unsigned short;
+  using with_sign = short;
 };
 template <> struct BitsOf<4> {
   using type = unsigned;
+  using with_sign = int;
 };
 template <> struct BitsOf<8> {
   using type = unsigned long long;
+  using with_sign = long long;
 };
 template <typename T> using bits_t = typename BitsOf<sizeof(T)>::type;
+template <typename T> using signed_t = typename BitsOf<sizeof(T)>::with_sign;
 
 template <typename U> constexpr U kSign = U(U(1) << (8 * sizeof(U) - 1));
 
@@ -34,9 +39,10 @@ template <typename T> __device__ __forceinline__ bits_t<T> order_of(bits_t<T> x)
   using U = bits_t<T>;
   constexpr U sign = kSign<U>;
   if constexpr (kInfinity<T> != 0) {
-    if (U(x & U(~sign)) > kInfinity<T>) return U(~U(0));
-    if (x == sign) return sign;
-    return U(x ^ (x & sign ? U(~U(0)) : sign));
+    using Signed = signed_t<T>;
+    const U turned = x ^ U(U(Signed(x) >> (8 * sizeof(U) - 1)) | sign);
+    const U number = x == sign ? sign : turned;
+    return U(x & U(~sign)) > kInfinity<T> ? U(~U(0)) : number;
   } else {
     return T(-1) < T(0) ? U(x ^ sign) : x;
   }

@@ -14,18 +14,35 @@ __device__ __forceinline__ unsigned digit_of(bits_t<T> x, int pass, bool descend
   return unsigned(order_of<T>(x, descending) >> (8 * pass)) & (kDigits - 1);
 }
 
+// The lanes whose bit is as this lane's: in PTX, as the compiler tests the bit twice otherwise.
+__device__ __forceinline__ unsigned lanes_of_bit(unsigned digit, unsigned bit) {
+  unsigned lanes;
+#ifdef __CUDA_ARCH__
+  asm volatile(
+      "{\n"
+      ".reg .pred set;\n"
+      "and.b32 %0, %1, %2;\n"
+      "setp.ne.u32 set, %0, 0;\n"
+      "vote.sync.ballot.b32 %0, set, 0xffffffff;\n"
+      "@!set not.b32 %0, %0;\n"
+      "}"
+      : "=r"(lanes)
+      : "r"(digit), "r"(bit));
+#else
+  lanes = __ballot_sync(0xffffffffu, digit & bit);
+  if (!(digit & bit)) lanes = ~lanes;
+#endif
+  return lanes;
+}
+
 // The lanes that have the same digit: by one instruction, or by a vote for each of its bits.
 template <bool MATCH> __device__ __forceinline__ unsigned peers_of(unsigned digit) {
   if constexpr (MATCH) {
     return __match_any_sync(0xffffffffu, digit);
   } else {
-    unsigned peers = 0xffffffffu;
+    unsigned peers = lanes_of_bit(digit, 1);
 #pragma unroll
-    for (int bit = 0; bit < 8; ++bit) {
-      const bool set = digit >> bit & 1;
-      const unsigned lanes = __ballot_sync(0xffffffffu, set);
-      peers &= set ? lanes : ~lanes;
-    }
+    for (unsigned bit = 2; bit < kDigits; bit *= 2) peers &= lanes_of_bit(digit, bit);
     return peers;
   }
 }
@@ -34,7 +51,7 @@ template <bool MATCH> __device__ __forceinline__ unsigned peers_of(unsigned digi
 // behind the other, a thread each 32nd of them.
 template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile {
   using U = bits_t<T>;
-  static constexpr int WARPS = BLOCK / 32, SIZE = ITEMS * BLOCK;
+  static constexpr int WARPS = BLOCK / 32, EACH = ITEMS, SIZE = ITEMS * BLOCK;
   static_assert(BLOCK >= kDigits && SIZE < 65536, "a thread for each digit; ranks of 16 bits");
   struct Elements {
     U keys[SIZE];
@@ -54,21 +71,22 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
   }
 
   // Element i is the ranks[i] & 65535-th of its digit, ranks[i] >> 16, in its warp. What lies
-  // behind a row's end is of the last digit, and comes behind all others.
+  // behind a row's end is of the last digit, and comes behind all others. FULL: nothing does.
+  template <bool FULL>
   __device__ __forceinline__ void load(const U *from, unsigned count, int pass, bool descending,
                                        U (&keys)[ITEMS], unsigned (&ranks)[ITEMS]) {
     unsigned *own = counts[threadIdx.x / 32];
     const unsigned lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i)
-      if (place(i) < count) keys[i] = from[place(i)];
+      if (FULL || place(i) < count) keys[i] = from[place(i)];
 #pragma unroll
-    for (int d = lane; d < kDigits; d += 32) own[d] = 0;
+    for (int d = 0; d < kDigits; d += 32) own[d + lane] = 0;
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      const unsigned digit =
-          place(i) < count ? digit_of<T>(keys[i], pass, descending) : kDigits - 1;
+      unsigned digit = kDigits - 1;
+      if (FULL || place(i) < count) digit = digit_of<T>(keys[i], pass, descending);
       const unsigned peers = peers_of<MATCH>(digit);
       const unsigned lower = __popc(peers & ((1u << lane) - 1)), before = own[digit];
       __syncwarp();
@@ -113,38 +131,56 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
   }
 
   // Elements to their places in the tile. Without `places` they are those of the row, from `first`.
+  template <bool FULL>
   __device__ __forceinline__ void exchange(const unsigned *places, unsigned first, unsigned count,
                                            const U (&keys)[ITEMS], const unsigned (&ranks)[ITEMS]) {
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i)
-      if (place(i) < count) sorted.keys[ranks[i]] = keys[i];
+      if (FULL || place(i) < count) sorted.keys[ranks[i]] = keys[i];
     if constexpr (PAIRS) {
       unsigned found[ITEMS];
 #pragma unroll
-      for (int i = 0; i < ITEMS; ++i)
-        if (place(i) < count) found[i] = places ? places[place(i)] : first + place(i);
+      for (int i = 0; i < ITEMS; ++i) found[i] = first + place(i);
+      if (places)
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i)
+          if (FULL || place(i) < count) found[i] = places[place(i)];
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i)
-        if (place(i) < count) sorted.places[ranks[i]] = found[i];
+        if (FULL || place(i) < count) sorted.places[ranks[i]] = found[i];
     }
   }
 
   // To a row, each where its digit's base says; `indices` instead of `places` in the last pass.
+  template <bool FULL>
   __device__ __forceinline__ void write(U *keys, unsigned *places, long long *indices,
                                         unsigned count, int pass, bool descending) const {
+    unsigned to[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
       const unsigned at = i * BLOCK + threadIdx.x;
-      if (at >= count) break;
-      const U key = sorted.keys[at];
-      const unsigned to = bases[digit_of<T>(key, pass, descending)] + at;
-      if (keys) keys[to] = key;
-      if constexpr (PAIRS) {
-        if (indices)
-          indices[to] = sorted.places[at];
-        else
-          places[to] = sorted.places[at];
+      if (FULL || at < count) {
+        const U key = sorted.keys[at];
+        to[i] = bases[digit_of<T>(key, pass, descending)] + at;
+        keys[to[i]] = key;
       }
+    }
+    if constexpr (PAIRS) {
+      if (indices)
+        write_places<FULL>(indices, count, to);
+      else
+        write_places<FULL>(places, count, to);
+    }
+  }
+
+ private:
+  template <bool FULL, typename P>
+  __device__ __forceinline__ void write_places(P *places, unsigned count,
+                                               const unsigned (&to)[ITEMS]) const {
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      const unsigned at = i * BLOCK + threadIdx.x;
+      if (FULL || at < count) places[to[i]] = sorted.places[at];
     }
   }
 };
