@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,13 +32,25 @@ BITS = {2: "unsigned short", 4: "unsigned"}
 
 
 def bitonic(gpu, config, x, descending=False):
+    return _bitonic(config, x, descending, "values", "indices")
+
+
+def bitonic_values(gpu, config, x):
+    return _bitonic(config, x, False, "values", NULL)
+
+
+def bitonic_indices(gpu, config, x, descending=False):
+    return _bitonic(config, x, descending, NULL, "indices")
+
+
+def _bitonic(config, x, descending, values, indices):
     r, block = rows_of(x), config["block"]
     net = network_of(x, block)
     launch = Launch(
         CudaKernel(_source("bitonic"), f"sort_bitonic<{CTYPE[x.dtype]}, {block}>"),
         grid=(cdiv(r.rows, net.rows), 1, 1),
         args=(
-            "x", "values", "indices",
+            "x", values, indices,
             i64(r.rows), i32(r.n), i32(net.size), i64(r.stride), i32(descending),
         ),
         block=(block, 1, 1),
@@ -55,7 +66,8 @@ def radix(gpu, config, x, descending=False):
     where = (i32(parts), i64(several * t.size))
     name = f"radix_scatter<{CTYPE[x.dtype]}, true, {_shape(config)}>"
     launches = []
-    for p in _passes(x):
+    passes, between = _passes(x, "values", "indices")
+    for p in passes:
         how = (i64(p.stride), i32(p.number), i32(descending))
         launches += [
             Launch(
@@ -71,11 +83,24 @@ def radix(gpu, config, x, descending=False):
                 (*p.moved, "counts", i64(r.n), *where, *how), (config["block"], 1, 1), t.shared,
             ),
         ]  # fmt: skip
-    return Plan(tuple(launches), {"counts": _words(r.rows * DIGITS * parts), **_between(x)})
+    return Plan(tuple(launches), {"counts": _words(r.rows * DIGITS * parts), **between})
 
 
 def onesweep(gpu, config, x, descending=False):
+    return _onesweep(gpu, config, x, descending, "values", "indices")
+
+
+def onesweep_values(gpu, config, x):
+    return _onesweep(gpu, config, x, False, "values", None)
+
+
+def onesweep_indices(gpu, config, x, descending=False):
+    return _onesweep(gpu, config, x, descending, None, "indices")
+
+
+def _onesweep(gpu, config, x, descending, values, indices):
     r, t = rows_of(x), tiles_of(x, config)
+    passes, between = _passes(x, values, indices)
     counts, states = r.rows * x.itemsize * DIGITS, r.rows * t.count * DIGITS
     word, of_word = ("unsigned", 1) if r.n < SHORT else ("unsigned long long", 2)
     each = 32 // x.itemsize  # loads of a thread in flight
@@ -93,7 +118,7 @@ def onesweep(gpu, config, x, descending=False):
         (COUNT, 1, 1),
         overlaps=True,
     )
-    name = f"sort_onesweep<{CTYPE[x.dtype]}, true, {word}, {_shape(config)}>"
+    name = f"sort_onesweep<{CTYPE[x.dtype]}, {boolean(bool(indices))}, {word}, {_shape(config)}>"
     sweeps = (
         Launch(
             CudaKernel(_source("onesweep"), name),
@@ -106,7 +131,7 @@ def onesweep(gpu, config, x, descending=False):
             t.shared,
             overlaps=True,
         )
-        for p in _passes(x)
+        for p in passes
     )  # fmt: skip
     scratch = {
         "counts": _words(counts),
@@ -114,7 +139,7 @@ def onesweep(gpu, config, x, descending=False):
         "arrived": _words(r.rows, zero=True),
         "ticket": _words(1, zero=True),
     }
-    return Plan((clear, histogram, *sweeps), {**scratch, **_between(x)})
+    return Plan((clear, histogram, *sweeps), {**scratch, **between})
 
 
 class Pass(NamedTuple):
@@ -127,21 +152,29 @@ class Pass(NamedTuple):
     moved: tuple[str | Scalar, ...]  # from keys, places; to keys, places, indices
 
 
-def _passes(x: TensorSpec) -> Iterator[Pass]:
-    """From the lowest digit to the highest: between scratch and the results, whose memory serves
-    until the last pass fills it."""
-    r, count = rows_of(x), x.itemsize
-    keys, places, stride = "x", NULL, r.stride
+def _passes(
+    x: TensorSpec, values: str | None, indices: str | None
+) -> tuple[list[Pass], dict[str, Scratch]]:
+    """From the lowest digit to the highest, and what lies between them: scratch, and the results,
+    whose memory is free until the last pass fills it."""
+    r, count, scratch = rows_of(x), x.itemsize, {}
+    if count > 1:
+        scratch["keys"] = Scratch(TensorSpec.contiguous((x.numel(),), x.dtype))
+        if indices:
+            scratch["places"] = _words(x.numel())
+        if not values:
+            scratch["more_keys"] = scratch["keys"]
+    keys, places, stride, passes = "x", NULL, r.stride, []
     for k in range(count):
-        to = ("values", "indices") if (count - k) % 2 else ("keys", "places")
-        out = (to[0], NULL, "indices") if k == count - 1 else (*to, NULL)
-        yield Pass(k, keys, stride, (keys, places, *out))
-        (keys, places), stride = to, r.n
-
-
-def _between(x: TensorSpec) -> dict[str, Scratch]:
-    n = x.numel() if x.itemsize > 1 else 1
-    return {"keys": Scratch(TensorSpec.contiguous((n,), x.dtype)), "places": _words(n)}
+        if k == count - 1:
+            to = (values or NULL, NULL, indices or NULL)
+        elif (count - k) % 2:
+            to = (values or "more_keys", indices or NULL, NULL)
+        else:
+            to = ("keys", "places" if indices else NULL, NULL)
+        passes.append(Pass(k, keys, stride, (keys, places, *to)))
+        keys, places, stride = to[0], to[1], r.n
+    return passes, scratch
 
 
 def _words(count: int, zero: bool = False) -> Scratch:

@@ -16,7 +16,8 @@ template <typename U> struct Entry {
   }
 };
 
-// SIZE: a power of two that holds a row; a block has max(SIZE, 2 * BLOCK) / SIZE rows.
+// `size`: a power of two that holds a row; a block has max(size, 2 * BLOCK) / size rows. Results
+// that are not wanted are null.
 template <typename T, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
     sort_bitonic(const kw::bits_t<T> *x, kw::bits_t<T> *values, long long *indices, long long rows,
@@ -52,8 +53,8 @@ __global__ void __launch_bounds__(BLOCK)
     const int at = i & (size - 1);
     if (row < rows && at < n) {
       const unsigned place = entries[i].place;
-      values[row * n + at] = x[row * stride + place];
-      indices[row * n + at] = place;
+      if (values) values[row * n + at] = x[row * stride + place];
+      if (indices) indices[row * n + at] = place;
     }
   }
 }

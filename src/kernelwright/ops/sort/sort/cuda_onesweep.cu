@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
   const long long row = tile.number / tiles;
   const unsigned number = tile.number % tiles, first = number * Tile::SIZE;
   const kw::Chain<Word> chain(words + row * tiles * kw::kDigits, number, pass);
-  keys += row * stride + first, keys_out += row * n,
-      counts += (row * sizeof(T) + pass) * kw::kDigits;
+  keys += row * stride + first, counts += (row * sizeof(T) + pass) * kw::kDigits;
+  if (keys_out) keys_out += row * n;
   if (places) places += row * n + first;
   if (places_out) places_out += row * n;
   if (indices) indices += row * n;

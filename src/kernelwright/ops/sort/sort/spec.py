@@ -49,14 +49,30 @@ CASES = (
     *(case((2**24,), d, use="bench") for d in (torch.float64, torch.int64, torch.int32)),
     case((2**17 + 1, 16384), torch.bfloat16, use="big"),
 )
-FLOATING = tuple(
-    c for c in CASES if c.dtype.is_floating_point and not c.param("descending") and c.use != "big"
+# sort's kernels with a result less: each type, several tiles, and what is timed
+FEW = (
+    *(case(shape, d) for d in EVERY for shape in ((7,), (5, 33))),
+    *(case(shape, torch.float32) for shape in ((3, 0), (0, 5))),
+    *(case((5, 33), torch.int32, of=of) for of in SMALL),
+    *(case((4, 66), torch.float32, values=v) for v in ("nan", "inf", "constant")),
+    *(case((6, 40), torch.bfloat16, layout=layout) for layout in ("sliced", "permuted", "offset")),
+    case((20_001,), torch.float32, rounded=True),
+    *(c for c in CASES if c.use != "verify"),
 )
+FLOATING = tuple(c for c in CASES if c.dtype.is_floating_point and not c.param("descending"))
 
 
 def reference(x, descending=False):
     values, indices = x.sort(dim=-1, descending=descending, stable=True)
     return values, indices
+
+
+def values_reference(x):
+    return reference(x)[0]
+
+
+def indices_reference(x, descending=False):
+    return reference(x, descending)[1]
 
 
 def backward_reference(gvalues, indices):
@@ -112,6 +128,30 @@ FORWARD = Operator(
     properties={"places": values_are_those_of_x},
     sharding=Rows(last_dimension, main="x"),
     source="torch.sort(stable=True)",
+)
+VALUES = Operator(
+    name="msort",
+    schema="(Tensor x) -> (Tensor values)",
+    reference=values_reference,
+    inputs=lambda c, device: {"x": _x(c, device)},
+    cases=FEW,
+    cost=lambda x: Cost(reads=(x.nbytes,), writes=(x.nbytes,)),
+    outputs=lambda x: (TensorSpec.contiguous(x.shape, x.dtype),),
+    layout="rows",
+    sharding=Rows(last_dimension, main="x"),
+    source="torch.msort, of rows",
+)
+INDICES = Operator(
+    name="argsort",
+    schema="(Tensor x, bool descending=False) -> (Tensor indices)",
+    reference=indices_reference,
+    inputs=inputs,
+    cases=FEW,
+    cost=lambda x, descending=False: Cost(reads=(x.nbytes,), writes=(8 * x.numel(),)),
+    outputs=lambda x, descending=False: (TensorSpec.contiguous(x.shape, torch.int64),),
+    layout="rows",
+    sharding=Rows(last_dimension, main="x"),
+    source="torch.argsort(stable=True)",
 )
 BACKWARD = Operator(
     name="sort.backward",

@@ -151,7 +151,8 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
     }
   }
 
-  // To a row, each where its digit's base says; `indices` instead of `places` in the last pass.
+  // To a row, each where its digit's base says; `indices` instead of `places` in the last pass,
+  // which may leave out the keys.
   template <bool FULL>
   __device__ __forceinline__ void write(U *keys, unsigned *places, long long *indices,
                                         unsigned count, int pass, bool descending) const {
@@ -162,7 +163,7 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
       if (FULL || at < count) {
         const U key = sorted.keys[at];
         to[i] = bases[digit_of<T>(key, pass, descending)] + at;
-        keys[to[i]] = key;
+        if (keys) keys[to[i]] = key;
       }
     }
     if constexpr (PAIRS) {

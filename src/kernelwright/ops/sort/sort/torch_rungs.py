@@ -14,6 +14,23 @@ def native(x, descending=False):
     return values, indices
 
 
+def manual_values(x):
+    return manual(x)[0]
+
+
+def native_values(x):
+    return native(x)[0]
+
+
+def manual_indices(x, descending=False):
+    """A sort of everything, and the elements thrown away."""
+    return native(x, descending)[1]
+
+
+def native_indices(x, descending=False):
+    return torch.argsort(x, dim=-1, descending=descending, stable=True)
+
+
 def manual_backward(gvalues, indices):
     """The inverse permutation by a sort, and a gather by it."""
     return gvalues.gather(-1, indices.argsort(-1))
