@@ -246,6 +246,8 @@ PUBLIC = {
     ),
     "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
     "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
+    "msort": Public(kw.msort, lambda x: torch.sort(x, stable=True, dim=0).values),
+    "sort": Public(lambda x: kw.sort(x).values, lambda x: torch.sort(x, stable=True).values),
     "topk": Public(
         lambda x: kw.topk(apart(x), min(3, x.shape[-1])).values,
         lambda x: torch.topk(apart(x), min(3, x.shape[-1])).values,

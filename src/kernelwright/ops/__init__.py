@@ -36,6 +36,8 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "scan.cumsum": ("cumprod", "cumsum"),
     "index.index_add": ("index_add",),
     "index.gather": ("gather", "scatter_add"),
+    "sort.histogram": ("bincount", "histc"),
+    "sort.sort": ("argsort", "msort", "sort"),
     "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
     "layout.cat": ("cat",),
