@@ -1,0 +1,78 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
+
+from .tiling import CLUSTER, Call, cluster_of, slab_of
+
+# threads, of a block; blocks: of a cluster, more where they do not hold a group or a slab;
+# slab: bytes of a row of a slab, at least
+CLUSTER_CONFIGS = (
+    {"threads": 256, "blocks": 1},
+    {"threads": 512, "blocks": 4},
+    {"threads": 512, "blocks": 16},
+    {"threads": 256, "blocks": 8},
+)
+CHANNELS_CONFIGS = (
+    {"threads": 256, "blocks": 4, "slab": 64},
+    {"threads": 512, "blocks": 8, "slab": 128},
+    {"threads": 512, "blocks": 16, "slab": 128},
+    {"threads": 256, "blocks": 1, "slab": 32},
+)
+
+
+def _fits(c: Call, last: bool) -> str | None:
+    """Requirements of every GPU rung. `last`: it takes channels that lie side by side."""
+    if why := unsupported_dtype(c.dtype, "x"):
+        return why
+    if any(t.dtype != c.dtype for t in c.streams):
+        return f"gy is {c.args['gy'].dtype}, x is {c.dtype}"
+    if any(p.dtype not in (c.dtype, torch.float32) for p in c.parameters):
+        return f"a parameter is neither float32 nor {c.dtype}"
+    if len({p.dtype for p in c.parameters}) > 1:
+        return f"bias is {c.bias.dtype}, weight is {c.weight.dtype}"
+    if 0 in (c.samples, c.channels, c.length):
+        return "x has no elements"
+    if c.last != last:
+        return f"channels {'last' if c.last else 'first'}: its kernels take the others"
+    if not last and any(step != c.length for step in c.steps):
+        return "rows of a channel do not lie one after another"
+    if c.sets * CLUSTER >= 2**31 or c.per * c.length >= 2**31:
+        return f"{c.sets} groups of {c.per * c.length} elements are more than a grid or an int holds"
+    return None
+
+
+def fits_cluster(gpu, **args):
+    c = Call(args)
+    if why := _fits(c, last=False):
+        return why
+    return _held(gpu, cluster_of(gpu, c, CLUSTER_CONFIGS[0]), "a group")
+
+
+def fits_channels(gpu, **args):
+    c = Call(args)
+    if why := _fits(c, last=True):
+        return why
+    return _held(gpu, slab_of(gpu, c, CHANNELS_CONFIGS[3]), "a slab of groups")
+
+
+def _held(gpu, found, what):
+    if found is None:
+        return f"{what} does not fit a cluster's shared memory"
+    return no_clusters(gpu)
+
+
+def order(gpu, **args):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(**args):
+    """Key of a call in the tuned table: dtype, layout, elements of a group, groups."""
+    c = Call(args)
+    layout = "last" if c.last else "first"
+    silu = "/silu" if args["silu"] else ""
+    return f"{kind(c.dtype)}/{layout}{silu}/{log2(c.per * c.length)}/{log2(c.sets)}"
