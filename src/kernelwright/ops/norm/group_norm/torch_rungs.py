@@ -40,8 +40,10 @@ def native_backward(gy, x, weight, bias, mean, rstd, groups, channels_last=False
         z = normalised(x.to(wide), weight, bias, mean, rstd, groups, channels_last)[1]
         z = _image(ungrouped(z, channels_last), channels_last)
         gradient = torch.ops.aten.silu_backward(gradient, z)
+    # PyTorch takes the shape of the bias's gradient from the weight
+    scale = mean.new_ones(image.shape[1]) if weight is None else weight.to(wide)
     gx, gweight, gbias = torch.ops.aten.native_group_norm_backward(
-        gradient, image, mean, rstd, _to(weight, wide), *image.shape[:3], groups,
+        gradient, image, mean, rstd, scale, *image.shape[:3], groups,
         [True, weight is not None, bias is not None],
     )  # fmt: skip
     gx = _back(gx, channels_last).to(x.dtype)
