@@ -17,19 +17,25 @@ __all__ = ["LADDER", "LADDER_BACKWARD", "group_norm"]
 def _rungs(suffix: str) -> tuple[Rung, ...]:
     """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
 
-    def cuda(trick: str, idea: str) -> Rung:
-        return rungs.cuda(
-            trick,
-            suffix,
+    def cuda(trick: str, idea: str, apart: bool = True) -> Rung:
+        """`apart`: the backward's kernels are in a file of their own."""
+        file = f"cuda_{trick}{suffix if apart else ''}.cu"
+        return Rung(
+            f"cuda_{trick}",
+            "cuda",
+            f"cuda:{trick}{suffix}",
             idea,
-            getattr(heuristics, f"fits_{trick}"),
-            getattr(heuristics, f"{trick.upper()}_CONFIGS"),
-            sources=("cuda_parameters.cu",) if suffix else (),
+            supports=getattr(heuristics, f"fits_{trick}"),
+            configs=getattr(heuristics, f"{trick.upper()}_CONFIGS"),
+            sources=(file, "cuda_parameters.cu") if suffix else (file,),
         )
 
     return (
         *rungs.pytorch(suffix),
-        cuda("cluster", "a group in the shared memory of a cluster"),
+        cuda("block", "a group read twice by a block", apart=False),
+        cuda("split", "a group split over blocks, in two launches"),
+        cuda("channels_split", "channels last: vectors over channels, in two launches"),
+        cuda("cluster", "a group in the shared memory of a cluster", apart=False),
         cuda("channels", "channels last: a slab of channels in the shared memory of a cluster"),
     )
 
@@ -87,7 +93,9 @@ def _checked(input, num_groups, weight, bias):
         raise ValueError(f"input: has {input.ndim} dimensions, should have 2 or more")
     channels = input.shape[1]
     if num_groups <= 0 or channels % num_groups:
-        raise ValueError(f"num_groups: {num_groups} does not divide the input's {channels} channels")
+        raise ValueError(
+            f"num_groups: {num_groups} does not divide the input's {channels} channels"
+        )
     for name, p in (("weight", weight), ("bias", bias)):
         if p is not None and tuple(p.shape) != (channels,):
             raise ValueError(f"{name}: has shape {tuple(p.shape)}, should be ({channels},)")

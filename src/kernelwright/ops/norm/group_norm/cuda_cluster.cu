@@ -7,7 +7,8 @@
 // two sums of the group are sent; each warp leaves the sums of its pieces for gweight and gbias.
 // Traffic: forward x read, y written once; backward gy, x read, gx written once. `cuda_block` reads
 // its operands twice.
-// Limit: the shared memory of sixteen multiprocessors, and compute capability 9.0 for more than one.
+// Limit: the shared memory of sixteen multiprocessors, and compute capability 9.0 for more than
+// one.
 #include "kw/cluster.cuh"
 #include "kw/launch.cuh"
 #include "sets.cuh"
@@ -91,11 +92,11 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename N, int VEC, int THREADS, int CLUSTER>
 __global__ void __launch_bounds__(THREADS)
-    group_norm_bwd_cluster(const typename N::T *__restrict__ gy, const typename N::T *__restrict__ x,
-                           const typename N::W *__restrict__ w, const typename N::W *__restrict__ b,
-                           const float *__restrict__ means, const float *__restrict__ rstds,
-                           typename N::T *__restrict__ gx, kw::Sums *__restrict__ left,
-                           kw::Sets sets, int given) {
+    group_norm_bwd_cluster(const typename N::T *__restrict__ gy,
+                           const typename N::T *__restrict__ x, const typename N::W *__restrict__ w,
+                           const typename N::W *__restrict__ b, const float *__restrict__ means,
+                           const float *__restrict__ rstds, typename N::T *__restrict__ gx,
+                           kw::Sums *__restrict__ left, kw::Sets sets, int given) {
   using V = kw::Vec<typename N::T, VEC>;
   constexpr int kWarps = THREADS / 32;
   extern __shared__ uint4 dynamic_shared[];

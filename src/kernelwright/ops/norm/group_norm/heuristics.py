@@ -6,10 +6,11 @@ import torch
 
 from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
 
-from .tiling import CLUSTER, Call, cluster_of, slab_of
+from .tiling import CLUSTER, Call, channels_split_of, cluster_of, slab_of
 
 # threads, of a block; blocks: of a cluster, more where they do not hold a group or a slab;
 # slab: bytes of a row of a slab, at least
+BLOCK_CONFIGS = ({"threads": 256},)
 CLUSTER_CONFIGS = (
     {"threads": 256, "blocks": 1},
     {"threads": 512, "blocks": 4},
@@ -22,6 +23,13 @@ CHANNELS_CONFIGS = (
     {"threads": 512, "blocks": 16, "slab": 128},
     {"threads": 256, "blocks": 1, "slab": 32},
 )
+# blocks: on each multiprocessor
+SPLIT_CONFIGS = (
+    {"threads": 256, "blocks": 8},
+    {"threads": 512, "blocks": 4},
+    {"threads": 256, "blocks": 4},
+)
+CHANNELS_SPLIT_CONFIGS = SPLIT_CONFIGS
 
 
 def _fits(c: Call, last: bool) -> str | None:
@@ -41,7 +49,25 @@ def _fits(c: Call, last: bool) -> str | None:
     if not last and any(step != c.length for step in c.steps):
         return "rows of a channel do not lie one after another"
     if c.sets * CLUSTER >= 2**31 or c.per * c.length >= 2**31:
-        return f"{c.sets} groups of {c.per * c.length} elements are more than a grid or an int holds"
+        return (
+            f"{c.sets} groups of {c.per * c.length} elements are more than a grid or an int holds"
+        )
+    return None
+
+
+def fits_block(gpu, **args):
+    return _fits(Call(args), last=False)
+
+
+fits_split = fits_block
+
+
+def fits_channels_split(gpu, **args):
+    c = Call(args)
+    if why := _fits(c, last=True):
+        return why
+    if channels_split_of(gpu, c, CHANNELS_SPLIT_CONFIGS[0]) is None:
+        return f"a group of {c.per} channels is more than a block has threads for"
     return None
 
 

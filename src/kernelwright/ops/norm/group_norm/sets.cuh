@@ -125,8 +125,8 @@ struct Affine {
 
 // y for one vector.
 template <typename N, int VEC>
-__device__ __forceinline__ Vec<typename N::T, VEC>
-normalised(const Vec<typename N::T, VEC> &x, Statistics s, const Affine &of) {
+__device__ __forceinline__ Vec<typename N::T, VEC> normalised(const Vec<typename N::T, VEC> &x,
+                                                              Statistics s, const Affine &of) {
   const float scale = s.rstd * of.weight;
   float y[VEC];
   to_float(x, y);
@@ -140,9 +140,9 @@ normalised(const Vec<typename N::T, VEC> &x, Statistics s, const Affine &of) {
 
 // The gradient of what silu receives, and the normalised x, of one vector.
 template <typename N, int VEC>
-__device__ __forceinline__ void
-gradients(const Vec<typename N::T, VEC> &gy, const Vec<typename N::T, VEC> &x, Statistics s,
-          const Affine &of, float (&g)[VEC], float (&xhat)[VEC]) {
+__device__ __forceinline__ void gradients(const Vec<typename N::T, VEC> &gy,
+                                          const Vec<typename N::T, VEC> &x, Statistics s,
+                                          const Affine &of, float (&g)[VEC], float (&xhat)[VEC]) {
   to_float(gy, g);
   to_float(x, xhat);
 #pragma unroll
@@ -175,14 +175,14 @@ __device__ __forceinline__ void leave(Sums *parts, const Sets &sets, long long s
 
 // gx for one vector, from the means of g and g xhat over the set, both times the weight.
 template <typename N, int VEC>
-__device__ __forceinline__ Vec<typename N::T, VEC>
-gradient(const Vec<typename N::T, VEC> &gy, const Vec<typename N::T, VEC> &x, Statistics s,
-         const Affine &of, Sums mean) {
+__device__ __forceinline__ Vec<typename N::T, VEC> gradient(const Vec<typename N::T, VEC> &gy,
+                                                            const Vec<typename N::T, VEC> &x,
+                                                            Statistics s, const Affine &of,
+                                                            Sums mean) {
   float g[VEC], xhat[VEC];
   gradients<N>(gy, x, s, of, g, xhat);
 #pragma unroll
-  for (int i = 0; i < VEC; i++)
-    g[i] = s.rstd * (g[i] * of.weight - mean.sum - xhat[i] * mean.dot);
+  for (int i = 0; i < VEC; i++) g[i] = s.rstd * (g[i] * of.weight - mean.sum - xhat[i] * mean.dot);
   return from_float<typename N::T>(g);
 }
 

@@ -35,6 +35,24 @@ struct Range {
   __device__ __forceinline__ float count() const { return static_cast<float>(last - first); }
 };
 
+// Which part of x a block takes: its sample, the first channel of its slab, its place among the
+// `blocks` blocks of that.
+struct Place {
+  long long sample;
+  int slab, block;
+  __device__ __forceinline__ Place(const Slabs &slabs, int blocks, long long which) {
+    const int of_sample = slabs.channels / slabs.slab;
+    const long long slab_ = which / blocks;
+    block = static_cast<int>(which - slab_ * blocks);
+    sample = slab_ / of_sample;
+    slab = static_cast<int>(slab_ - sample * of_sample) * slabs.slab;
+  }
+  // The first group.
+  __device__ __forceinline__ long long group(const Slabs &slabs) const {
+    return sample * (slabs.channels / slabs.per) + slab / slabs.per;
+  }
+};
+
 // Adds up the rows of threads: the total of each channel in `lanes`, to the whole block. In steps
 // of the same order every time; each step writes where only the same thread reads.
 template <int VEC>
@@ -89,8 +107,8 @@ template <int VEC> struct ColumnAffine {
   }
 
   template <typename N>
-  __device__ __forceinline__ Vec<typename N::T, VEC>
-  normalised(const Vec<typename N::T, VEC> &x) const {
+  __device__ __forceinline__ Vec<typename N::T, VEC> normalised(
+      const Vec<typename N::T, VEC> &x) const {
     float y[VEC];
     to_float(x, y);
 #pragma unroll
@@ -118,9 +136,9 @@ template <int VEC> struct ColumnAffine {
 
   // gx, from the means over the group of g and g xhat, both times the weight.
   template <typename N>
-  __device__ __forceinline__ Vec<typename N::T, VEC>
-  gradient(const Vec<typename N::T, VEC> &gy, const Vec<typename N::T, VEC> &x,
-           const Sums (&means)[VEC]) const {
+  __device__ __forceinline__ Vec<typename N::T, VEC> gradient(const Vec<typename N::T, VEC> &gy,
+                                                              const Vec<typename N::T, VEC> &x,
+                                                              const Sums (&means)[VEC]) const {
     float g[VEC], xhat[VEC];
     gradients<N>(gy, x, g, xhat);
 #pragma unroll

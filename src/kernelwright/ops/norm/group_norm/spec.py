@@ -78,9 +78,7 @@ def _opened(gy, x, weight, bias, mean, rstd, groups, channels_last, silu):
     return h, xhat
 
 
-def group_norm_backward(
-    gy, x, weight, bias, mean, rstd, groups, channels_last=False, silu=False
-):
+def group_norm_backward(gy, x, weight, bias, mean, rstd, groups, channels_last=False, silu=False):
     h, xhat = _opened(gy, x, weight, bias, mean, rstd, groups, channels_last, silu)
     g = h if weight is None else h * per_channel(weight, groups)
     gx = rstd[..., None, None] * (g - xhat * over(g * xhat) - over(g))
@@ -159,9 +157,7 @@ def _double(p):
     return None if p is None else p.double()
 
 
-def backward_noise(
-    gy, x, weight, bias, mean, rstd, groups, channels_last=False, silu=False
-):
+def backward_noise(gy, x, weight, bias, mean, rstd, groups, channels_last=False, silu=False):
     """The rounding error of float32 where the backward's differences and sums cancel.
 
     In gx = rstd (g - xhat m1 - m2) each term is rounded, by u of its size, and a mean errs as a sum

@@ -16,6 +16,8 @@ CLUSTER = 16  # blocks; more than 8 are not portable
 STATIC = 2048  # bytes of shared memory that kernels declare, at most
 SYSTEM = 1024  # bytes of shared memory that each block costs beside its own
 VECTORS = 64  # of a piece of a row, which one warp takes, at most
+UNROLL = 4  # vectors of a thread in flight in launches that hold nothing
+SPLIT_VECTORS = 32 * UNROLL  # of a piece there
 
 
 class Call:
@@ -31,6 +33,7 @@ class Call:
         self.length, self.channels = x.shape[1:] if self.last else x.shape[:0:-1]
         self.per = self.channels // max(self.groups, 1)
         self.weight, self.bias = args["weight"], args["bias"]
+        self.silu, self.per_set = args["silu"], False
 
     @property
     def steps(self) -> list[int]:
@@ -61,6 +64,8 @@ class Call:
         """Of weight and bias; for one that is absent x, which the kernel does not read as such."""
         return tuple(n if self.args[n] is not None else "x" for n in ("weight", "bias"))
 
+    variance = "mean"  # where the kernel writes the variance: it does not, of a group
+
     @cached_property
     def width(self) -> int:
         """Elements that every access may move at once."""
@@ -71,7 +76,22 @@ class Call:
     def norm(self) -> str:
         """The first template argument of the kernels."""
         types = f"{CTYPE[self.dtype]}, {CTYPE[self.parameter_dtype]}"
-        return f"kw::SetNorm<{types}, {boolean(self.args['silu'])}, false>"
+        return f"kw::SetNorm<{types}, {boolean(self.silu)}, {boolean(self.per_set)}>"
+
+    def pieces(self, vectors: int = VECTORS) -> Pieces:
+        """A group's channels as rows; pieces of up to `vectors` vectors, all but the last equal."""
+        step = self.per * self.length
+        count, piece = cut(self, vectors)
+        return Pieces(
+            self.groups * step, step, self.length, self.groups, self.per, self.length, count, piece
+        )
+
+
+def cut(c: Call, vectors: int) -> tuple[int, int]:
+    """How many pieces of a row there are, and the elements of one."""
+    row = c.length // c.width
+    count = cdiv(row, vectors)
+    return count, cdiv(row, count) * c.width
 
 
 class Pieces(NamedTuple):
@@ -94,15 +114,6 @@ class Pieces(NamedTuple):
         return self.rows * self.pieces
 
 
-def pieces_of(c: Call, vectors: int = VECTORS) -> Pieces:
-    """A group's channels as rows; pieces of up to `vectors` vectors, all but the last equal."""
-    row = c.length // c.width
-    pieces = cdiv(row, vectors)
-    piece = cdiv(row, pieces) * c.width
-    step = c.per * c.length
-    return Pieces(c.groups * step, step, c.length, c.groups, c.per, c.length, pieces, piece)
-
-
 class Cluster(NamedTuple):
     """`blocks` blocks that hold a set's pieces, in `shared` bytes each."""
 
@@ -113,7 +124,7 @@ class Cluster(NamedTuple):
 
 def cluster_of(gpu, c: Call, config) -> Cluster | None:
     """Of the config's blocks or, if the group needs it, more; None if no cluster holds it."""
-    pieces = pieces_of(c)
+    pieces = c.pieces()
     blocks = config["blocks"]
     while blocks <= CLUSTER:
         held = cdiv(pieces.items, blocks) * pieces.piece * c.itemsize * len(c.streams)
@@ -163,6 +174,36 @@ def slab_shared(c: Call, channels: int, blocks: int, threads: int) -> int:
     groups = channels // c.per
     sums = 4 * at_once * channels + 4 * channels + 16 * groups + 8 * blocks * groups
     return vectors * c.width * c.itemsize * len(c.streams) + sums
+
+
+class Split(NamedTuple):
+    """A set's share of a grid: `blocks` blocks; of a slab of `channels` channels in `shared` bytes
+    each, where channels lie side by side."""
+
+    blocks: int
+    channels: int = 0
+    shared: int = 0
+
+
+def split_of(gpu, c: Call, config) -> Split:
+    """Blocks for the config's number on each multiprocessor, as long as each has a piece for every
+    warp."""
+    wanted = cdiv(gpu.sms * config["blocks"], c.sets)
+    return Split(max(1, min(wanted, cdiv(c.pieces(SPLIT_VECTORS).items, config["threads"] // 32))))
+
+
+def channels_split_of(gpu, c: Call, config) -> Split | None:
+    """The same for slabs of as many channels as a block has threads for."""
+    threads = config["threads"]
+    channels = slab_channels(c, threads, c.channels * c.itemsize)
+    if channels is None:
+        return None
+    slabs, groups = c.samples * (c.channels // channels), channels // c.per
+    at_once = threads // (channels // c.width)
+    wanted = cdiv(gpu.sms * config["blocks"], slabs)
+    blocks = max(1, min(wanted, cdiv(c.length, at_once * UNROLL)))
+    sums = at_once * channels + channels + 2 * groups
+    return Split(blocks, channels, 4 * max(sums, 3 * max(threads, groups)))
 
 
 def slabs_scalar(c: Call, channels: int) -> Scalar:

@@ -11,9 +11,7 @@ def manual(x, weight, bias, groups, eps, channels_last=False, silu=False):
     return y.to(x.dtype), *statistics
 
 
-def manual_backward(
-    gy, x, weight, bias, mean, rstd, groups, channels_last=False, silu=False
-):
+def manual_backward(gy, x, weight, bias, mean, rstd, groups, channels_last=False, silu=False):
     wide = _wide(x)
     gx, *sums = group_norm_backward(
         gy.to(wide), x.to(wide), weight, bias, mean, rstd, groups, channels_last, silu
