@@ -52,6 +52,7 @@ __global__ void __launch_bounds__(THREADS)
   }
   // sums of a thread's columns, then squares about the mean of the block's group
   const float mine = any ? (range.last - first + column.rows - 1) / column.rows : 0.0f;
+  const float of_mine = any ? 1.0f / mine : 0.0f;
   const float count = range.count() * slabs.per, inverse = count > 0.0f ? 1.0f / count : 0.0f;
 #pragma unroll
   for (int i = 0; i < VEC; i++) f[i] = fmaf(mine, shift[i], sum[i]);
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(THREADS)
   kw::add_groups(slabs, total, [&](int channel) { return lanes[channel] * inverse; });
 #pragma unroll
   for (int i = 0; i < VEC; i++) {
-    const float mean = mine > 0.0f ? sum[i] / mine : 0.0f, inside = about[i] - sum[i] * mean;
+    const float mean = sum[i] * of_mine, inside = about[i] - sum[i] * mean;
     const float distance = any ? shift[i] + mean - total[(column.first + i) / slabs.per] : 0.0f;
     f[i] = fmaf(mine, distance * distance, inside < 0.0f ? 0.0f : inside);
   }

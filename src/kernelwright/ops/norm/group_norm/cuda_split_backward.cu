@@ -107,10 +107,10 @@ __global__ void __launch_bounds__(THREADS)
     const kw::Item item(sets, i);
     const kw::Affine affine(w, b, given, sets.channel(set, item.row, N::kPerSet));
     typename N::T *const to = gx + base + item.at;
-    for_each_vector<VEC, UNROLL>(gy + base + item.at, x + base + item.at, item.count,
-                                 [&](const V &gy, const V &x, int at) {
-                                   kw::store(to + at, kw::gradient<N>(gy, x, s, affine, mean));
-                                 });
+    for_each_vector<VEC, UNROLL>(
+        gy + base + item.at, x + base + item.at, item.count, [&](const V &gy, const V &x, int at) {
+          kw::store_if(to + at, true, kw::gradient<N>(gy, x, s, affine, mean));
+        });
   }
   kw::let_next_launch_start();
 }

@@ -6,28 +6,26 @@ import torch
 
 from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
 
-from .tiling import CLUSTER, Call, channels_split_of, cluster_of, slab_of
+from .tiling import CLUSTER, STATIC, Call, channels_split_of, cluster_of, slab_of
 
 # threads, of a block; blocks: of a cluster, more where they do not hold a group or a slab;
 # slab: bytes of a row of a slab, at least
 BLOCK_CONFIGS = ({"threads": 256},)
 CLUSTER_CONFIGS = (
     {"threads": 256, "blocks": 1},
-    {"threads": 512, "blocks": 4},
+    {"threads": 256, "blocks": 4},
     {"threads": 512, "blocks": 16},
-    {"threads": 256, "blocks": 8},
 )
 CHANNELS_CONFIGS = (
-    {"threads": 256, "blocks": 4, "slab": 64},
-    {"threads": 512, "blocks": 8, "slab": 128},
+    {"threads": 256, "blocks": 1, "slab": 128},
+    {"threads": 256, "blocks": 4, "slab": 128},
     {"threads": 512, "blocks": 16, "slab": 128},
-    {"threads": 256, "blocks": 1, "slab": 32},
+    {"threads": 256, "blocks": 8, "slab": 32},
 )
 # blocks: on each multiprocessor
 SPLIT_CONFIGS = (
     {"threads": 256, "blocks": 8},
     {"threads": 512, "blocks": 4},
-    {"threads": 256, "blocks": 4},
 )
 CHANNELS_SPLIT_CONFIGS = SPLIT_CONFIGS
 
@@ -82,13 +80,43 @@ def fits_channels(gpu, **args):
     c = Call(args)
     if why := _fits(c, last=True):
         return why
-    return _held(gpu, slab_of(gpu, c, CHANNELS_CONFIGS[3]), "a slab of groups")
+    return _held(gpu, slab_of(gpu, c, CHANNELS_CONFIGS[0]), "a slab of groups")
 
 
 def _held(gpu, found, what):
     if found is None:
         return f"{what} does not fit a cluster's shared memory"
     return no_clusters(gpu)
+
+
+def choose_cluster(gpu, **args):
+    c = Call(args)
+    return _spread(gpu, CLUSTER_CONFIGS, lambda config: _grid(c.sets, cluster_of(gpu, c, config)))
+
+
+def choose_channels(gpu, **args):
+    c = Call(args)
+
+    def grid(config):
+        of = slab_of(gpu, c, config)
+        return _grid(c.samples * (c.channels // of.channels), of)
+
+    return _spread(gpu, CHANNELS_CONFIGS[:3], grid)
+
+
+def _grid(sets, of):
+    """(blocks, bytes of each)"""
+    return sets * of.blocks, of.shared
+
+
+def _spread(gpu, configs, grid):
+    """The smallest clusters that give each multiprocessor a block, and blocks of a size of which
+    two are resident, so that one loads while the other computes; else the largest."""
+    for config in configs[:-1]:
+        blocks, shared = grid(config)
+        if blocks >= gpu.sms and 2 * (shared + STATIC) <= gpu.shared_per_block:
+            return config
+    return configs[-1]
 
 
 def order(gpu, **args):
