@@ -92,5 +92,5 @@ __global__ void __launch_bounds__(THREADS)
   typename N::T *const to = y + sample * slabs.rows * slabs.channels + slab + column.first;
   slot = slots;
   for (long long row = first; row < range.last; row += column.rows, slot += THREADS)
-    kw::store_if(to + row * slabs.channels, true, affine.template normalised<N>(*slot));
+    kw::store_whole(to + row * slabs.channels, true, affine.template normalised<N>(*slot));
 }

@@ -96,6 +96,6 @@ __global__ void __launch_bounds__(THREADS)
     of[i] = column.live ? room.means[(column.first + i) / slabs.per] : kw::Sums{0.0f, 0.0f};
   at = 0;
   for (long long row = first; row < range.last; row += column.rows, at += THREADS)
-    kw::store_if(gx + (start + row) * slabs.channels + offset, true,
-                 affine.template gradient<N>(grads[at], slots[at], of));
+    kw::store_whole(gx + (start + row) * slabs.channels + offset, true,
+                    affine.template gradient<N>(grads[at], slots[at], of));
 }

@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       const long long here = row - u * column.rows;
-      kw::store_if(to + here * slabs.channels, here >= range.first,
-                   affine.template normalised<N>(v[u]));
+      kw::store_whole(to + here * slabs.channels, here >= range.first,
+                      affine.template normalised<N>(v[u]));
     }
   }
 }

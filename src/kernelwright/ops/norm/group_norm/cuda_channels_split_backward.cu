@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(THREADS) group_norm_bwd_channels_split_apply(
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       const long long here = row - u * column.rows;
-      kw::store_if(gx + (start + here) * slabs.channels + offset, here >= range.first,
-                   affine.template gradient<N>(gs[u], xs[u], mean));
+      kw::store_whole(gx + (start + here) * slabs.channels + offset, here >= range.first,
+                      affine.template gradient<N>(gs[u], xs[u], mean));
     }
   }
   kw::let_next_launch_start();

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(THREADS)
     const kw::Item item(sets, i);
     const kw::Affine affine(w, b, given, sets.channel(set, item.row, N::kPerSet));
     for_each_vector<VEC>(sets, item, i - share.first, [&](int at, int slot) {
-      kw::store_if(y + base + item.at + at, true, kw::normalised<N>(slots[slot], s, affine));
+      kw::store_whole(y + base + item.at + at, true, kw::normalised<N>(slots[slot], s, affine));
     });
   }
 }
@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(THREADS)
     const kw::Item item(sets, i);
     const kw::Affine affine(w, b, given, sets.channel(set, item.row, N::kPerSet));
     for_each_vector<VEC>(sets, item, i - share.first, [&](int at, int slot) {
-      kw::store_if(gx + base + item.at + at, true,
-                   kw::gradient<N>(grads[slot], slots[slot], s, affine, mean));
+      kw::store_whole(gx + base + item.at + at, true,
+                      kw::gradient<N>(grads[slot], slots[slot], s, affine, mean));
     });
   }
 }

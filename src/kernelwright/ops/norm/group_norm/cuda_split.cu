@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
       for (int u = 0; u < UNROLL; u++) {
         const int here = at + u * 32 * VEC;
-        kw::store_if(y + base + item.at + here, here < item.count,
-                     kw::normalised<N>(v[u], s, affine));
+        kw::store_whole(y + base + item.at + here, here < item.count,
+                        kw::normalised<N>(v[u], s, affine));
       }
     }
   }

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(THREADS)
     typename N::T *const to = gx + base + item.at;
     for_each_vector<VEC, UNROLL>(
         gy + base + item.at, x + base + item.at, item.count, [&](const V &gy, const V &x, int at) {
-          kw::store_if(to + at, true, kw::gradient<N>(gy, x, s, affine, mean));
+          kw::store_whole(to + at, true, kw::gradient<N>(gy, x, s, affine, mean));
         });
   }
   kw::let_next_launch_start();

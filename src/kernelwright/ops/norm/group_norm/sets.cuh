@@ -123,6 +123,19 @@ struct Affine {
         bias(given & kBias ? to_float(b[channel]) : 0.0f) {}
 };
 
+// Stores a vector in one instruction: of a plain assignment the compiler makes several where the
+// words come from a loop that it has transformed.
+template <typename T, int N>
+__device__ __forceinline__ void store_whole(T *p, bool inside, const Vec<T, N> &x) {
+  if constexpr (sizeof(x) < 4) {
+    if (inside) *p = x[0];
+  } else {
+    typename Words<sizeof(x)>::type words;
+    memcpy(&words, &x, sizeof(x));
+    if (inside) __stwb(reinterpret_cast<decltype(words) *>(p), words);
+  }
+}
+
 // y for one vector.
 template <typename N, int VEC>
 __device__ __forceinline__ Vec<typename N::T, VEC> normalised(const Vec<typename N::T, VEC> &x,
