@@ -29,6 +29,8 @@ OURS = {
     "sum": kw.sum,
     "nn.functional.layer_norm": kw.layer_norm,
     "nn.functional.rms_norm": kw.rms_norm,
+    "nn.functional.group_norm": kw.group_norm,
+    "nn.functional.instance_norm": kw.instance_norm,
     "nn.functional.embedding": lambda weight, indices, **more: kw.embedding(
         indices, weight, **more
     ),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -73,6 +74,13 @@ def scattered(x, scatter_add):
     """Elements of the last dimension, made of x, added to others."""
     index = numbers(x).expand(*x.shape[:-1], -1)
     return scatter_add(x, -1, index, 1 - x.gather(-1, index).square())
+
+
+def grouped(x, group_norm, *parameters):
+    """x (*, C) as samples of channels last, normalised in one group; one sample of one element,
+    which has no variance, twice."""
+    x = x.reshape(1, -1, x.shape[-1]).mT
+    return group_norm(torch.cat((x, x), -1), 1, *parameters)
 
 
 def rotated(x, rope):
@@ -243,6 +251,15 @@ PUBLIC = {
         lambda x, w, b: kw.linear(x, w, b, activation="silu", gate=kw.linear(x, w)),
         lambda x, w, b: F.silu(F.linear(x, w, b)) * F.linear(x, w),
         more=((7, "columns"), (7,)),
+    ),
+    "group_norm": Public(
+        lambda x, w, b: grouped(x, kw.group_norm, w, b),
+        lambda x, w, b: grouped(x, F.group_norm, w, b),
+        more=("columns", "columns"),
+    ),
+    "group_norm with silu": Public(
+        lambda x: grouped(x, partial(kw.group_norm, silu=True)),
+        lambda x: F.silu(grouped(x, F.group_norm)),
     ),
     "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
     "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
