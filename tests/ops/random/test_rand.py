@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import kernelwright as kw
-from kernelwright.ops.random._philox import philox
+from kernelwright.ops.random._sequences import philox
 from kernelwright.ops.random._state import draw_state
 from kernelwright.ops.random.rand import definition
 from kernelwright.ops.random.rand.grid import calls_of, threads_of

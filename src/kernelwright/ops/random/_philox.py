@@ -16,22 +16,18 @@ WORD = 0xFFFFFFFF
 CHUNK = 2**22  # counters at a time: a counter's words take some hundred bytes on the way
 
 
-def philox(
-    seed: torch.Tensor, counter: torch.Tensor, sequence: torch.Tensor | None = None
-) -> torch.Tensor:
+def philox(seed: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
     """Four 32-bit numbers for each 64-bit counter, in a new last dimension, as int64.
 
-    `sequence`: the upper 64 bits of each counter, by default 0. The state's words c0, c2 are the
-    rows of `even`, c1, c3 those of `odd`. Constants are made on the device: a copy from the host
-    could not be captured in a CUDA graph.
+    The state's words c0, c2 are the rows of `even`, c1, c3 those of `odd`. Constants are made on
+    the device: a copy from the host could not be captured in a CUDA graph.
     """
     row = torch.arange(2, device=seed.device)[:, None]
     multiplier = torch.where(row == 0, 0xD2511F53, 0xCD9E8D57)
     increment = torch.where(row == 0, 0x9E3779B9, 0xBB67AE85)
     key = seed >> 32 * row & WORD
-    upper = torch.zeros_like(counter) if sequence is None else sequence
-    even = torch.stack((counter & WORD, upper & WORD))
-    odd = torch.stack((counter >> 32 & WORD, upper >> 32 & WORD))
+    even = torch.stack((counter & WORD, torch.zeros_like(counter)))
+    odd = torch.stack((counter >> 32 & WORD, torch.zeros_like(counter)))
     for _ in range(10):
         product = (even * multiplier).flip(0)
         even = (product >> 32 ^ odd ^ key) & WORD

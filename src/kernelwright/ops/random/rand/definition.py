@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from .._philox import CHUNK, philox
+from .._philox import CHUNK
+from .._sequences import philox
 from .grid import WORDS
 
 TURN = 2.0**-32 * 6.2831855  # of an angle's word
