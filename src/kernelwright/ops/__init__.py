@@ -16,6 +16,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
         "cross_entropy_with_grad_",
     ),
     "random.dropout": ("bias_dropout_add", "dropout", "dropout_with_mask"),
+    "random.rand": ("bernoulli", "rand", "randn"),
     "elementwise.pointwise": ("add", "mul", "relu", "sigmoid", "silu", "squared_relu", "tanh"),
     "embedding.lookup": ("embedding",),
     "elementwise.gelu": ("gelu",),
