@@ -45,5 +45,6 @@ def planned(source: Path, entry: str, first, more, split: Split, args) -> Plan:
     template = (*first, split.name, split.config["resident"], *more)
     name = f"{entry}<{', '.join(map(str, template))}>"
     kernel = CudaKernel(source, name, split.config["cluster"])
-    launch = Launch(kernel, (split.grid, 1, 1), args, (split.threads, 1, 1), split.shared)
+    launch = Launch(kernel, (split.grid, 1, 1), args, (split.threads, 1, 1), split.shared,
+                    split.config.get("overlaps", False))  # fmt: skip
     return Plan((launch,))

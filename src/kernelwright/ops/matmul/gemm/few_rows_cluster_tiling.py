@@ -21,11 +21,11 @@ IN_FLIGHT = 98_304  # bytes of rings of a multiprocessor: more do not add to DRA
 DEPTHS = {4: 256, 8: 128, 16: 64}  # kDepth of a step, by bits of an element: 128 bytes
 
 
-def tile(groups: int, along_n: int, along_k: int, cluster: int, resident: int) -> Config:
+def tile(groups: int, along_n: int, along_k: int, cluster: int, resident: int, **more) -> Config:
     """A config: 16-row groups of a warp, warps along the weight's rows and along k, blocks of a
     cluster and of a multiprocessor."""
     return {"groups": groups, "along_n": along_n, "along_k": along_k, "cluster": cluster,
-            "resident": resident}  # fmt: skip
+            "resident": resident, **more}  # fmt: skip
 
 
 CONFIGS = (
@@ -60,7 +60,8 @@ class Split:
     def name(self) -> str:
         """few_rows::Split of this."""
         c = self.config
-        sizes = (self.blocks, c["groups"], c["along_n"], c["along_k"], c["cluster"], self.stages)
+        sizes = (self.blocks, c["groups"], c["along_n"], c["along_k"], c["cluster"], self.stages,
+                 c.get("hint", 0))
         return f"few_rows::Split<{', '.join(map(str, sizes))}>"
 
 
@@ -95,7 +96,7 @@ def _split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split
     turns = min(2, cdiv(tiles, max(clusters, 1)))
     boxed = config["along_k"] * rows * (8 * blocks + 2) * 4 * turns
     room = (gpu.shared_per_block + 1024) // resident - 1024 - STATIC - of_x - boxed
-    enough = max(3, cdiv(IN_FLIGHT // resident, stage))
+    enough = max(3, cdiv(config.get("flight", IN_FLIGHT) // resident, stage))
     fitting = [s for s in STAGES if s * stage <= room and (s <= enough or s == 3)]
     if not fitting:
         return None

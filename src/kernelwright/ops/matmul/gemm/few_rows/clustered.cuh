@@ -8,19 +8,41 @@
 #pragma once
 #include "kw/async.cuh"
 #include "kw/cluster.cuh"
+#include "kw/launch.cuh"
 #include "lanes.cuh"
 
 namespace few_rows {
 
 // BLOCKS: of 8 rows of x. GROUPS: of 16 rows of the weight, of a warp. ALONG_N x ALONG_K warps.
-template <int BLOCKS, int GROUPS, int ALONG_N, int ALONG_K, int CLUSTER, int STAGES> struct Split {
+template <int BLOCKS, int GROUPS, int ALONG_N, int ALONG_K, int CLUSTER, int STAGES,
+          int HINT = 0>
+struct Split {
   static constexpr int kBlocks = BLOCKS, kGroups = GROUPS, kAlongK = ALONG_K, kCluster = CLUSTER;
-  static constexpr int kStages = STAGES, kThreads = 32 * ALONG_N * ALONG_K;
+  static constexpr int kStages = STAGES, kHint = HINT, kThreads = 32 * ALONG_N * ALONG_K;
   static constexpr int kRows = 16 * GROUPS * ALONG_N;  // of a tile
   static constexpr int kOwn = kRows / CLUSTER, kParts = ALONG_K * CLUSTER;
   static constexpr int kPitch = 8 * BLOCKS + 2;  // floats of a row of sums: 8 bytes times odd
   static_assert(kOwn % 8 == 0, "a block owns whole halves of fragments");
 };
+
+template <int HINT>
+__device__ __forceinline__ void copy_weight_16(char *shared, const void *from, int bytes) {
+#ifdef __CUDA_ARCH__
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  if constexpr (HINT == 128)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  else if constexpr (HINT == 256)
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  else
+    matmul::copy_async_16(shared, from, bytes);
+#else
+  matmul::copy_async_16(shared, from, bytes);
+#endif
+}
 
 // This block's place in its cluster, which may be itself.
 template <class SPLIT> __device__ __forceinline__ int rank() {
@@ -91,8 +113,8 @@ template <class WEIGHTS, class SPLIT> struct Ring {
     for (int i = 0; i < 2 * kGroups; i++) {
 #pragma unroll
       for (int u = 0; u < kUnits; u++)
-        matmul::copy_async_16(slot + (i * kUnits + u) * 512 + lane * 16, p + 64 * u,
-                              8 * i < rows && inside[u] ? 16 : 0);
+        copy_weight_16<SPLIT::kHint>(slot + (i * kUnits + u) * 512 + lane * 16, p + 64 * u,
+                                     8 * i < rows && inside[u] ? 16 : 0);
       p += 8 * weights.pitch();
     }
     if constexpr (WEIGHTS::kScales > 0) {
@@ -254,6 +276,7 @@ __device__ __forceinline__ void clustered(const WEIGHTS &weights, const T *x, lo
   if constexpr (kCluster > 1)
     kw::Mailbox::open_all(boxes, bytes, [&](int turn) { return turn < turns; });
 
+  kw::wait_for_launch_before();
   copy_x<T, WEIGHTS>(shared, x, x_line, begin, count, m, k);
   kw::copy_async_commit();
   Ring<WEIGHTS, SPLIT> ring(weights, shared + rings, begin, count, tiles);
@@ -261,6 +284,7 @@ __device__ __forceinline__ void clustered(const WEIGHTS &weights, const T *x, lo
   for (int i = 0; i < SPLIT::kStages - 1; i++) ring.copy();
   kw::copy_async_wait_all_but<SPLIT::kStages - 1>();
   __syncthreads();  // x is there
+  kw::let_next_launch_start();
   if constexpr (kCluster > 1) kw::Mailbox::ready();
 
   const int turn_of_x = m * 64;
