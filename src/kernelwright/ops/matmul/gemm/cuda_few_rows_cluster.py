@@ -41,10 +41,12 @@ def places(split: Split) -> tuple:
     return i32(split.rings), i32(split.boxed)
 
 
-def planned(source: Path, entry: str, first, more, split: Split, args) -> Plan:
+def planned(
+    source: Path, entry: str, first, more, split: Split, args, emulated: bool = True
+) -> Plan:
     template = (*first, split.name, split.config["resident"], *more)
     name = f"{entry}<{', '.join(map(str, template))}>"
-    kernel = CudaKernel(source, name, split.config["cluster"])
+    kernel = CudaKernel(source, name, split.config["cluster"], emulated)
     launch = Launch(kernel, (split.grid, 1, 1), args, (split.threads, 1, 1), split.shared,
                     split.config.get("overlaps", False))  # fmt: skip
     return Plan((launch,))

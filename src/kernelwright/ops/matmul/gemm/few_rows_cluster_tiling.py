@@ -13,10 +13,16 @@ from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import no_clusters
 
-from .few_rows_tiling import MOST, fits_linear_tensor_cores, fits_tensor_cores, sides
+from .few_rows_tiling import (
+    MOST,
+    fits_linear_tensor_cores,
+    fits_tensor_cores,
+    power_of_two,
+    sides,
+)
 
-STATIC = 1024  # bytes of shared memory of a block that are not dynamic, at most
-STAGES = (8, 6, 5, 4, 3)  # steps of a ring, the most that fit
+STATIC = 256  # bytes of shared memory of a block that are not dynamic, at most
+STAGES = (12, 8, 6, 5, 4, 3)  # steps of a ring, the most that fit
 IN_FLIGHT = 98_304  # bytes of rings of a multiprocessor: more do not add to DRAM's rate
 DEPTHS = {4: 256, 8: 128, 16: 64}  # kDepth of a step, by bits of an element: 128 bytes
 
@@ -34,6 +40,7 @@ CONFIGS = (
     tile(2, 2, 4, 4, 1),
     tile(2, 4, 2, 8, 1),
 )
+WGMMA_CONFIGS = (tile(1, 8, 1, 8, 1), tile(1, 8, 1, 4, 1), tile(1, 4, 1, 4, 1))
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,15 @@ class Split:
     def name(self) -> str:
         """few_rows::Split of this."""
         c = self.config
-        sizes = (self.blocks, c["groups"], c["along_n"], c["along_k"], c["cluster"], self.stages,
-                 c.get("hint", 0))
+        sizes = (
+            self.blocks,
+            c["groups"],
+            c["along_n"],
+            c["along_k"],
+            c["cluster"],
+            self.stages,
+            c.get("hint", 0),
+        )
         return f"few_rows::Split<{', '.join(map(str, sizes))}>"
 
 
@@ -85,14 +99,34 @@ def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Spl
 
 def _split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
     """None if a block does not hold its part of x beside a ring of three steps."""
+    depth = config.get("depth", DEPTHS[bits])
+    return _held(gpu, config, n, k, bits, depth, cdiv(m, 8), m)
+
+
+def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
+    """With the first config, whose clusters are largest, where a block does not hold its part."""
+    given = m, n, k, bits
+    found = wgmma_split(gpu, config, *given) or wgmma_split(gpu, WGMMA_CONFIGS[0], *given)
+    assert found is not None, (config, m, n, k, bits)
+    return found
+
+
+def wgmma_split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
+    """The same for wgmma: 16, 32 or 64 rows of x, of one group a step."""
+    blocks = max(2, power_of_two(cdiv(m, 8)))
+    return _held(gpu, config, n, k, bits, 128, blocks, 8 * blocks)
+
+
+def _held(
+    gpu: Gpu, config: Config, n: int, k: int, bits: int, depth: int, blocks: int, held: int
+) -> Split | None:
+    """With `held` rows of x in shared memory."""
     rows, cluster, resident = rows_of(config), config["cluster"], config["resident"]
     warps = config["along_n"] * config["along_k"]
-    depth = config.get("depth", DEPTHS[bits])
     tiles, steps = cdiv(n, rows), cdiv(cdiv(k, depth), cluster)
     clusters = min(tiles, clusters_of(gpu, cluster) * resident)
-    blocks = cdiv(m, 8)
     stage = warps * config["groups"] * 16 * (depth * bits // 8 + (depth // 32 if bits < 16 else 0))
-    of_x = steps * depth * 2 * m
+    of_x = steps * depth * 2 * held
     turns = min(2, cdiv(tiles, max(clusters, 1)))
     boxed = config["along_k"] * rows * (8 * blocks + 2) * 4 * turns
     room = (gpu.shared_per_block + 1024) // resident - 1024 - STATIC - of_x - boxed

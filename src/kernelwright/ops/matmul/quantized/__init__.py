@@ -55,6 +55,15 @@ RUNGS = (
         sources=("cuda_few_rows_cluster.cu",),
         heuristic=heuristics.choose_cluster,
     ),
+    Rung(
+        "cuda_few_rows_wgmma",
+        "cuda",
+        "cuda_cluster:wgmma",
+        "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
+        supports=heuristics.fits_wgmma,
+        configs=few_rows_cluster_tiling.WGMMA_CONFIGS,
+        sources=("cuda_few_rows_wgmma.cu",),
+    ),
 )
 LADDER = Ladder(
     spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket, "peers:PEERS"

@@ -15,9 +15,8 @@ extern __shared__ uint4 dynamic_shared[];
 template <typename T, int BITS, int SPAN, class SPLIT, int RESIDENT>
 __global__ void __launch_bounds__(SPLIT::kThreads, RESIDENT)
     quantized_clustered(const T *__restrict__ x, const unsigned char *__restrict__ packed,
-                        const T *__restrict__ scales, const T *__restrict__ bias,
-                        T *__restrict__ y, int rings, int boxed, int m, int n, int k,
-                        long long x_line) {
+                        const T *__restrict__ scales, const T *__restrict__ bias, T *__restrict__ y,
+                        int rings, int boxed, int m, int n, int k, long long x_line) {
   few_rows::clustered<T, few_rows::IntegerLanes<T, BITS, SPAN>, SPLIT>(
       {packed, scales, n, k}, x, x_line, reinterpret_cast<char *>(dynamic_shared), rings, boxed, m,
       n, k, few_rows::Biased<T>{bias, y});

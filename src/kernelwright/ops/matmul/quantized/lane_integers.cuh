@@ -43,6 +43,10 @@ template <typename T, int BITS, int SPAN> struct IntegerLanes {
   static __device__ __forceinline__ int q(int unit) {
     return BITS == 4 ? unit % 16 / 4 : unit % 8 / 2;
   }
+  // The reverse, within a group.
+  static __device__ __forceinline__ int unit(int turn, int q) {
+    return BITS == 4 ? 4 * q + turn : turn / 2 * 8 + 2 * q + turn % 2;
+  }
 
   // The eight elements of a row that are multiplied in a turn.
   struct Row {

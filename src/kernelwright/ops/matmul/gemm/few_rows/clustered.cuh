@@ -14,8 +14,7 @@
 namespace few_rows {
 
 // BLOCKS: of 8 rows of x. GROUPS: of 16 rows of the weight, of a warp. ALONG_N x ALONG_K warps.
-template <int BLOCKS, int GROUPS, int ALONG_N, int ALONG_K, int CLUSTER, int STAGES,
-          int HINT = 0>
+template <int BLOCKS, int GROUPS, int ALONG_N, int ALONG_K, int CLUSTER, int STAGES, int HINT = 0>
 struct Split {
   static constexpr int kBlocks = BLOCKS, kGroups = GROUPS, kAlongK = ALONG_K, kCluster = CLUSTER;
   static constexpr int kStages = STAGES, kHint = HINT, kThreads = 32 * ALONG_N * ALONG_K;
@@ -42,11 +41,6 @@ __device__ __forceinline__ void copy_weight_16(char *shared, const void *from, i
 #else
   matmul::copy_async_16(shared, from, bytes);
 #endif
-}
-
-// This block's place in its cluster, which may be itself.
-template <class SPLIT> __device__ __forceinline__ int rank() {
-  return SPLIT::kCluster > 1 ? kw::cluster_rank() : 0;
 }
 
 // What a warp copies ahead: its rows of a cluster's tiles, its steps along k.
@@ -163,13 +157,12 @@ template <typename T, class WEIGHTS, class SPLIT> struct Sums {
   // The groups of a step from group S on.
   template <int S>
   __device__ __forceinline__ void scaled(const uint4 (&units)[kGroups][2][kUnits],
-                                         const unsigned *of_rows, const char *x,
-                                         const char *last_x, int turn_of_x) {
+                                         const unsigned *of_rows, const char *x, const char *last_x,
+                                         int turn_of_x) {
     if constexpr (S < kScales) {
       unsigned meta[kGroups][2];
 #pragma unroll
-      for (int i = 0; i < 2 * kGroups; i++)
-        meta[i / 2][i % 2] = of_rows[S * 16 * kGroups + 8 * i];
+      for (int i = 0; i < 2 * kGroups; i++) meta[i / 2][i % 2] = of_rows[S * 16 * kGroups + 8 * i];
       Fragments in_group = {};
       constexpr int kTurns = WEIGHTS::kOfX / kScales;
       multiply<S * kTurns, (S + 1) * kTurns>(in_group, units, meta, x, last_x, turn_of_x);
@@ -191,9 +184,8 @@ template <typename T, class WEIGHTS, class SPLIT> struct Sums {
   template <int FROM, int TO>
   static __device__ __forceinline__ void multiply(Fragments &sums,
                                                   const uint4 (&units)[kGroups][2][kUnits],
-                                                  const unsigned (&meta)[kGroups][2],
-                                                  const char *x, const char *last_x,
-                                                  int turn_of_x) {
+                                                  const unsigned (&meta)[kGroups][2], const char *x,
+                                                  const char *last_x, int turn_of_x) {
 #pragma unroll
     for (int turn = FROM; turn < TO; turn++) {
       uint4 low[kGroups], high[kGroups];
@@ -216,28 +208,102 @@ template <typename T, class WEIGHTS, class SPLIT> struct Sums {
       }
     }
   }
-  // To the blocks that own the rows: two rows of x at a time, those inside.
-  __device__ __forceinline__ void send(kw::Mailbox &box, float *sums, int m) const {
+};
+
+// A block's part of a launch.
+template <class WEIGHTS, class SPLIT> struct Part {
+  int rank;                                    // in its cluster
+  int tiles, first, from_tile_to_tile, turns;  // of its cluster
+  int begin, count;                            // steps along k
+
+  __device__ __forceinline__ Part(int n, int k)
+      : rank(SPLIT::kCluster > 1 ? kw::cluster_rank() : 0),
+        tiles((n + SPLIT::kRows - 1) / SPLIT::kRows),
+        first(blockIdx.x / SPLIT::kCluster),
+        from_tile_to_tile(gridDim.x / SPLIT::kCluster),
+        turns((tiles - first + from_tile_to_tile - 1) / from_tile_to_tile) {
+    const int steps = (k + WEIGHTS::kDepth - 1) / WEIGHTS::kDepth;
+    const int each = (steps + SPLIT::kCluster - 1) / SPLIT::kCluster;
+    begin = rank * each;
+    count = max(0, min(each, steps - begin));
+  }
+};
+
+// The way of sums to the blocks that own their rows, through shared memory: two boxes in turns.
+template <class SPLIT> struct Exchange {
+  static constexpr int kOwn = SPLIT::kOwn, kPitch = SPLIT::kPitch, kAlongK = SPLIT::kAlongK;
+  static constexpr bool kSent = SPLIT::kCluster > 1;
+
+  kw::Mailbox *boxes;
+  float *sums;
+  int m, n, rank, first, from_tile_to_tile, turns;
+
+  template <class PART>
+  __device__ __forceinline__ Exchange(kw::Mailbox (&boxes)[2], char *shared, int m, int n,
+                                      const PART &part)
+      : boxes(boxes),
+        sums(reinterpret_cast<float *>(shared)),
+        m(m),
+        n(n),
+        rank(part.rank),
+        first(part.first),
+        from_tile_to_tile(part.from_tile_to_tile),
+        turns(part.turns) {
+    if constexpr (kSent)
+      kw::Mailbox::open_all(boxes, bytes(), [&](int turn) { return turn < turns; });
+  }
+  __device__ __forceinline__ unsigned bytes() const {
+    return SPLIT::kParts * kOwn * ((m + 1) / 2) * sizeof(float2);
+  }
+  __device__ __forceinline__ float *box(int turn) const {
+    return sums + turn % 2 * (SPLIT::kParts * kOwn * kPitch);
+  }
+  __device__ __forceinline__ void ready() const {
+    if constexpr (kSent) kw::Mailbox::ready();
+  }
+  // Two rows of x at a time, those inside.
+  template <class SUMS> __device__ __forceinline__ void send(const SUMS &from, int turn) const {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int part = rank<SPLIT>() * SPLIT::kAlongK + warp % SPLIT::kAlongK;
+    const int part = rank * kAlongK + warp % kAlongK;
 #pragma unroll
-    for (int g = 0; g < kGroups; g++)
+    for (int g = 0; g < SPLIT::kGroups; g++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int row = (warp / SPLIT::kAlongK * kGroups + g) * 16 + 8 * h + lane / 4;
-        float *to = sums + (part * SPLIT::kOwn + row % SPLIT::kOwn) * SPLIT::kPitch;
+        const int row = (warp / kAlongK * SPLIT::kGroups + g) * 16 + 8 * h + lane / 4;
+        float *to = box(turn) + (part * kOwn + row % kOwn) * kPitch;
 #pragma unroll
-        for (int b = 0; b < kBlocks; b++) {
+        for (int b = 0; b < SPLIT::kBlocks; b++) {
           const int r = 8 * b + lane % 4 * 2;
-          const float2 both = {of[g][b][2 * h], of[g][b][2 * h + 1]};
-          auto *slot = reinterpret_cast<float2 *>(to + r);
           if (r >= m) continue;
-          if constexpr (SPLIT::kCluster > 1)
-            box.send(slot, both, row / SPLIT::kOwn);
+          const float2 both = {from.of[g][b][2 * h], from.of[g][b][2 * h + 1]};
+          auto *slot = reinterpret_cast<float2 *>(to + r);
+          if constexpr (kSent)
+            boxes[turn % 2].send(slot, both, row / kOwn);
           else
             *slot = both;
         }
       }
+  }
+  // What all have sent, added in the order of blocks and warps.
+  template <class STORE> __device__ __forceinline__ void receive(int turn, const STORE &store) {
+    if constexpr (kSent)
+      boxes[turn % 2].wait(turn / 2 % 2);
+    else
+      __syncthreads();
+    const int top = (first + turn * from_tile_to_tile) * SPLIT::kRows + rank * kOwn;
+    for (int at = threadIdx.x; at < (m + 1) / 2 * kOwn; at += SPLIT::kThreads) {
+      const int i = at % kOwn, r = at / kOwn * 2;
+      float2 total = {0.0f, 0.0f};
+#pragma unroll
+      for (int part = 0; part < SPLIT::kParts; part++) {
+        const float *p = box(turn) + (part * kOwn + i) * kPitch + r;
+        const float2 v = *reinterpret_cast<const float2 *>(p);
+        total = {total.x + v.x, total.y + v.y};
+      }
+      if (top + i < n) store(total.x, top + i, r, n);
+      if (top + i < n && r + 1 < m) store(total.y, top + i, r + 1, n);
+    }
+    if (kSent && turn + 2 < turns) boxes[turn % 2].expect(bytes());
   }
 };
 
@@ -262,38 +328,28 @@ template <typename T, class WEIGHTS, class SPLIT, class STORE>
 __device__ __forceinline__ void clustered(const WEIGHTS &weights, const T *x, long long x_line,
                                           char *shared, int rings, int boxed, int m, int n, int k,
                                           const STORE &store) {
-  constexpr int kCluster = SPLIT::kCluster, kOwn = SPLIT::kOwn, kPitch = SPLIT::kPitch;
-  constexpr int kBoxed = SPLIT::kParts * kOwn * kPitch;  // floats of a turn
   __shared__ kw::Mailbox boxes[2];
-  const int rank = few_rows::rank<SPLIT>(), lane = threadIdx.x % 32;
-  const int tiles = (n + SPLIT::kRows - 1) / SPLIT::kRows;
-  const int steps = (k + WEIGHTS::kDepth - 1) / WEIGHTS::kDepth;
-  const int each = (steps + kCluster - 1) / kCluster, begin = rank * each;
-  const int count = max(0, min(each, steps - begin));
-  const int clusters = gridDim.x / kCluster, cluster = blockIdx.x / kCluster;
-  const int turns = (tiles - cluster + clusters - 1) / clusters;
-  const unsigned bytes = SPLIT::kParts * kOwn * ((m + 1) / 2) * sizeof(float2);
-  if constexpr (kCluster > 1)
-    kw::Mailbox::open_all(boxes, bytes, [&](int turn) { return turn < turns; });
+  const Part<WEIGHTS, SPLIT> part(n, k);
+  Exchange<SPLIT> exchange(boxes, shared + boxed, m, n, part);
 
   kw::wait_for_launch_before();
-  copy_x<T, WEIGHTS>(shared, x, x_line, begin, count, m, k);
+  copy_x<T, WEIGHTS>(shared, x, x_line, part.begin, part.count, m, k);
   kw::copy_async_commit();
-  Ring<WEIGHTS, SPLIT> ring(weights, shared + rings, begin, count, tiles);
+  Ring<WEIGHTS, SPLIT> ring(weights, shared + rings, part.begin, part.count, part.tiles);
 #pragma unroll
   for (int i = 0; i < SPLIT::kStages - 1; i++) ring.copy();
   kw::copy_async_wait_all_but<SPLIT::kStages - 1>();
   __syncthreads();  // x is there
   kw::let_next_launch_start();
-  if constexpr (kCluster > 1) kw::Mailbox::ready();
+  exchange.ready();
 
-  const int turn_of_x = m * 64;
+  const int lane = threadIdx.x % 32, turn_of_x = m * 64;
   const char *of_x = shared + min(lane / 4, m - 1) * 64 + lane % 4 * 16;
   const char *last_x = shared + min(8 * SPLIT::kBlocks - 8 + lane / 4, m - 1) * 64 + lane % 4 * 16;
   int slot = 0;
-  for (int turn = 0; turn < turns; turn++) {
+  for (int turn = 0; turn < part.turns; turn++) {
     Sums<T, WEIGHTS, SPLIT> sums = {};
-    for (int step = ring.first; step < count; step += SPLIT::kAlongK) {
+    for (int step = ring.first; step < part.count; step += SPLIT::kAlongK) {
       kw::copy_async_wait_all_but<SPLIT::kStages - 2>();
       __syncwarp();  // scales that other lanes copied are there, and the slot before is read
       ring.copy();
@@ -301,27 +357,8 @@ __device__ __forceinline__ void clustered(const WEIGHTS &weights, const T *x, lo
       sums.multiply(ring.slots + slot, of_x + to_x, last_x + to_x, turn_of_x);
       slot = ring.next(slot);
     }
-    kw::Mailbox &box = boxes[turn % 2];
-    float *boxed_sums = reinterpret_cast<float *>(shared + boxed) + turn % 2 * kBoxed;
-    sums.send(box, boxed_sums, m);
-    if constexpr (kCluster > 1)
-      box.wait(turn / 2 % 2);
-    else
-      __syncthreads();
-    const int top = (cluster + turn * clusters) * SPLIT::kRows + rank * kOwn;
-    for (int at = threadIdx.x; at < (m + 1) / 2 * kOwn; at += SPLIT::kThreads) {
-      const int i = at % kOwn, r = at / kOwn * 2;
-      float2 total = {0.0f, 0.0f};
-#pragma unroll
-      for (int part = 0; part < SPLIT::kParts; part++) {
-        const float *p = boxed_sums + (part * kOwn + i) * kPitch + r;
-        const float2 v = *reinterpret_cast<const float2 *>(p);
-        total = {total.x + v.x, total.y + v.y};
-      }
-      if (top + i < n) store(total.x, top + i, r, n);
-      if (top + i < n && r + 1 < m) store(total.y, top + i, r + 1, n);
-    }
-    if (kCluster > 1 && turn + 2 < turns) box.expect(bytes);
+    exchange.send(sums, turn);
+    exchange.receive(turn, store);
   }
 }
 

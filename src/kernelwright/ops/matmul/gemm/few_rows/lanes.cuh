@@ -1,8 +1,9 @@
-// Weights of 16-bit elements for clustered.cuh; lane_integers.cuh of a quantized product has others.
+// Weights of 16-bit elements for clustered.cuh; lane_integers.cuh of a quantized product has
+// others.
 //
-// A step is 16 rows by kDepth of k for each group of a warp. Lane 4 i + q multiplies kUnits units of
-// 16 bytes of row i and of row i + 8: units q, q + 4, ... of the step. A product does not depend on
-// the order along k, so a lane takes neighbours in memory where mma.sync would have it take four
+// A step is 16 rows by kDepth of k for each group of a warp. Lane 4 i + q multiplies kUnits units
+// of 16 bytes of row i and of row i + 8: units q, q + 4, ... of the step. A product does not depend
+// on the order along k, so a lane takes neighbours in memory where mma.sync would have it take four
 // pairs; x is taken in the same order.
 #pragma once
 #include "../mma.cuh"
