@@ -20,7 +20,7 @@ LADDER = Ladder(
         rungs.triton(
             "split",
             "",
-            "keys split among programs, heads that share them in one tile; a merge",
+            "keys split among programs, the heads that share them in one tile, then a merge",
             heuristics.fits,
             heuristics.CONFIGS,
         ),
@@ -36,7 +36,7 @@ LADDER_UPDATE = Ladder(
         rungs.triton(
             "scatter",
             "",
-            "a token a program, keys and values together",
+            "one token per program, keys and values together",
             heuristics.fits_scatter,
             heuristics.SCATTER_CONFIGS,
         ),

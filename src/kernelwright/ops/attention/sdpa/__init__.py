@@ -15,7 +15,7 @@ from . import heuristics, hopper_tiling, spec, statistics
 
 __all__ = ["LADDER", "LADDER_BACKWARD", "scaled_dot_product_attention"]
 
-_NATIVE = "cuDNN or FlashAttention-2 as PyTorch has them, else the formula"
+_NATIVE = "PyTorch's cuDNN or FlashAttention-2 kernels, otherwise the formula"
 
 
 def _pytorch_backward() -> tuple[Rung, ...]:
@@ -37,7 +37,7 @@ RUNGS = (
     rungs.cuda(
         "tiled",
         "",
-        "one kernel: tiles of keys, online softmax, no score leaves the chip",
+        "one kernel: tiles of keys, online softmax; scores stay on the chip",
         heuristics.fits_tiled,
         ({},),
         serves=False,
@@ -52,7 +52,7 @@ RUNGS = (
     rungs.triton(
         "flash",
         "",
-        "FlashAttention-2: a block of queries a program, every option",
+        "FlashAttention-2: a block of queries per program, every option",
         heuristics.fits_triton,
         heuristics.FORWARD_CONFIGS,
         heuristic=heuristics.choose_forward,
@@ -61,7 +61,7 @@ RUNGS = (
         "cuda_wgmma",
         "cuda",
         "cuda_hopper:wgmma",
-        "two warp groups in ping-pong: one's exponentials beside the other's products",
+        "two warp groups in ping-pong: exponentials of one overlap with products of the other",
         supports=hopper_tiling.fits,
         configs=hopper_tiling.WGMMA_CONFIGS,
         sources=("cuda_wgmma.cu",),
@@ -70,7 +70,7 @@ RUNGS = (
         "cuda_wgmma_persistent",
         "cuda",
         "cuda_hopper:persistent",
-        "a block works through many tiles: the next one is loaded beside the last values",
+        "a block iterates over many tiles; loads of the next overlap with the last product",
         supports=hopper_tiling.fits,
         configs=hopper_tiling.PERSISTENT_CONFIGS,
         heuristic=hopper_tiling.choose_persistent,
@@ -83,7 +83,7 @@ RUNGS_BACKWARD = (
         "triton_flash",
         "triton",
         "triton_flash_backward:plan",
-        "weights computed again; keys and queries in kernels of their own, no atomics",
+        "weights recomputed; separate kernels for gk, gv and for gq, no atomics",
         supports=heuristics.fits_triton,
         configs=heuristics.BACKWARD_CONFIGS,
     ),
@@ -91,7 +91,7 @@ RUNGS_BACKWARD = (
         "cuda_wgmma",
         "cuda",
         "cuda_hopper:wgmma_backward",
-        "gk and gv with keys first, gq by itself: weights and dS stay in registers",
+        "one kernel for gk and gv, another for gq; weights and dS stay in registers",
         supports=hopper_tiling.fits,
         configs=hopper_tiling.BACKWARD_CONFIGS,
         sources=("cuda_bwd_dot.cu", "cuda_wgmma_keys.cu", "cuda_wgmma_queries.cu"),

@@ -21,7 +21,7 @@ LADDER = Ladder(
         rungs.triton(
             "varlen",
             "",
-            "FlashAttention-2 over packed sequences; tiles outside a window are not visited",
+            "FlashAttention-2 over packed sequences; tiles outside the window are skipped",
             heuristics.fits,
             heuristics.CONFIGS,
         ),
@@ -38,7 +38,7 @@ LADDER_BACKWARD = Ladder(
             "triton_varlen",
             "triton",
             "triton_varlen_backward:plan",
-            "keys and queries in kernels of their own, no atomics",
+            "separate kernels for the gradients of keys and queries, no atomics",
             supports=heuristics.fits,
             configs=heuristics.BACKWARD_CONFIGS,
         ),

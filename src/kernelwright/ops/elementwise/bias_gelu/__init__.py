@@ -15,20 +15,20 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
     return (
         *rungs.pytorch(
             side,
-            manual="the formula, a kernel an operator",
-            native="PyTorch's sum, and its gelu",
+            manual="the formula, one kernel per operator",
+            native="PyTorch's addition, then its gelu",
         ),
         rungs.triton(
             "rows",
             side,
-            "a tile of rows a program, column sums in registers",
+            "a tile of rows per program, column sums in registers",
             heuristics.fits,
             heuristics.ROWS_CONFIGS,
         ),
         rungs.cuda(
             "vec16",
             side,
-            "16-byte vectors; a strip of columns a block in the backward",
+            "16-byte vectors; in the backward, one strip of columns per block",
             heuristics.fits_strips if side else heuristics.fits_vec16,
             heuristics.STRIPS_CONFIGS if side else heuristics.VEC16_CONFIGS,
             heuristic=heuristics.choose_strips if side else heuristics.choose_vec16,

@@ -13,21 +13,25 @@ from . import heuristics, spec
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        *rungs.pytorch(side, manual="the formula, a kernel an operator"),
+        *rungs.pytorch(side, manual="the formula, one kernel per operator"),
         rungs.numba(
             "thread",
             side,
-            "one element a thread, in Python",
+            "one element per thread, in Python",
             heuristics.fits_numba,
             heuristics.THREAD_CONFIGS,
         ),
         rungs.cuda(
-            "thread", side, "one element a thread", heuristics.fits_flat, heuristics.THREAD_CONFIGS
+            "thread",
+            side,
+            "one element per thread",
+            heuristics.fits_flat,
+            heuristics.THREAD_CONFIGS,
         ),
         rungs.triton(
             "block",
             side,
-            "a block of elements a program, vectorised by the compiler",
+            "a block of elements per program, vectorized by the compiler",
             heuristics.fits_flat,
             heuristics.BLOCK_CONFIGS,
             heuristic=heuristics.choose_block,

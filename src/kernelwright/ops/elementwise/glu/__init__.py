@@ -15,13 +15,13 @@ def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
     return (
         *rungs.pytorch(
             f"_{name}{side}",
-            manual="the formula, a kernel an operator",
-            native="PyTorch's activation, and its product",
+            manual="the formula, one kernel per operator",
+            native="PyTorch's activation, then its product",
         ),
         rungs.triton(
             "rows",
             side,
-            "a tile of a row a program, rows of any stride",
+            "one tile of a row per program, rows of any stride",
             heuristics.fits_rows,
             heuristics.ROWS_CONFIGS,
         ),
@@ -36,7 +36,7 @@ def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
         rungs.cuda(
             "rows16",
             side,
-            "the same through rows with a stride: halves of one tensor",
+            "the same for rows with a stride: halves of one tensor",
             heuristics.fits_rows16,
             heuristics.VEC16_CONFIGS,
             heuristic=heuristics.choose_vec16,

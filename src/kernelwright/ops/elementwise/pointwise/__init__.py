@@ -21,7 +21,7 @@ def _grid2d(f: spec.Formula) -> Rung:
     return rungs.cuda(
         "grid2d",
         f"_{f.name}",
-        "columns by x, rows by y: one row for all needs no division",
+        "columns along x, rows along y: a row shared by all rows needs no division",
         heuristics.fits_grid2d,
         heuristics.GRID2D_CONFIGS,
         serves=f.binary,
@@ -34,7 +34,7 @@ def _broadcast(f: spec.Formula, backward: str) -> Rung:
         "cuda_broadcast",
         "cuda",
         f"cuda_broadcast:broadcast_{f.name}{backward}",
-        "16-byte vectors of the result; what is repeated comes out of the caches",
+        "16-byte vectors of the result; broadcast operands are read from the caches",
         supports=heuristics.fits_broadcast_backward if backward else heuristics.fits_broadcast,
         configs=heuristics.STRIPS_CONFIGS if backward else heuristics.VEC16_CONFIGS,
         heuristic=heuristics.choose_strips if backward else heuristics.choose_vec16,
@@ -46,15 +46,19 @@ def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
     side = f"_{f.name}{backward}"
     return (
-        *rungs.pytorch(side, manual="the formula, a kernel an operator"),
+        *rungs.pytorch(side, manual="the formula, one kernel per operator"),
         rungs.cuda(
-            "thread", side, "one element a thread", heuristics.fits_flat, heuristics.THREAD_CONFIGS
+            "thread",
+            side,
+            "one element per thread",
+            heuristics.fits_flat,
+            heuristics.THREAD_CONFIGS,
         ),
         *(() if backward else (_grid2d(f),)),
         rungs.triton(
             "block",
             side,
-            "a block of elements a program, vectorised by the compiler",
+            "a block of elements per program, vectorized by the compiler",
             heuristics.fits_flat,
             heuristics.BLOCK_CONFIGS,
             heuristic=heuristics.choose_block,

@@ -15,20 +15,20 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
     return (
         *rungs.pytorch(
             side,
-            manual="the formula, a kernel an operator",
-            native="PyTorch's operators, into halves of the result",
+            manual="the formula, one kernel per operator",
+            native="PyTorch's operators, written into halves of the result",
         ),
         rungs.triton(
             "token",
             side,
-            "a token a program, its angles loaded once for all heads",
+            "one token per program; its angles are loaded once for all heads",
             heuristics.fits_triton,
             heuristics.TRITON_CONFIGS,
         ),
         rungs.cuda(
             "vec16",
             side,
-            "16-byte vectors, angles shared by several heads of a thread",
+            "16-byte vectors; a thread uses its angles for several heads",
             heuristics.fits_vec16,
             heuristics.VEC16_CONFIGS,
             heuristic=heuristics.choose_vec16,

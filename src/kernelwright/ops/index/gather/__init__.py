@@ -35,15 +35,15 @@ def _adding(suffix: str) -> tuple[Rung, ...]:
             deterministic=False,
         ),
         rungs.cuda(
-            "atomics", suffix, "L2 adds, in float32", heuristics.fits_add, heuristics.ATOMICS,
-            serves=False, deterministic=False,
+            "atomics", suffix, "atomic additions in L2, in float32", heuristics.fits_add,
+            heuristics.ATOMICS, serves=False, deterministic=False,
         ),
         rungs.cuda(
             "sorted", suffix, "positions sorted by element, runs added in order",
             heuristics.fits_sorted, heuristics.SORTED, sources=("cuda_order.cu",),
         ),
         rungs.cuda(
-            "small", suffix, "few numbers in a fiber: each looks at the others",
+            "small", suffix, "short fibers: each position is compared with the others",
             heuristics.fits_small, heuristics.SMALL,
         ),
     )  # fmt: skip
@@ -51,7 +51,7 @@ def _adding(suffix: str) -> tuple[Rung, ...]:
 
 RUNGS = _gathering(
     "",
-    rungs.cuda("thread", "", "an element per thread", heuristics.fits, heuristics.THREAD),
+    rungs.cuda("thread", "", "one element per thread", heuristics.fits, heuristics.THREAD),
     rungs.triton(
         "block", "", "a block of the result per program", heuristics.fits_triton, heuristics.TRITON
     ),

@@ -20,20 +20,20 @@ RUNGS = (
         "native", "torch", "torch_rungs:native", "PyTorch's own operator", deterministic=False
     ),
     rungs.cuda(
-        "atomics", "", "a copy, to which L2 adds in float32", heuristics.fits, heuristics.ATOMICS,
-        serves=False, deterministic=False,
+        "atomics", "", "a copy, then atomic additions in L2, in float32", heuristics.fits,
+        heuristics.ATOMICS, serves=False, deterministic=False,
     ),
     rungs.cuda(
-        "small", "", "few rows: each position looks at all others", heuristics.fits_small,
+        "small", "", "few rows: each position is compared with all others", heuristics.fits_small,
         heuristics.SMALL,
     ),
     rungs.cuda(
-        "ordered", "", "runs of positions, added in order: read and written once", heuristics.fits,
-        heuristics.SLOTS, sources=("cuda_find_runs.cu",),
+        "ordered", "", "runs of positions, added in order; each row read and written once",
+        heuristics.fits, heuristics.SLOTS, sources=("cuda_find_runs.cu",),
     ),
 )  # fmt: skip
 RUNGS_BACKWARD = (
-    *rungs.pytorch("_backward", manual="rows by number, times alpha", compiled=None),
+    *rungs.pytorch("_backward", manual="rows selected by index, times alpha", compiled=None),
     rungs.cuda(
         "vec16",
         "_backward",

@@ -14,9 +14,9 @@ from kernelwright.ops._out import written
 from . import heuristics, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "a copy for each tensor", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "one copy per tensor", serves=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
-    rungs.cuda("naive", "", "an element per thread", heuristics.fits, heuristics.THREADS),
+    rungs.cuda("naive", "", "one element per thread", heuristics.fits, heuristics.THREADS),
     rungs.cuda("vec16", "", "16-byte stores for any widths", heuristics.fits, heuristics.VEC16),
 )
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)

@@ -12,9 +12,9 @@ from kernelwright.dispatch import bind
 from . import heuristics, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "a fill, and a copy into its box", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "a fill, then a copy into its box", serves=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
-    rungs.cuda("naive", "", "an element per thread", heuristics.fits, heuristics.THREADS),
+    rungs.cuda("naive", "", "one element per thread", heuristics.fits, heuristics.THREADS),
     rungs.triton("block", "", "a block per program", heuristics.fits, heuristics.TRITON),
     rungs.cuda("vec16", "", "16-byte stores for any widths", heuristics.fits, heuristics.VEC16),
 )

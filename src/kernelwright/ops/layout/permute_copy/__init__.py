@@ -14,17 +14,17 @@ from . import heuristics, spec
 
 TRITON = ({"side": 32, "num_warps": 4}, {"side": 64, "num_warps": 8})
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "elements by computed places", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "elements by computed indices", serves=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     rungs.cuda(
-        "naive", "", "an element per thread", heuristics.fits_any, heuristics.THREADS
+        "naive", "", "one element per thread", heuristics.fits_any, heuristics.THREADS
     ),
     rungs.cuda(
         "tile", "", "a tile through shared memory", heuristics.fits_tiles, heuristics.SQUARE,
         serves=False,
     ),
     rungs.cuda(
-        "padded", "", "rows of the tile 33 apart: no bank conflicts", heuristics.fits_tiles,
+        "padded", "", "a row stride of 33 in the tile: no bank conflicts", heuristics.fits_tiles,
         heuristics.SQUARE,
     ),
     rungs.triton(
@@ -35,7 +35,8 @@ RUNGS = (
         heuristics.SWIZZLED,
     ),
     rungs.cuda(
-        "rows", "", "rows that stay rows: 16-byte vectors", heuristics.fits_rows, heuristics.ROWS
+        "rows", "", "the last dimension stays last: 16-byte vectors", heuristics.fits_rows,
+        heuristics.ROWS
     ),
 )  # fmt: skip
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)

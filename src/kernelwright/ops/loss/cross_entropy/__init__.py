@@ -80,7 +80,7 @@ LADDER = _ladder(
     _rungs(
         "",
         _superset("", heuristics_superset.fits, heuristics_superset.CONFIGS),
-        _online("", "a block a row, 16-byte loads, exp2", heuristics.ONLINE_CONFIGS),
+        _online("", "one block per row, 16-byte loads, exp2", heuristics.ONLINE_CONFIGS),
     ),
     heuristics.order,
     spec.public,
@@ -90,7 +90,9 @@ LADDER_BACKWARD = _ladder(
     _rungs(
         "_backward",
         _superset("_backward", heuristics_superset.fits, heuristics_superset.CONFIGS_BACKWARD),
-        _online("_backward", "elementwise: a block a piece of a row", heuristics.BACKWARD_CONFIGS),
+        _online(
+            "_backward", "elementwise: one block per piece of a row", heuristics.BACKWARD_CONFIGS
+        ),
     ),
     heuristics.order,
 )

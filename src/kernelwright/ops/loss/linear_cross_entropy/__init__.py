@@ -17,14 +17,19 @@ RUNGS = (
         native="PyTorch's linear and loss over all logits",
         compiled="the formula, compiled by torch.compile",
     ),
-    Rung("chunked", "torch", "chunked:run", "a chunk of tokens after the other, gradients at once"),
+    Rung(
+        "chunked",
+        "torch",
+        "chunked:run",
+        "one chunk of tokens after another; gradients computed with the loss",
+    ),
 )
 SCALE_RUNGS = (
     Rung("native", "torch", "torch_rungs:scale", "PyTorch's mul_, whatever the factor is"),
     rungs.triton(
         "unless_one",
         "",
-        "returns at once where the factor is 1",
+        "returns immediately if the factor is 1",
         heuristics.fits_scale,
         heuristics.SCALE_CONFIGS,
     ),

@@ -17,11 +17,11 @@ RUNGS = (
         native="cuDNN",
         compiled=None,
     ),
-    rungs.cuda("naive", "", "a thread for each result", heuristics.fits, ({},), serves=False),
+    rungs.cuda("naive", "", "one thread per result", heuristics.fits, ({},), serves=False),
     rungs.cuda(
         "implicit",
         "",
-        "tiles of the matrix of patches are put together in shared memory",
+        "tiles of the matrix of patches are assembled in shared memory",
         heuristics.fits_implicit,
         ({},),
         serves=False,

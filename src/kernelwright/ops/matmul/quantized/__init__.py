@@ -33,7 +33,7 @@ RUNGS = (
     rungs.cuda(
         "warp",
         "",
-        "few rows: a warp for each row of the weight, which becomes float32 in registers",
+        "few rows: one warp per row of the weight, converted to float32 in registers",
         heuristics.fits_warp,
         ({},),
         serves=False,
@@ -41,7 +41,7 @@ RUNGS = (
     rungs.cuda(
         "few_rows",
         "",
-        "up to 64 rows: tensor cores, the weight's integers become operands in registers",
+        "up to 64 rows: tensor cores; the weight's integers are converted in registers",
         heuristics.fits_tensor_cores,
         CONFIGS,
     ),

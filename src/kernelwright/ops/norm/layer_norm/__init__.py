@@ -76,9 +76,9 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
             heuristic=getattr(heuristics_superset, f"choose{suffix}"),
             sources=(f"cuda_superset{suffix}.cu", *(("cuda_parts.cu",) if suffix else ())),
         ),
-        cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
+        cuda("warp", "a row in a warp's registers; in the backward, the next rows are prefetched"),
         cuda("block", "a row in a block's registers, one barrier"),
-        cuda("cluster", "a row on several multiprocessors"),
+        cuda("cluster", "a row divided among several multiprocessors"),
     )
 
 

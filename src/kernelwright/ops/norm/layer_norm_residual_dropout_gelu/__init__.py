@@ -17,7 +17,7 @@ OCTETS = Rung(
     "cuda_octets",
     "cuda",
     "cuda_octets:octets",
-    "several vectors a thread: half the instructions an element",
+    "several vectors per thread: half the instructions per element",
     supports=heuristics.fits_block,
     configs=heuristics.OCTETS_CONFIGS,
     sources=("cuda_octets.cu",),
@@ -27,7 +27,7 @@ WALK = Rung(
     "cuda_walk",
     "cuda",
     "cuda_walk:walk",
-    "blocks walk over the rows, the next one on its way",
+    "blocks iterate over rows and prefetch the next one",
     supports=heuristics.fits_walk,
     configs=heuristics.WALK_CONFIGS,
     sources=("cuda_walk.cu",),
@@ -37,7 +37,7 @@ WALK = Rung(
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        *rungs.pytorch(side, native="PyTorch's operators, in turn", compiled=None),
+        *rungs.pytorch(side, native="PyTorch's operators, one after another", compiled=None),
         rungs.triton(
             "row",
             side,
@@ -48,7 +48,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         rungs.cuda(
             "block",
             side,
-            "a row in a block, 16-byte vectors; backward, the next row on its way",
+            "one block per row, 16-byte vectors; in the backward, the next row is prefetched",
             heuristics.fits_block_backward if side else heuristics.fits_block,
             heuristics.BLOCK_CONFIGS_BACKWARD if side else heuristics.BLOCK_CONFIGS,
         ),

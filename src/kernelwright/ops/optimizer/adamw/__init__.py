@@ -21,7 +21,7 @@ RUNGS = (
     rungs.triton(
         "each",
         "",
-        "the update in registers, one kernel a parameter",
+        "the update in registers, one kernel per parameter",
         heuristics.fits_each,
         heuristics.EACH,
         serves=False,
@@ -29,7 +29,7 @@ RUNGS = (
     rungs.triton(
         "list",
         "",
-        "one launch: every program looks up its part of a parameter",
+        "one launch; each program looks up its part of a parameter",
         heuristics.fits,
         heuristics.TRITON,
     ),
@@ -37,7 +37,7 @@ RUNGS = (
         "cuda_list",
         "cuda",
         "cuda:list_plan",
-        "the same by vectors of 16 bytes, a parameter's factors once a block",
+        "the same with 16-byte vectors; a parameter's factors computed once per block",
         supports=heuristics.fits,
         configs=heuristics.CUDA,
         sources=("cuda_list.cu",),

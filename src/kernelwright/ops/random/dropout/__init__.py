@@ -25,7 +25,7 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
         rungs.triton(
             "philox",
             backward,
-            "eight elements a Philox call, drawn where they are used",
+            "eight elements per Philox call, drawn where they are used",
             heuristics.fits,
             heuristics.CONFIGS,
         ),
@@ -39,7 +39,7 @@ def _vec16(kept: str, backward: str) -> Rung:
     return rungs.cuda(
         "vec16",
         f"{kept}{backward}",
-        "16-byte vectors: words are drawn while they are on their way",
+        "16-byte vectors; random words are drawn while the vectors are loaded",
         heuristics.fits_vec16,
         heuristics.STRIPS_CONFIGS if backward else heuristics.VEC16_CONFIGS,
         heuristic=heuristics.choose_strips if backward else heuristics.choose_vec16,
@@ -52,7 +52,7 @@ def _octets(kept: str, backward: str, sums: bool = False) -> Rung:
         "cuda_octets",
         "cuda",
         f"cuda_octets:octets{kept}{backward}",
-        "vectors one after another; words are compared as they are drawn",
+        "one vector after another; random words are compared as they are drawn",
         supports=heuristics.fits_cuda_octets,
         configs=heuristics.OCTET_STRIPS_CONFIGS if sums else heuristics.OCTET_CONFIGS,
         heuristic=heuristics.choose_octet_strips if sums else heuristics.choose_octets,

@@ -28,7 +28,13 @@ def _lesson(name: str, idea: str, configs) -> Rung:
 
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "halving, an addition a kernel", serves=False),
+    Rung(
+        "manual",
+        "torch",
+        "torch_rungs:manual",
+        "repeated halving, one addition per kernel",
+        serves=False,
+    ),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     Rung("compiled", "inductor", "torch_rungs:native", "PyTorch's operator under torch.compile"),
     rungs.numba(
@@ -40,11 +46,13 @@ RUNGS = (
     ),
     _lesson("interleaved", "a tree in shared memory, neighbours first", BLOCKS),
     _lesson("strided", "the same tree by consecutive threads: no divergence", BLOCKS),
-    _lesson("sequential", "halves instead of neighbours: no bank conflicts", BLOCKS),
+    _lesson(
+        "sequential", "pairs half a block apart instead of neighbours: no bank conflicts", BLOCKS
+    ),
     _lesson("first_add", "every thread adds two elements before the tree", BLOCKS),
     _lesson("last_warp", "the last six steps without barriers", BLOCKS),
     _lesson("unrolled", "block size as template parameter, no loop left", BLOCKS),
-    _lesson("grid_stride", "many additions a thread before one tree", ITEMS),
+    _lesson("grid_stride", "many additions per thread before one tree", ITEMS),
     _lesson("shuffle", "lanes read each other's registers", ITEMS),
     _lesson("vec16", "16-byte vectors, several loads in flight", VECTORS),
     _step(
@@ -55,7 +63,7 @@ RUNGS = (
     ),
     _step(
         "atomics",
-        "one launch, blocks add to one number as they come",
+        "one launch; blocks add to one number by atomics",
         heuristics.STREAM[:4],
         heuristic=heuristics.choose_stream,
         deterministic=False,
@@ -69,7 +77,7 @@ RUNGS = (
     ),
     _step(
         "flagged",
-        "one launch, partial sums carry their own flag: no counter, no fence",
+        "one launch; partial sums carry their own flag: no counter, no fence",
         heuristics.FLAGGED,
         heuristics.fits_split_rows,
         heuristic=heuristics.choose_stream,
@@ -77,13 +85,13 @@ RUNGS = (
     rungs.triton(
         "block",
         "",
-        "a running sum for every place of a tile",
+        "a running sum for each position of a tile",
         heuristics.fits_rows,
         heuristics.TRITON,
     ),
     _step(
         "rows",
-        "a warp or a block for each row",
+        "one warp or one block per row",
         heuristics.ROWS,
         heuristics.fits_rows,
         heuristic=heuristics.choose_rows,

@@ -25,7 +25,7 @@ def _pytorch(side: str, manual: str, compiled: bool = True) -> tuple[Rung, ...]:
 
 #: How to scan, step by step: in the backward it is the same in the other direction.
 LESSONS = (
-    _lesson("serial", "a thread per row", heuristics.THREADS),
+    _lesson("serial", "one thread per row", heuristics.THREADS),
     _lesson("hillis_steele", "log2 n steps in shared memory", heuristics.BLOCKS),
     _lesson("blelloch", "up a tree and down again: 2 n additions", heuristics.BLOCKS),
 )
@@ -34,13 +34,17 @@ LESSONS = (
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; the backward's without what only teaches."""
     return (
-        *_pytorch(side, "steps that double what is summed, a kernel each", compiled=not side),
+        *_pytorch(side, "log2 n steps of doubling distance, one kernel each", compiled=not side),
         *(() if side else LESSONS),
         rungs.cuda(
-            "warp", side, "a warp per row, by shuffles", heuristics.fits_plain, heuristics.WARPS
+            "warp", side, "one warp per row, by shuffles", heuristics.fits_plain, heuristics.WARPS
         ),
         rungs.triton(
-            "row", side, "a program per row, tile by tile", heuristics.fits_plain, heuristics.TRITON
+            "row",
+            side,
+            "one program per row, tile by tile",
+            heuristics.fits_plain,
+            heuristics.TRITON,
         ),
         _block(side),
         *(() if side else STEPS),
@@ -56,7 +60,7 @@ STEPS = (
     ),
     _lesson(
         "lookback",
-        "one launch: a tile adds up its predecessors' totals as they come",
+        "one launch: a tile adds its predecessors' totals as they become available",
         heuristics.TILES,
         heuristic=heuristics.choose_tile,
         deterministic=False,
@@ -68,7 +72,7 @@ def _block(side: str, configs=heuristics.TILES, choose=heuristics.choose_block) 
     return rungs.cuda(
         "block",
         side,
-        "a block per row, vectors in registers",
+        "one block per row, vectors in registers",
         heuristics.fits_rows,
         configs,
         heuristic=choose,
@@ -90,7 +94,7 @@ def _columns(side: str) -> Rung:
     return rungs.cuda(
         "columns",
         side,
-        "any other dim: threads side by side, tiles of rows",
+        "any other dim: neighbouring threads take neighbouring columns, tiles of rows",
         heuristics.fits_columns,
         heuristics.COLUMNS,
     )
@@ -100,7 +104,7 @@ def _product_rungs(side: str) -> tuple[Rung, ...]:
     back = side.endswith("backward")
     tiles = (heuristics.FACTOR_TILES, None) if back else ()
     return (
-        *_pytorch(side, "steps that double what is multiplied, a kernel each", compiled=False),
+        *_pytorch(side, "log2 n steps of doubling distance, one kernel each", compiled=False),
         _block(side, *tiles),
         _tree(side, *tiles),
         *(() if back else (_columns(side),)),

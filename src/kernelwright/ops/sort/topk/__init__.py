@@ -12,7 +12,11 @@ from kernelwright.dispatch import bind
 from . import heuristics, spec
 
 RUNGS = (
-    *rungs.pytorch(manual="the places of a sort, cut", native="a stable sort, cut", compiled=None),
+    *rungs.pytorch(
+        manual="the first k indices of a sort",
+        native="the first k elements of a stable sort",
+        compiled=None,
+    ),
     Rung(
         "cuda_sorted",
         "cuda",
@@ -25,14 +29,14 @@ RUNGS = (
     rungs.cuda(
         "warp",
         "",
-        "a warp per row: k times the largest that is left",
+        "one warp per row: k times, the largest remaining element",
         heuristics.fits_warp,
         heuristics.WARP,
     ),
     rungs.cuda(
         "select",
         "",
-        "one read: what may still be among the k largest is kept",
+        "one read: candidates for the k largest are kept in a buffer",
         heuristics.fits,
         heuristics.ROW,
     ),
@@ -40,14 +44,14 @@ RUNGS = (
 RUNGS_BACKWARD = (
     *rungs.pytorch(
         "_backward",
-        manual="each column compared with each place",
-        native="zeros, and PyTorch's scatter",
+        manual="each column compared with each index",
+        native="zeros, then PyTorch's scatter",
         compiled=None,
     ),
     rungs.cuda(
         "zeros",
         "_backward",
-        "zeros, and k of them replaced, in one launch",
+        "zeros, k of which are replaced, in one launch",
         heuristics.fits_backward,
         heuristics.ZEROS,
     ),
