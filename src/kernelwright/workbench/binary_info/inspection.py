@@ -90,7 +90,9 @@ def inspect(
     """
     made = ladder.rung(rung)
     if not made.is_gpu:
-        raise ValueError(f"rung: {ladder.name}.{rung} is PyTorch, there is nothing to compile")
+        raise ValueError(
+            f"rung: {ladder.name}.{rung} is a PyTorch rung, which has no kernel to compile"
+        )
     gpu = gpu_of(arch)
     if case is None:
         case = _first_supported(ladder, made, gpu)
