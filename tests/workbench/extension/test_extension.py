@@ -106,7 +106,7 @@ def test_the_gradient_is_registered_where_there_is_one(tmp_path):
             "matmul.cuda_wgmma_persistent",
             "takes a TensorMap, for which no host code can be written",
         ),
-        ("cross_entropy.cuda_online", "its kernels stand in 2 files"),
+        ("cross_entropy.cuda_online", "its kernels are in 2 files"),
     ],
 )
 def test_what_cannot_be_written_is_refused(name, says, tmp_path):

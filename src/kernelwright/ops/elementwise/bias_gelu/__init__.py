@@ -1,4 +1,4 @@
-"""bias_gelu: gelu(x + bias) in one pass, and the bias's gradient in the pass that makes x's."""
+"""bias_gelu: gelu(x + bias) in one pass; the gradients of x and of the bias in another."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bias_gelu(input: torch.Tensor, bias: torch.Tensor, approximate: str = "none"
 
     Args:
         input: any shape but 0-d. float32, float16 and bfloat16 have GPU rungs; other floating types
-            are served by PyTorch. Rows may be any stride apart.
+            use PyTorch's kernels. Rows may have any stride.
         bias: of shape (input.shape[-1],).
         approximate: "none" for the error function, "tanh" for its approximation by tanh.
 

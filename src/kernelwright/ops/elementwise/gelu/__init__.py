@@ -54,7 +54,8 @@ LADDER_BACKWARD = Ladder(
 
 
 def _formula(x, approximate):
-    """What torch.compile sees: Inductor decomposes it and fuses it with its neighbours."""
+    """The formula that torch.compile sees: Inductor decomposes it and fuses it with adjacent
+    operators."""
     return torch.nn.functional.gelu(x, approximate=approximate)
 
 
@@ -65,12 +66,12 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """x Phi(x), Phi the normal distribution, as torch.nn.functional.gelu.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
-            served by PyTorch.
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use
+            PyTorch's kernels.
         approximate: "none" for the error function, "tanh" for its approximation by tanh.
 
     Returns:
-        A tensor of the input's shape, dtype and, where it is dense, strides.
+        A tensor of the input's shape and dtype, and of its strides if it is dense.
 
     Raises:
         TypeError: input is not floating point.

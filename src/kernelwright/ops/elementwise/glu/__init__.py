@@ -1,4 +1,4 @@
-"""swiglu and geglu: the gate's activation times up, without a trip of the activation to memory."""
+"""swiglu and geglu: the gate's activation times up, without writing the activation to memory."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """silu(gate) * up.
 
     Args:
-        gate: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
-            served by PyTorch. Rows may be any stride apart: the halves of a fused projection,
-            `gate, up = gate_up.chunk(2, -1)`, are taken as they are.
+        gate: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use
+            PyTorch's kernels. Rows may have any stride: the halves of a fused projection, `gate, up
+            = gate_up.chunk(2, -1)`, are not copied.
         up: of the gate's shape.
 
     Returns:

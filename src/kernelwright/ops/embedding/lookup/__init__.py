@@ -1,4 +1,4 @@
-"""embedding: rows of a table by their numbers; the gradient adds rows that share one."""
+"""embedding: rows of a table, selected by index; the gradient adds the rows with equal indices."""
 
 from __future__ import annotations
 
@@ -137,13 +137,14 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> torch.Tensor:
-    """Rows of weight by their numbers, as torch.nn.functional.embedding.
+    """Rows of weight, selected by index, as torch.nn.functional.embedding.
 
     Args:
-        input: int32 or int64 numbers of rows, any shape.
-        weight: (rows, D); float32, float16 and bfloat16 have GPU rungs. Its gradient is summed in
-            float32 by the rungs written here, and has the same bits every time by all that serve.
-        padding_idx: a row that gets no gradient; negative ones count from the end.
+        input: int32 or int64 row indices, any shape.
+        weight: (rows, D); float32, float16 and bfloat16 have GPU rungs. The rungs written here sum
+            its gradient in float32, and all rungs that are dispatched give the same bits every
+            time.
+        padding_idx: a row without a gradient; a negative index counts from the end.
         max_norm, norm_type: rescaling of rows in place; max_norm must be None.
         scale_grad_by_freq: must be False.
         sparse: must be False.
@@ -154,8 +155,8 @@ def embedding(
     Raises:
         TypeError: input is not int32 or int64, or weight not floating point.
         ValueError: weight is not a matrix, or has no row padding_idx.
-        NotImplementedError: max_norm, scale_grad_by_freq or sparse is asked for.
-        IndexError: on a CPU, a number that weight has no row for; a GPU stops with a device-side
+        NotImplementedError: max_norm, scale_grad_by_freq or sparse is set.
+        IndexError: on a CPU, an index is out of range; on a GPU this triggers a device-side
             assertion, as in PyTorch.
     """
     arguments.tensor("input", input)

@@ -1,4 +1,4 @@
-"""permute_copy and transpose_copy: the classic transpose, for any permutation."""
+"""permute_copy and transpose_copy: matrix transpose in shared memory, for any permutation."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def permute_copy(
 
     Args:
         input: any shape, strides and dtype; elements of 1, 2, 4 and 8 bytes have GPU rungs.
-        dims: which dimension of input stands at each place of the result.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        dims: for each dimension of the result, the dimension of input that it is.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A contiguous tensor; `out` where it is given.
+        A contiguous tensor; `out` if it is given.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         IndexError: dims names a dimension that input does not have.
         ValueError: dims does not name each dimension once.
     """
@@ -82,14 +82,14 @@ def transpose_copy(
     Args:
         input: any shape, strides and dtype; elements of 1, 2, 4 and 8 bytes have GPU rungs.
         dim0, dim1: the dimensions.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A contiguous tensor; `out` where it is given.
+        A contiguous tensor; `out` if it is given.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         IndexError: dim0 or dim1 is out of range.
     """
     arguments.tensor("input", input)
@@ -103,7 +103,7 @@ def transpose_copy(
 
 
 def _moved(dims: list[int]) -> tuple[int, ...]:
-    """Without the dimensions in front that keep their places."""
+    """Without the leading dimensions that keep their positions."""
     while len(dims) > 1 and dims[0] == -len(dims):
         dims = dims[1:]
     return tuple(dims)

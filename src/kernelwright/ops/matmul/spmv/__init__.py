@@ -43,8 +43,8 @@ def spmv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         vector: shape (N,), of the matrix's dtype.
 
     Returns:
-        Shape (M,). Differentiable by the vector; that gradient is added by index, in an order that
-        varies on a GPU.
+        Shape (M,). Differentiable with respect to the vector; on a GPU, that gradient is added in
+        an order that varies.
 
     Raises:
         TypeError: an argument has another layout or dtype.

@@ -76,16 +76,17 @@ def layer_norm_residual_dropout_gelu(
 ) -> torch.Tensor:
     """gelu(dropout(layer_norm(input) + residual)), the operations in the order of the name.
 
-    Everything between is float32 and rounded once. The backward saves the arguments, mean and rstd
-    of each row and the seed, which is drawn as `dropout` draws it, and computes the rest again.
+    Intermediate values are float32, and the result is rounded once. The arguments, the mean and
+    rstd of each row and the seed are saved for the backward, which recomputes the rest. The seed is
+    drawn as in `dropout`.
 
     Args:
         input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs, for rows
             of up to 16,384 elements (Triton), 32,768 (CUDA), in the backward 8,192; float64 and
-            longer rows are served by PyTorch.
-        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
-        normalized_shape: the last dimensions, over which mean and variance are taken; a number
-            for the last one alone.
+            longer rows use PyTorch's kernels.
+        residual: of the input's shape; if dtypes differ, both are promoted to the wider one.
+        normalized_shape: the last dimensions, over which mean and variance are computed; a number
+            means only the last one.
         weight, bias: of normalized_shape, or None; may be wider than the input.
         p: probability of zeroing, 0 to 1, in steps of 2**-24.
         training: False drops nothing.

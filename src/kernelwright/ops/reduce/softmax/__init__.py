@@ -113,13 +113,14 @@ def softmax(
     """exp(x - max x) / sum(exp(x - max x)) along `dim`, as torch.nn.functional.softmax.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
-            served by PyTorch.
-        dim: the dimension whose elements sum to 1. None warns and guesses, as PyTorch does.
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use
+            PyTorch's kernels.
+        dim: the dimension whose elements sum to 1. With None, a dimension is chosen and a warning
+            printed, as in PyTorch.
         dtype: cast the input to it first. Under CUDA autocast, 16-bit input is cast to float32.
 
     Returns:
-        A tensor of the input's shape. A row that is all -inf, or holds +inf or NaN, is NaN.
+        A tensor of the input's shape. A row that is all -inf, or contains +inf or NaN, becomes NaN.
 
     Raises:
         TypeError: input is not floating point.
