@@ -1,8 +1,8 @@
 """The operators. A new one is a folder here and a line in the table below.
 
-Importing this package imports none of them. `kernelwright` imports a ladder with the first of its
-functions that is asked for; `kernelwright.ops.every` imports all, which fills
-torch.ops.kernelwright (to load an exported program, say).
+Importing this package imports none of them. `kernelwright` imports a ladder when one of its
+functions is first accessed; `kernelwright.ops.every` imports all, which fills
+torch.ops.kernelwright (needed, for example, to load an exported program).
 """
 
 #: Public functions of each ladder; tables and lists show ladders in this order.

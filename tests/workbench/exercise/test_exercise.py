@@ -291,7 +291,7 @@ def test_the_learners_way(tmp_path, capfd, monkeypatch):
     code, out, _ = command(name)
     assert code == 0 and "next: edit gelu_numba_thread.py, then kernelwright exercise" in out
     code, _, err = command(name)
-    assert code == 2 and "is there already" in err and "--check" in err
+    assert code == 2 and "already exists" in err and "--check" in err
     code, out, _ = command(name, "--check")
     assert code == 1 and "not done yet" in out and "next: edit" in out
     hints = exercise.named(name).hints
