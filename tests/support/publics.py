@@ -67,6 +67,11 @@ def scattered(x, scatter_add):
     return scatter_add(x, -1, index, 1 - x.gather(-1, index).square())
 
 
+def planes(x):
+    """x (*, H, W) as one image of many planes."""
+    return x.reshape(1, -1, *x.shape[-2:])
+
+
 def rotated(x, rope):
     """x (*, T, D) as the heads of q, and the first of them as k, rotated: one tensor."""
     q = x.reshape(1, -1, *x.shape[-2:])
@@ -250,6 +255,10 @@ PUBLIC = {
     "cat": Public(lambda x: kw.cat((x, 1 - x), -1), lambda x: torch.cat((x, 1 - x), -1)),
     "pad": Public(
         lambda x: kw.pad(x, (1, 2, 3, 0), value=0.5), lambda x: F.pad(x, (1, 2, 3, 0), value=0.5)
+    ),
+    "upsample_nearest2d": Public(
+        lambda x: kw.upsample_nearest2d(planes(x), scale_factor=2),
+        lambda x: F.interpolate(planes(x), scale_factor=2),
     ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),

@@ -40,6 +40,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
     "layout.cat": ("cat",),
     "layout.pad": ("pad",),
+    "vision.upsample_nearest2d": ("upsample_nearest2d",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
