@@ -260,6 +260,9 @@ PUBLIC = {
         lambda x: kw.upsample_nearest2d(planes(x), scale_factor=2),
         lambda x: F.interpolate(planes(x), scale_factor=2),
     ),
+    "max_pool2d": Public(
+        lambda x: kw.max_pool2d(planes(x), 3, 2, 1), lambda x: F.max_pool2d(planes(x), 3, 2, 1)
+    ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),
     "scatter_add": Public(

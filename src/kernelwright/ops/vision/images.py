@@ -6,6 +6,7 @@ last dimension. Both are views.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from struct import pack as to_bytes
 from typing import Any
@@ -32,15 +33,17 @@ def sharding(main: str) -> Rows:
     return Rows(spatial, main=main)
 
 
-def as_images(name: str, x: torch.Tensor) -> tuple[torch.Tensor, Back]:
-    """(images of a tensor (N, C, H, W) or (C, H, W), what turns a result of their kind back).
+def as_images(name: str, x: torch.Tensor, least: int = 3) -> tuple[torch.Tensor, Back]:
+    """(images of a tensor (N, C, H, W) or, if `least` dimensions are 3, (C, H, W), what turns a
+    result of their kind back).
 
     Raises:
         ValueError: the tensor has another number of dimensions.
     """
     arguments.tensor(name, x)
-    if x.ndim not in (3, 4):
-        raise ValueError(f"{name}: has {x.ndim} dimensions, should have 3 or 4")
+    if not least <= x.ndim <= 4:
+        which = "4" if least == 4 else "3 or 4"
+        raise ValueError(f"{name}: has {x.ndim} dimensions, should have {which}")
     channels = x.shape[-3]
     if x.ndim == 4 and channels > 1 and x.stride(1) == 1 and not x.is_contiguous():
         return x.permute(0, 2, 3, 1), lambda y: y.permute(0, 3, 1, 2)
@@ -93,6 +96,11 @@ def pixel_stride(x: TensorSpec) -> int:
 
 def dense(x: TensorSpec) -> bool:
     return x.shape[-1] == pixel_stride(x) or x.numel() == x.shape[-1]
+
+
+def vector(x: TensorSpec) -> int:
+    """Channels that an access moves, up to 16 bytes."""
+    return math.gcd(16 // x.itemsize, x.align // x.itemsize, x.shape[-1], pixel_stride(x))
 
 
 def divisor(by: int) -> bytes:

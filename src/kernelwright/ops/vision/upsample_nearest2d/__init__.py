@@ -53,8 +53,7 @@ def upsample_nearest2d(
     torch.nn.functional.interpolate with mode "nearest".
 
     Args:
-        input: (N, C, H, W) or (C, H, W), planes or channels last; float32, float16 and bfloat16
-            have GPU rungs.
+        input: (N, C, H, W), planes or channels last; float32, float16 and bfloat16 have GPU rungs.
         size: height and width of the result, or one number for both.
         scale_factor: instead of size, what height and width are multiplied with; outputs are then
             placed by this number rather than by the quotient of the sizes.
@@ -68,7 +67,7 @@ def upsample_nearest2d(
         ValueError: input has other dimensions, size and scale_factor are both given or neither is,
             or a size is less than 1.
     """
-    x, back = as_images("input", input)
+    x, back = as_images("input", input, 4)
     made, given = sizes(input, size, scale_factor)
     hw = list(x.shape[-3:-1])
     inverse = [1 / float(f) for f in given] if given else [0.0, 0.0]

@@ -10,9 +10,9 @@ from kernelwright.contract import CudaKernel, Launch, Plan, f32, i32, i64, packe
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
 from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
-from kernelwright.ops.vision.images import count, divisors, pixel_stride
+from kernelwright.ops.vision.images import count, divisors, pixel_stride, vector
 
-from .heuristics import times, width
+from .heuristics import times
 
 ROWS = 4  # of a thread of nearest_bwd_columns
 
@@ -58,9 +58,9 @@ def channels_backward(gpu, config, gy, hw, size, given, scale_h, scale_w):
 
 def _channels(side, tensors, unroll, config, t, pixels, hw, size, given):
     block, by = config["block"], times(hw, size, given)
-    across = t.shape[-1] // width(t)
+    across = t.shape[-1] // vector(t)
     vectors = count(t) * math.prod(pixels) * across
-    template = (CTYPE[t.dtype], width(t), by, *unroll, block)
+    template = (CTYPE[t.dtype], vector(t), by, *unroll, block)
     args = (
         *tensors, i32(vectors), i64(pixel_stride(t)), divisors(across), divisors(pixels[1]),
         divisors(pixels[0]), *_axes(hw, size, given),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
-from kernelwright.ops.vision.images import MOST, count, dense, pixel_stride
+from kernelwright.ops.vision.images import MOST, count, dense, vector
 
 THREADS = ({"block": 256},)
 COLUMNS = ({"block": 256},)
@@ -25,11 +25,6 @@ def fits(gpu, hw, size, given, scale_h, scale_w, **tensors):
     if max(*hw, *size) > LONGEST:
         return f"more than {LONGEST} pixels along a dimension"
     return unsupported_dtype(t.dtype, name)
-
-
-def width(t) -> int:
-    """Channels that an access moves, up to 16 bytes."""
-    return math.gcd(16 // t.itemsize, t.align // t.itemsize, t.shape[-1], pixel_stride(t))
 
 
 def _too_many(tensors, hw, size):
@@ -52,7 +47,7 @@ def fits_columns(gpu, hw, size, given, scale_h, scale_w, **tensors):
 
 def fits_channels(gpu, hw, size, given, scale_h, scale_w, **tensors):
     (t,) = tensors.values()
-    if width(t) * t.itemsize < 16:
+    if vector(t) * t.itemsize < 16:
         return "its channels are no vectors of 16 bytes"
     return _too_many(tensors, hw, size) or fits(gpu, hw, size, given, scale_h, scale_w, **tensors)
 
@@ -75,4 +70,4 @@ def order(gpu, **specs):
 def bucket(hw, size, given, scale_h, scale_w, **tensors):
     """Key of a call in the tuned table: dtype, channels of a vector, enlargement, size."""
     (t,) = tensors.values()
-    return f"{kind(t.dtype)}/{width(t)}/{times(hw, size, given)}/{log2(t.numel())}"
+    return f"{kind(t.dtype)}/{vector(t)}/{times(hw, size, given)}/{log2(t.numel())}"
