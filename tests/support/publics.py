@@ -263,6 +263,9 @@ PUBLIC = {
     "max_pool2d": Public(
         lambda x: kw.max_pool2d(planes(x), 3, 2, 1), lambda x: F.max_pool2d(planes(x), 3, 2, 1)
     ),
+    "avg_pool2d": Public(
+        lambda x: kw.avg_pool2d(planes(x), 3, 2, 1), lambda x: F.avg_pool2d(planes(x), 3, 2, 1)
+    ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),
     "scatter_add": Public(

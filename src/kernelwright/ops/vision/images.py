@@ -79,6 +79,11 @@ def from_nchw(y: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return y.reshape(*like.shape[:-3], *y.shape[1:])
 
 
+def channels_last_strides(channels: int, hw) -> tuple[int, int, int, int]:
+    """Those of contiguous images, as PyTorch's operators take them."""
+    return hw[0] * hw[1] * channels, 1, hw[1] * channels, channels
+
+
 def count(x: TensorSpec) -> int:
     """Images of a tensor (*, H, W, C)."""
     found = 1

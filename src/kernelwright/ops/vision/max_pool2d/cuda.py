@@ -12,9 +12,8 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE, boolean
 from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
 from kernelwright.ops.vision.images import count, divisors, pixel_stride
-from kernelwright.ops.vision.windows import axes, made
+from kernelwright.ops.vision.windows import axes, made, together, width
 
-from .heuristics import together, width
 from .spec import index_dtype
 
 NUMBER = {torch.uint8: "unsigned char", torch.int32: "int"}

@@ -13,13 +13,12 @@ import math
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
 from kernelwright.contract.inputs import FLOATS, generator, tensor
 from kernelwright.contract.rounding import U
 from kernelwright.ops.vision.images import sharding
-from kernelwright.ops.vision.windows import made
+from kernelwright.ops.vision.windows import made, windows
 
 ONE, NONE = (1, 1), (0, 0)
 DEFAULTS = {"stride": (2, 2), "padding": NONE, "dilation": ONE, "ceil": False, "keep": True}
@@ -63,22 +62,6 @@ CASES = (
 
 def index_dtype(kernel) -> torch.dtype:
     return torch.uint8 if math.prod(kernel) <= 256 else torch.int32
-
-
-def windows(x, kernel, stride, padding, dilation, ceil, fill: float = -math.inf):
-    """The pixels of each window in a new first dimension, `fill` outside."""
-    hw = x.shape[-3:-1]
-    out = made(hw, kernel, stride, padding, dilation, ceil)
-    after = [
-        max((o - 1) * s + (k - 1) * d + 1 - p - n, 0)
-        for o, s, k, d, p, n in zip(out, stride, kernel, dilation, padding, hw, strict=True)
-    ]
-    wide = F.pad(x, (0, 0, padding[1], after[1], padding[0], after[0]), value=fill)
-    spans = [
-        [slice(i * d, i * d + (o - 1) * s + 1, s) for i in range(k)]
-        for o, s, k, d in zip(out, stride, kernel, dilation, strict=True)
-    ]
-    return torch.stack([wide[..., rows, columns, :] for rows in spans[0] for columns in spans[1]])
 
 
 def chosen(of: torch.Tensor, there: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from kernelwright.ops.vision.images import from_nchw, nchw
+from kernelwright.ops.vision.images import channels_last_strides, from_nchw, nchw
 
 from .spec import backward_reference, index_dtype, outputs, places, reference
 
@@ -44,14 +44,8 @@ def native_backward(gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
         return gy.new_zeros(*gy.shape[:-3], *hw, gy.shape[-1])
     g = nchw(gy)
     place = nchw(places(at.long(), hw, kernel, stride, padding, dilation))
-    x = g.new_empty_strided((*g.shape[:2], *hw), _strides(g, hw))
+    x = g.new_empty_strided((*g.shape[:2], *hw), channels_last_strides(g.shape[1], hw))
     gx = torch.ops.aten.max_pool2d_with_indices_backward(
         g, x, kernel, stride, padding, dilation, ceil, place
     )
     return from_nchw(gx, gy)
-
-
-def _strides(g, hw):
-    """Those of images (N, C, H, W), channels last."""
-    channels = g.shape[1]
-    return (hw[0] * hw[1] * channels, 1, hw[1] * channels, channels)
