@@ -41,6 +41,7 @@ OURS = {
     "permute_copy": kw.permute_copy,
     "transpose_copy": kw.transpose_copy,
     "nn.functional.pad": kw.pad,
+    "nn.functional.avg_pool2d": kw.avg_pool2d,
     "index_add": kw.index_add,
     "gather": kw.gather,
     "scatter_add": kw.scatter_add,

@@ -83,6 +83,11 @@ def grouped(x, group_norm, *parameters):
     return group_norm(torch.cat((x, x), -1), 1, *parameters)
 
 
+def planes(x):
+    """x (*, H, W) as one image of many planes."""
+    return x.reshape(1, -1, *x.shape[-2:])
+
+
 def rotated(x, rope):
     """x (*, T, D) as the heads of q, and the first of them as k, rotated: one tensor."""
     q = x.reshape(1, -1, *x.shape[-2:])
@@ -277,6 +282,16 @@ PUBLIC = {
     "cat": Public(lambda x: kw.cat((x, 1 - x), -1), lambda x: torch.cat((x, 1 - x), -1)),
     "pad": Public(
         lambda x: kw.pad(x, (1, 2, 3, 0), value=0.5), lambda x: F.pad(x, (1, 2, 3, 0), value=0.5)
+    ),
+    "upsample_nearest2d": Public(
+        lambda x: kw.upsample_nearest2d(planes(x), scale_factor=2),
+        lambda x: F.interpolate(planes(x), scale_factor=2),
+    ),
+    "max_pool2d": Public(
+        lambda x: kw.max_pool2d(planes(x), 3, 2, 1), lambda x: F.max_pool2d(planes(x), 3, 2, 1)
+    ),
+    "avg_pool2d": Public(
+        lambda x: kw.avg_pool2d(planes(x), 3, 2, 1), lambda x: F.avg_pool2d(planes(x), 3, 2, 1)
     ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),
