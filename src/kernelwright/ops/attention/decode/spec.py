@@ -130,14 +130,6 @@ def noise(q, k, v, k_cache, v_cache, lengths, scale):
     return of_y, torch.zeros_like(keys), torch.zeros_like(values)
 
 
-def sharding(args, results):
-    """By sequences; by heads where each head of q has its own in the cache."""
-    if args["q"].shape[0] > 1:
-        yield dict.fromkeys((*"qkvy", "k_cache", "v_cache", "lengths"), 0)
-    if args["q"].shape[1] == args["k"].shape[1] > 1:
-        yield dict.fromkeys((*"qkvy", "k_cache", "v_cache"), 1) | {"lengths": None}
-
-
 OPERATOR = Operator(
     name="attention_with_kv_cache",
     schema="(Tensor q, Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor lengths,"
