@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._out import written
 from kernelwright.ops.embedding.lookup import embedding
@@ -149,7 +149,7 @@ def scatter_add(
 
     Raises:
         TypeError: an argument is not a tensor, index is not int32 or int64, or src and input have
-            different dtypes.
+            different dtypes; under CUDA autocast, float32 and the autocast dtype give float32.
         ValueError: the shapes do not agree.
         IndexError: dim is out of range.
         RuntimeError: on a CPU, an entry of index is out of range (negative entries do not count
@@ -158,6 +158,7 @@ def scatter_add(
     arguments.tensor("input", input)
     arguments.tensor("src", src)
     dim = _numbered(input, dim, index)
+    input, src = autocast.widest(input, src)
     if src.dtype != input.dtype:
         raise TypeError(f"src: must be {input.dtype} like input, is {src.dtype}")
     if index.numel() == 0:

@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from kernelwright.contract import Ladder, arguments, autocast, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import apply_of, bind, vmap_loop
-from kernelwright.ops.matmul.gemm import matmul
+from kernelwright.ops.matmul.gemm import few_rows_cluster_tiling, matmul
 from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS
 from kernelwright.ops.reduce.sum import sum
 
@@ -44,6 +44,25 @@ RUNGS = (
         "up to 64 rows: tensor cores; the weight's integers are converted in registers",
         heuristics.fits_tensor_cores,
         CONFIGS,
+    ),
+    Rung(
+        "cuda_few_rows_cluster",
+        "cuda",
+        "cuda_cluster:plan",
+        "up to 64 rows: k shared by a cluster, each lane copies what it multiplies",
+        supports=heuristics.fits_cluster,
+        configs=few_rows_cluster_tiling.CONFIGS,
+        sources=("cuda_few_rows_cluster.cu",),
+        heuristic=heuristics.choose_cluster,
+    ),
+    Rung(
+        "cuda_few_rows_wgmma",
+        "cuda",
+        "cuda_cluster:wgmma",
+        "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
+        supports=heuristics.fits_wgmma,
+        configs=few_rows_cluster_tiling.WGMMA_CONFIGS,
+        sources=("cuda_few_rows_wgmma.cu",),
     ),
 )
 LADDER = Ladder(
