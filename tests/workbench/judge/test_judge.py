@@ -321,13 +321,13 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
     assert verdict.costs.saves()[0].startswith(f"a fusion: {verdict.costs.launches} launches move")
     if not GPU:
         assert verdict.no_times == "not timed: timing needs a GPU"
-        assert verdict.costs.saves()[1] == "a graph: not known, that is timed on a GPU"
+        assert verdict.costs.saves()[1] == "a graph: unknown, because it is timed only on a GPU"
     slow = replace(verdict.costs, gpu_us=10.0, host_us=50.0, timed=SMALL)
     assert slow.saves()[1].startswith("a graph: the host takes 50.0 us a call, the GPU 10.0 us, on")
     assert replace(slow, host_us=5.0).saves()[1].startswith("a graph: nothing, the host is ahead")
     assert replace(slow, launches=1).saves()[0] == "a fusion: nothing, a call is one launch"
     assert "which are opaque" in replace(slow, moved=None).saves()[0]
-    assert slow.saves(captured=False)[1] == "a graph: none can hold it"
+    assert slow.saves(captured=False)[1] == "a graph: the function cannot be captured"
 
 
 # kernels in other languages
