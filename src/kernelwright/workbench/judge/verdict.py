@@ -50,7 +50,8 @@ class Costs:
 
     def saves(self, captured: bool = True) -> list[str]:
         """What a fusion and a graph would save, in words. `captured`: a graph can hold it."""
-        return [self._fusion(), self._graph() if captured else "a graph: the function cannot be captured"]
+        cannot = "a graph: the function cannot be captured"
+        return [self._fusion(), self._graph() if captured else cannot]
 
     def _fusion(self) -> str:
         if not self.launches:
