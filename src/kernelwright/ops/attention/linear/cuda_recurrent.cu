@@ -4,9 +4,9 @@
 // few elements of one column, whose loads are all in flight at once. For each token they are
 // decayed, k v is added, and eight warps add their parts of q S in shared memory. Traffic: the
 // state read once and written once, whatever the number of tokens; q, k, v and y. Over `native`:
-// one kernel instead of eight, and the state is not written between decay and addition. Limit: for
-#one token, reading the state; for many, each token waits for the previous one.include
-#"kw/types.cuh"
+// one kernel instead of eight, and the state is not written between decay and addition.
+// Limit: for one token, reading the state; for many, each token waits for the previous one.
+#include "kw/types.cuh"
 
 constexpr int kColumns = 32, kWarps = 8;
 

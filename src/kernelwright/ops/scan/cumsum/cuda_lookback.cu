@@ -5,8 +5,9 @@
 // Traffic: x once, y once; some 16 bytes a tile stay in L2. Over `cuda_three_pass`: no second read,
 // and a block waits for the totals of its predecessors instead of for a launch.
 // Limit: the order of additions depends on which predecessors have published their running totals
-#in time : the last bit of a floating - point result may differ from run to run.include
-#<kw / launch.cuh> include<kw / look_back.cuh>
+// in time: the last bit of a floating-point result may differ from run to run.
+#include <kw/launch.cuh>
+#include <kw/look_back.cuh>
 
 #include "tile.cuh"
 
