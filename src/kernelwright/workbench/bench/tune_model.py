@@ -158,9 +158,9 @@ def tune(
     if gpu_of(here()) is None:
         raise NoGpu("tune needs a GPU: there is none here")
     if torch.cuda.is_current_stream_capturing():
-        raise NotTuned("a CUDA graph is being captured: tune before")
+        raise NotTuned("a CUDA graph is being captured: tune before the capture")
     if not cache.writable():
-        raise NotTuned("the cache folder cannot be written to: set KW_CACHE to one that can")
+        raise NotTuned("the cache folder cannot be written to: set KW_CACHE to a writable folder")
     progress("running two steps of the model")
     calls = [c for c in recorded(model, example_inputs) if c.device.type == "cuda"]
     if not calls:
