@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
@@ -30,7 +30,7 @@ _printed: ContextVar[str] = ContextVar("printed", default="")
 
 
 @contextmanager
-def printed(how: str) -> Iterator[None]:
+def printed(how: str) -> Generator[None]:
     """Open sizes print as their values inside the block: "told" in messages, which decide nothing,
     "fixed" in keys, which hold for this value alone."""
     token = _printed.set(how)
