@@ -11,7 +11,8 @@ constexpr int kDigits = 256;  // values of a digit; a thread for each of them
 
 template <typename T>
 __device__ __forceinline__ unsigned digit_of(bits_t<T> x, int pass, bool descending) {
-  return unsigned(order_of<T>(x, descending) >> (8 * pass)) & (kDigits - 1);
+  const unsigned digit = unsigned(order_of<T>(x) >> (8 * pass)) & (kDigits - 1);
+  return digit ^ (descending ? kDigits - 1 : 0);
 }
 
 // The lanes whose bit is as this lane's: in PTX, as the compiler tests the bit twice otherwise.
@@ -163,7 +164,7 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
       if (FULL || at < count) {
         const U key = sorted.keys[at];
         to[i] = bases[digit_of<T>(key, pass, descending)] + at;
-        if (keys) keys[to[i]] = key;
+        if (!PAIRS || keys) keys[to[i]] = key;
       }
     }
     if constexpr (PAIRS) {
