@@ -47,6 +47,7 @@ OURS = {
     "scatter_add": kw.scatter_add,
     "index_select": kw.index_select,
     "cumprod": kw.cumprod,
+    "msort": kw.msort,
 }
 #: Of an operator with variants, the one that there is here.
 VARIANTS = {CHUNKED: "", "nn.functional.pad": "constant"}
