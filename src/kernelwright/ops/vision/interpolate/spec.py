@@ -140,8 +140,8 @@ def _resized(t, size):
 
 def noise(x, **args):
     """The rounding error of two means in float32: of the weights, which have that of the source,
-    u times its magnitude, and of the products and sums. As a function of the source, a result has no
-    jumps, so that it does not matter which pixels a rounded source lies between."""
+    u times its magnitude, and of the products and sums. As a function of the source, a result has
+    no jumps, so that it does not matter which pixels a rounded source lies between."""
     size = x.double().abs().nan_to_num(0, 0, 0)
     magnitude = reference(size, **args)
     largest = size.amax((-3, -2), keepdim=True) if size.numel() else magnitude
