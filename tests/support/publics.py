@@ -293,6 +293,10 @@ PUBLIC = {
     "avg_pool2d": Public(
         lambda x: kw.avg_pool2d(planes(x), 3, 2, 1), lambda x: F.avg_pool2d(planes(x), 3, 2, 1)
     ),
+    "interpolate": Public(
+        lambda x: kw.interpolate(planes(x), scale_factor=2, mode="bilinear"),
+        lambda x: F.interpolate(planes(x), scale_factor=2, mode="bilinear"),
+    ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),
     "scatter_add": Public(

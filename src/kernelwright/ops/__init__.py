@@ -47,6 +47,8 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "vision.upsample_nearest2d": ("upsample_nearest2d",),
     "vision.max_pool2d": ("max_pool2d",),
     "vision.avg_pool2d": ("avg_pool2d",),
+    "vision.interpolate": ("interpolate",),
+    "vision.nms": ("nms",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
