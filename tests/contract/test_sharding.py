@@ -32,6 +32,7 @@ WITHOUT = {
     "quantized_linear",
     "rand",
     "randn",
+    "sample",
     "reshape_and_cache",
     "scale_unless_one_",
     "scaled_mm",

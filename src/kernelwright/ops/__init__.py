@@ -17,6 +17,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     ),
     "random.dropout": ("bias_dropout_add", "dropout", "dropout_with_mask"),
     "random.rand": ("bernoulli", "rand", "randn"),
+    "random.sample": ("sample",),
     "elementwise.pointwise": ("add", "mul", "relu", "sigmoid", "silu", "squared_relu", "tanh"),
     "embedding.lookup": ("embedding",),
     "elementwise.gelu": ("gelu",),

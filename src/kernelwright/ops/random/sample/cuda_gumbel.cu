@@ -1,0 +1,42 @@
+// One read of a row that no filter applies to.
+//
+// Idea: the token of the largest x_i / temperature + G_i, where G_i = -log E_i is a Gumbel number,
+// is drawn with the probability of the softmax, which is never computed: neither its maximum nor
+// its sum.
+// Traffic: the row once.
+// Over `native`: one kernel, in which random numbers and weights stay in registers.
+// Limit: issue slots: a quarter of a Philox call and two logarithms for each token. A block per
+// row.
+#include "rejection.cuh"
+
+template <typename T, int W, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    sample_gumbel(const T *logits, const long long *state, long long *token, int columns,
+                  long long stride, float temperature) {
+  constexpr int N = kw::kVecWidth<T>;
+  using Team = kw::Team<THREADS / 32, 1>;
+  __shared__ typename Team::Shared shared;
+  Team team(shared);
+  const kw::Stream stream(state);
+  const long long row = blockIdx.x;
+  const float scale = 1.0f / fminf(fmaxf(temperature, 1e-37f), 1e37f);
+  const bool greedy = !(temperature > 0);
+  kw::Word best = 0;  // of a token of -infinity, and of none
+  for (int col = threadIdx.x * N; col < columns; col += THREADS * N) {
+    float x[N];
+    kw::to_logits<T>(kw::load_logits<T, W>(logits + row * stride, col, columns), x);
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const uint4 words = stream.words((col + i) / 4, row);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float gumbel = -logf(kw::exponential(kw::unit(kw::word(words, j))));
+        const float score = greedy ? x[i + j] : x[i + j] * scale + gumbel;
+        if (x[i + j] > -kw::kInfinity)
+          best = max(best, kw::key_of(kw::ordered(score), unsigned(col + i + j)));
+      }
+    }
+  }
+  best = team.template reduce<kw::Highest>(best);
+  if (threadIdx.x == 0) token[row] = best ? static_cast<long long>(kw::index_of(best)) : -1;
+}

@@ -1,0 +1,33 @@
+"""How rungs divide a row among threads."""
+
+from __future__ import annotations
+
+import math
+
+from kernelwright.contract import rows_view
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+
+IN_REGISTERS = 2  # cuda_cluster.cu's kInRegisters
+IN_SHARED = 14  # vectors of a thread, of up to 1,024 in a block
+MOST_BLOCKS = 8
+
+
+def width(logits) -> int:
+    """Elements that a load moves: up to 16 bytes."""
+    rows, _, stride = rows_view(logits.shape, logits.strides)
+    wide = math.gcd(16 // logits.itemsize, logits.align // logits.itemsize)
+    return math.gcd(wide, stride) if rows > 1 else wide
+
+
+def vectors_of(logits, blocks: int, threads: int) -> int:
+    """Vectors of a thread."""
+    return max(1, cdiv(logits.shape[-1], blocks * threads * (16 // logits.itemsize)))
+
+
+def needed(logits, threads: int) -> int:
+    """The smallest cluster that holds a row."""
+    return next_power_of_2(cdiv(vectors_of(logits, 1, threads), IN_REGISTERS + IN_SHARED))
+
+
+def blocks_of(logits, config) -> int:
+    return max(config["blocks"], needed(logits, config["threads"]))
