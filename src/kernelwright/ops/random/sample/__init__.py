@@ -24,6 +24,7 @@ RUNGS: tuple[Rung, ...] = (
         "without filters: one read, the largest of logits and Gumbel numbers",
         heuristics.fits_gumbel,
         heuristics.ROW,
+        heuristic=heuristics.choose_row,
     ),
     rungs.cuda(
         "block",
@@ -31,6 +32,7 @@ RUNGS: tuple[Rung, ...] = (
         "draws that are tested and drawn again: passes over a row in place of a sort",
         heuristics.fits,
         heuristics.ROW,
+        heuristic=heuristics.choose_row,
     ),
     rungs.cuda(
         "cluster",

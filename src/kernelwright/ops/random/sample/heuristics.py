@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
 
-from .tiling import MOST_BLOCKS, needed
+from .tiling import MOST_BLOCKS, MOST_THREADS, needed
 
 COLUMNS = 2**21 - 1  # what a field of a packed count holds
 ROWS = 2**31 // MOST_BLOCKS - 1
 
-ROW = ({"threads": 1024}, {"threads": 512})
+ROW = ({"threads": 128}, {"threads": 1024}, {"threads": 512})
 CLUSTERS = (
+    {"blocks": 2, "threads": 128},
     {"blocks": 2, "threads": 1024},
     {"blocks": 4, "threads": 1024},
     {"blocks": 8, "threads": 1024},
     {"blocks": 1, "threads": 1024},
-    {"blocks": 1, "threads": 512},
 )
 
 
@@ -40,21 +40,24 @@ def fits_gumbel(gpu, logits, filtered, **rest):
 
 
 def fits_cluster(gpu, logits, **rest):
-    if needed(logits, CLUSTERS[0]["threads"]) > MOST_BLOCKS:
+    if needed(logits, MOST_THREADS) > MOST_BLOCKS:
         return f"rows of {logits.shape[-1]} logits do not fit {MOST_BLOCKS} multiprocessors"
     return no_clusters(gpu) or fits(gpu, logits=logits, **rest)
 
 
+def choose_row(gpu, logits, **rest):
+    """Threads that have a few vectors each."""
+    return ROW[0] if logits.shape[-1] <= 4096 else ROW[1]
+
+
 def choose_cluster(gpu, logits, **rest):
     """As many blocks a row as the GPU holds at once, while each thread has a vector."""
-    if logits.shape[-1] * logits.itemsize <= 16 * CLUSTERS[4]["threads"]:
-        return CLUSTERS[4]
-    for config in (CLUSTERS[2], CLUSTERS[1], CLUSTERS[0]):
-        blocks = config["blocks"]
-        filled = logits.shape[-1] * logits.itemsize >= 16 * config["threads"] * blocks
-        if filled and _rows(logits) * blocks <= gpu.sms:
+    vectors = logits.shape[-1] * logits.itemsize // 16
+    for config in (CLUSTERS[3], CLUSTERS[2], CLUSTERS[1]):
+        filled = vectors >= config["threads"] * config["blocks"]
+        if filled and _rows(logits) * config["blocks"] <= gpu.sms:
             return config
-    return CLUSTERS[3]
+    return CLUSTERS[0] if vectors <= 2 * CLUSTERS[0]["threads"] else CLUSTERS[4]
 
 
 def order(gpu, **specs):

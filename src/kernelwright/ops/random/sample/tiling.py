@@ -10,6 +10,7 @@ from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 IN_REGISTERS = 2  # cuda_cluster.cu's kInRegisters
 IN_SHARED = 14  # vectors of a thread, of up to 1,024 in a block
 MOST_BLOCKS = 8
+MOST_THREADS = 1024
 
 
 def width(logits) -> int:
@@ -29,5 +30,9 @@ def needed(logits, threads: int) -> int:
     return next_power_of_2(cdiv(vectors_of(logits, 1, threads), IN_REGISTERS + IN_SHARED))
 
 
-def blocks_of(logits, config) -> int:
-    return max(config["blocks"], needed(logits, config["threads"]))
+def shape_of(logits, config) -> tuple[int, int]:
+    """Blocks of a cluster and threads of a block, the config's or as many as hold a row."""
+    threads = config["threads"]
+    while needed(logits, threads) > MOST_BLOCKS:
+        threads *= 2
+    return max(config["blocks"], needed(logits, threads)), threads
