@@ -30,6 +30,7 @@ def chi_squared(found, p):
     return ((counts[p > 0] - expected).square() / expected).sum().item(), int((p > 0).sum()) - 1
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("how", [
     {}, {"temperature": 0.5}, {"top_k": 4.0}, {"top_p": 0.6}, {"min_p": 0.2},
     {"top_k": 6.0, "top_p": 0.8, "min_p": 0.1, "temperature": 1.5},

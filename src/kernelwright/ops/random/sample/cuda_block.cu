@@ -8,16 +8,17 @@
 // Limit: the L2 cache, and rows alone in filling the GPU.
 #include "rejection.cuh"
 
-template <typename T, int W, int THREADS> struct RowInMemory {
+template <typename T, int THREADS> struct RowInMemory {
   static constexpr int kWidth = kw::kVecWidth<T>;
   using Values = const float (&)[kWidth];
   const T *row;
   int columns;
+  bool aligned;
 
   template <typename F> __device__ __forceinline__ void each(const F &f) const {
     for (int col = threadIdx.x * kWidth; col < columns; col += THREADS * kWidth) {
       float x[kWidth];
-      kw::to_logits<T>(kw::load_logits<T, W>(row, col, columns), x);
+      kw::to_logits<T>(kw::load_logits(row, col, columns, aligned), x);
       f(col, x);
     }
   }
@@ -26,16 +27,16 @@ template <typename T, int W, int THREADS> struct RowInMemory {
   }
 };
 
-template <typename T, int W, int THREADS>
+template <typename T, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     sample_block(const T *logits, const long long *state, const float *each, long long *token,
-                 int columns, long long stride, float temperature, float top_k, float top_p,
-                 float min_p) {
+                 int columns, long long stride, int aligned, float temperature, float top_k,
+                 float top_p, float min_p) {
   using Team = kw::Team<THREADS / 32, 1>;
   __shared__ typename Team::Shared shared;
   Team team(shared);
   const long long row = blockIdx.x;
-  const RowInMemory<T, W, THREADS> x = {logits + row * stride, columns};
+  const RowInMemory<T, THREADS> x = {logits + row * stride, columns, aligned != 0};
   const kw::How how = kw::how_of(each, row, {temperature, top_k, top_p, min_p});
   const long long found =
       kw::draw_token<T>(x, team, kw::Stream(state), row, how, unsigned(columns));

@@ -20,12 +20,12 @@ template <typename T, int VECS, int THREADS, int BLOCKS> struct KeptRow {
   Piece *rest;  // the thread's vectors in shared memory
   Piece kept[kFew];
 
-  template <int W> __device__ __forceinline__ void load(int columns) {
+  __device__ __forceinline__ void load(int columns, bool aligned) {
 #pragma unroll
-    for (int v = 0; v < kFew; ++v) kept[v] = kw::load_logits<T, W>(row, place(v), columns);
+    for (int v = 0; v < kFew; ++v) kept[v] = kw::load_logits(row, place(v), columns, aligned);
 #pragma unroll 4
     for (int v = kFew; v < VECS; ++v)
-      rest[(v - kFew) * THREADS] = kw::load_logits<T, W>(row, place(v), columns);
+      rest[(v - kFew) * THREADS] = kw::load_logits(row, place(v), columns, aligned);
   }
   template <typename F> __device__ __forceinline__ void each(const F &f) const {
     float x[kWidth];
@@ -48,11 +48,11 @@ template <typename T, int VECS, int THREADS, int BLOCKS> struct KeptRow {
   }
 };
 
-template <typename T, int W, int VECS, int THREADS, int BLOCKS>
+template <typename T, int VECS, int THREADS, int BLOCKS>
 __global__ void __launch_bounds__(THREADS)
     sample_cluster(const T *logits, const long long *state, const float *each, long long *token,
-                   int columns, long long stride, float temperature, float top_k, float top_p,
-                   float min_p) {
+                   int columns, long long stride, int aligned, float temperature, float top_k,
+                   float top_p, float min_p) {
   extern __shared__ uint4 dynamic_shared[];
   using Row = KeptRow<T, VECS, THREADS, BLOCKS>;
   using Team = kw::Team<THREADS / 32, BLOCKS>;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(THREADS)
   Row x;
   x.row = logits + row * stride;
   x.rest = reinterpret_cast<typename Row::Piece *>(dynamic_shared) + threadIdx.x;
-  x.template load<W>(columns);
+  x.load(columns, aligned);
   const kw::How how = kw::how_of(each, row, {temperature, top_k, top_p, min_p});
   const kw::Stream stream(state);
   team.ready();

@@ -9,10 +9,10 @@
 // row.
 #include "rejection.cuh"
 
-template <typename T, int W, int THREADS>
+template <typename T, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     sample_gumbel(const T *logits, const long long *state, long long *token, int columns,
-                  long long stride, float temperature) {
+                  long long stride, int aligned, float temperature) {
   constexpr int N = kw::kVecWidth<T>;
   using Team = kw::Team<THREADS / 32, 1>;
   __shared__ typename Team::Shared shared;
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(THREADS)
   kw::Word best = 0;  // of a token of -infinity, and of none
   for (int col = threadIdx.x * N; col < columns; col += THREADS * N) {
     float x[N];
-    kw::to_logits<T>(kw::load_logits<T, W>(logits + row * stride, col, columns), x);
+    kw::to_logits<T>(kw::load_logits(logits + row * stride, col, columns, aligned), x);
 #pragma unroll
     for (int i = 0; i < N; i += 4) {
       const uint4 words = stream.words((col + i) / 4, row);

@@ -9,7 +9,7 @@ from .tiling import MOST_BLOCKS, MOST_THREADS, needed
 COLUMNS = 2**21 - 1  # what a field of a packed count holds
 ROWS = 2**31 // MOST_BLOCKS - 1
 
-ROW = ({"threads": 128}, {"threads": 1024}, {"threads": 512})
+ROW = ({"threads": 128}, {"threads": 1024})
 CLUSTERS = (
     {"blocks": 2, "threads": 128},
     {"blocks": 2, "threads": 1024},

@@ -29,23 +29,16 @@ constexpr float kMostLogit = 3.3895313892515355e38f;  // bfloat16's largest numb
 // NaN as -infinity, infinity as the largest number.
 __device__ __forceinline__ float logit(float x) { return fminf(fmaxf(x, -kInfinity), kMostLogit); }
 
-// Logits from `col` on, -infinity behind the row's end. W: elements that one load moves.
-template <typename T, int W>
-__device__ __forceinline__ Vec<T, kVecWidth<T>> load_logits(const T *row, int col, int columns) {
+// Logits from `col` on, -infinity behind the row's end. aligned: 16 bytes at a time can be loaded.
+template <typename T>
+__device__ __forceinline__ Vec<T, kVecWidth<T>> load_logits(const T *row, int col, int columns,
+                                                            bool aligned) {
   constexpr int N = kVecWidth<T>;
+  if (aligned && col + N <= columns) return load<T, N>(row + col);
   Vec<T, N> found;
 #pragma unroll
-  for (int i = 0; i < N; i += W) {
-    if (col + i + W <= columns) {
-      const Vec<T, W> part = load<T, W>(row + col + i);
-#pragma unroll
-      for (int j = 0; j < W; ++j) found[i + j] = part[j];
-    } else {
-#pragma unroll
-      for (int j = 0; j < W; ++j)
-        found[i + j] = col + i + j < columns ? row[col + i + j] : from_float<T>(-kInfinity);
-    }
-  }
+  for (int i = 0; i < N; ++i)
+    found[i] = col + i < columns ? row[col + i] : from_float<T>(-kInfinity);
   return found;
 }
 template <typename T>

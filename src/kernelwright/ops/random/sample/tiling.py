@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from kernelwright.contract import rows_view
 from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 
@@ -13,11 +11,10 @@ MOST_BLOCKS = 8
 MOST_THREADS = 1024
 
 
-def width(logits) -> int:
-    """Elements that a load moves: up to 16 bytes."""
+def aligned(logits) -> bool:
+    """Whether each row begins on a 16-byte boundary."""
     rows, _, stride = rows_view(logits.shape, logits.strides)
-    wide = math.gcd(16 // logits.itemsize, logits.align // logits.itemsize)
-    return math.gcd(wide, stride) if rows > 1 else wide
+    return logits.align == 16 and (rows == 1 or stride * logits.itemsize % 16 == 0)
 
 
 def vectors_of(logits, blocks: int, threads: int) -> int:
