@@ -29,6 +29,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "embedding.rope": ("rope",),
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
+    "reduce.dot": ("dot",),
     "matmul.gemm": ("linear", "matmul"),
     "matmul.conv2d": ("conv2d",),
     "matmul.weight_grad": ("accumulate_weight_grad_",),
