@@ -10,6 +10,7 @@ import math
 import torch
 
 from kernelwright.contract import Cost, Operator, TensorSpec, case
+from kernelwright.contract.case import LAYOUTS
 from kernelwright.contract.inputs import FLOATS, tensor
 from kernelwright.contract.sharding import SUM
 
@@ -17,7 +18,7 @@ EVERY = (*FLOATS, torch.float64)
 BENCH = (2**20, 2**24, 2**28)
 CASES = (
     *(case((n,), d) for d in EVERY for n in (0, 1, 7, 165, 1000, 4096, 70_001)),
-    *(case((240,), d, layout=layout) for d in FLOATS for layout in ("offset", "expanded")),
+    *(case((240,), d, layout=layout) for d in FLOATS for layout in LAYOUTS[1:]),
     *(case((264,), d, values=v) for d in FLOATS for v in ("nan", "inf", "constant")),
     *(case((n,), d, use="bench") for n in BENCH for d in (torch.bfloat16, torch.float16)),
     *(case((n,), torch.float32, use="bench") for n in BENCH),
