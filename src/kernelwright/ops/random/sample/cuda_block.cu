@@ -6,26 +6,7 @@
 // Traffic: the row once from DRAM, then some ten times from the L2 cache.
 // Over `native`: a sort moves each logit and its place several times.
 // Limit: the L2 cache, and rows alone in filling the GPU.
-#include "rejection.cuh"
-
-template <typename T, int THREADS> struct RowInMemory {
-  static constexpr int kWidth = kw::kVecWidth<T>;
-  using Values = const float (&)[kWidth];
-  const T *row;
-  int columns;
-  bool aligned;
-
-  template <typename F> __device__ __forceinline__ void each(const F &f) const {
-    for (int col = threadIdx.x * kWidth; col < columns; col += THREADS * kWidth) {
-      float x[kWidth];
-      kw::to_logits<T>(kw::load_logits(row, col, columns, aligned), x);
-      f(col, x);
-    }
-  }
-  __device__ __forceinline__ float at(unsigned col) const {
-    return kw::logit(kw::to_float(row[col]));
-  }
-};
+#include "memory_row.cuh"
 
 template <typename T, int THREADS>
 __global__ void __launch_bounds__(THREADS)
@@ -36,7 +17,7 @@ __global__ void __launch_bounds__(THREADS)
   __shared__ typename Team::Shared shared;
   Team team(shared);
   const long long row = blockIdx.x;
-  const RowInMemory<T, THREADS> x = {logits + row * stride, columns, aligned != 0};
+  kw::RowInMemory<T, THREADS> x = {logits + row * stride, columns, aligned != 0, false};
   const kw::How how = kw::how_of(each, row, {temperature, top_k, top_p, min_p});
   const long long found =
       kw::draw_token<T>(x, team, kw::Stream(state), row, how, unsigned(columns));

@@ -9,13 +9,26 @@
 // and compute capability 9.0.
 #include "rejection.cuh"
 
+namespace kw {
+// The least number of T that is not below x.
+template <typename T> __device__ __forceinline__ T not_below(float x) {
+  T y = from_float<T>(x);
+  if (to_float(y) >= x) return y;
+  unsigned short bits;
+  memcpy(&bits, &y, 2);
+  bits = to_float(y) == 0 ? 1 : bits >> 15 ? bits - 1 : bits + 1;
+  memcpy(&y, &bits, 2);
+  return y;
+}
+}  // namespace kw
+
 constexpr int kInRegisters = 2;  // vectors of a thread; more would be spilled
 
 template <typename T, int VECS, int THREADS, int BLOCKS> struct KeptRow {
   static constexpr int kWidth = kw::kVecWidth<T>;
   static constexpr int kFew = VECS < kInRegisters ? VECS : kInRegisters;
-  using Values = const float (&)[kWidth];
   using Piece = kw::Vec<T, kWidth>;
+  using Values = const float (&)[kWidth];
   const T *row;
   Piece *rest;  // the thread's vectors in shared memory
   Piece kept[kFew];
@@ -26,25 +39,75 @@ template <typename T, int VECS, int THREADS, int BLOCKS> struct KeptRow {
 #pragma unroll 4
     for (int v = kFew; v < VECS; ++v)
       rest[(v - kFew) * THREADS] = kw::load_logits(row, place(v), columns, aligned);
+    change([](float x) { return kw::logit(x); });
   }
   template <typename F> __device__ __forceinline__ void each(const F &f) const {
-    float x[kWidth];
+    pieces([&](int v, const Piece &piece) {
+      float x[kWidth];
+      kw::to_float(piece, x);
+      f(place(v), x);
+    });
+  }
+  // 16-bit types go in pairs, whose comparisons give 1 or 0; their sums are exact up to 256.
+  template <int N>
+  __device__ __forceinline__ void count(const float (&pivot)[N], unsigned (&found)[N]) const {
+    if constexpr (sizeof(T) == 2) {
+      using Two = typename kw::Pair<T>::type;
+      Two least[N], sum[N];
 #pragma unroll
-    for (int v = 0; v < kFew; ++v) {
-      kw::to_logits<T>(kept[v], x);
-      f(place(v), x);
-    }
-#pragma unroll 1
-    for (int v = kFew; v < VECS; ++v) {
-      kw::to_logits<T>(rest[(v - kFew) * THREADS], x);
-      f(place(v), x);
+      for (int j = 0; j < N; ++j) {
+        least[j].x = least[j].y = kw::not_below<T>(pivot[j]);
+        sum[j] = kw::Pair<T>::from(0.0f, 0.0f);
+      }
+      pieces([&](int, const Piece &piece) {
+#pragma unroll
+        for (int i = 0; i < kWidth; i += 2) {
+          Two x;
+          memcpy(&x, &piece.v[i], 4);
+#pragma unroll
+          for (int j = 0; j < N; ++j) sum[j] = __hadd2(sum[j], __hge2(x, least[j]));
+        }
+      });
+#pragma unroll
+      for (int j = 0; j < N; ++j)
+        found[j] += unsigned(kw::to_float(sum[j].x) + kw::to_float(sum[j].y));
+    } else {
+      each([&](int, Values x) {
+        for (const float one : x)
+#pragma unroll
+          for (int j = 0; j < N; ++j) found[j] += one >= pivot[j];
+      });
     }
   }
   __device__ __forceinline__ float at(unsigned col) const {
     return kw::logit(kw::to_float(row[col]));
   }
+  __device__ __forceinline__ void keep_infinities() {
+    change([](float x) { return x == kw::kInfinity ? 0.0f : -kw::kInfinity; });
+  }
+
+ private:
   static __device__ __forceinline__ int place(int v) {
     return ((blockIdx.x % BLOCKS * VECS + v) * THREADS + threadIdx.x) * kWidth;
+  }
+  template <typename F> __device__ __forceinline__ void pieces(const F &f) const {
+#pragma unroll
+    for (int v = 0; v < kFew; ++v) f(v, kept[v]);
+#pragma unroll 1
+    for (int v = kFew; v < VECS; ++v) f(v, rest[(v - kFew) * THREADS]);
+  }
+  template <typename F> __device__ __forceinline__ void change(const F &f) {
+    const auto one = [&](Piece &piece) {
+      float x[kWidth];
+      kw::to_float(piece, x);
+#pragma unroll
+      for (float &each : x) each = f(each);
+      piece = kw::from_float<T>(x);
+    };
+#pragma unroll
+    for (int v = 0; v < kFew; ++v) one(kept[v]);
+#pragma unroll 1
+    for (int v = kFew; v < VECS; ++v) one(rest[(v - kFew) * THREADS]);
   }
 };
 

@@ -8,7 +8,6 @@ import torch
 
 from .._sequences import philox
 
-MOST = 3.3895313892515355e38  # bfloat16's largest number
 CHUNK = 2**22  # tokens at a time: a token's words take some hundred bytes on the way
 
 
@@ -28,13 +27,16 @@ def sample(logits, state, each, temperature, top_k, top_p, min_p):
 
 
 def cleaned(logits):
-    """NaN counts as -infinity, infinity as the largest number."""
-    return torch.nan_to_num(logits, -math.inf, MOST, -math.inf).clamp(max=MOST)
+    """NaN counts as -infinity. Beside infinities nothing counts, and they are equal."""
+    x = logits.masked_fill(logits.isnan(), -math.inf)
+    infinite = x == math.inf
+    only = torch.where(infinite, 0.0, -math.inf).to(x.dtype)
+    return torch.where(infinite.any(-1, keepdim=True), only, x)
 
 
 def _of_rows(x, state, first, temperature, top_k, top_p, min_p):
     greedy = ~(temperature > 0)
-    below = x - x.amax(-1, keepdim=True).clamp(min=-MOST)
+    below = (x - x.amax(-1, keepdim=True)).nan_to_num(-math.inf, neginf=-math.inf)
     left = filtered(below / torch.where(greedy, 1.0, temperature), top_k, top_p, min_p)
     weight = torch.exp(left - left.amax(-1, keepdim=True))
     race = exponentials(x, state, first) / weight  # infinite where the weight is 0

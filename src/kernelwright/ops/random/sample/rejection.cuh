@@ -24,10 +24,8 @@ __device__ __forceinline__ How how_of(const float *each, long long row, How all)
   return {each[0], each[1], each[2], each[3]};
 }
 
-constexpr float kMostLogit = 3.3895313892515355e38f;  // bfloat16's largest number
-
-// NaN as -infinity, infinity as the largest number.
-__device__ __forceinline__ float logit(float x) { return fminf(fmaxf(x, -kInfinity), kMostLogit); }
+// NaN as -infinity.
+__device__ __forceinline__ float logit(float x) { return fmaxf(x, -kInfinity); }
 
 // Logits from `col` on, -infinity behind the row's end. aligned: 16 bytes at a time can be loaded.
 template <typename T>
@@ -41,13 +39,6 @@ __device__ __forceinline__ Vec<T, kVecWidth<T>> load_logits(const T *row, int co
     found[i] = col + i < columns ? row[col + i] : from_float<T>(-kInfinity);
   return found;
 }
-template <typename T>
-__device__ __forceinline__ void to_logits(const Vec<T, kVecWidth<T>> &v, float (&x)[kVecWidth<T>]) {
-  to_float(v, x);
-#pragma unroll
-  for (float &one : x) one = logit(one);
-}
-
 // E of a word: -log(1 - u), which is fine near 0, where draws are decided; E >= u.
 __noinline__ __device__ float exponential(float u) { return -log1pf(-u); }
 
@@ -76,11 +67,7 @@ __device__ __forceinline__ float kth_largest(const Row &row, Team &team, float m
       key[j] = low + unsigned(Word(high - low) * (j + 1) >> 2);
       pivot[j] = from_key<T>(key[j]);
     }
-    row.each([&](int, typename Row::Values x) {
-      for (const float one : x)
-#pragma unroll
-        for (int j = 0; j < 3; ++j) count[j] += one >= pivot[j];
-    });
+    row.count(pivot, count);
     const Word counts = team.template reduce<Total>(Word(count[2]) << 2 * kField |
                                                     Word(count[1]) << kField | count[0]);
     unsigned exact = 0;
@@ -99,7 +86,7 @@ __device__ __forceinline__ float kth_largest(const Row &row, Team &team, float m
 // together: of top_k those not below the k-th largest, of top_p those above which there is less
 // than top_p, of min_p those of at least this share of the largest weight.
 template <typename T, typename Row, typename Team>
-__device__ __forceinline__ long long draw_token(const Row &row, Team &team, const Stream &stream,
+__device__ __forceinline__ long long draw_token(Row &row, Team &team, const Stream &stream,
                                                 unsigned long long sequence, const How &how,
                                                 unsigned columns) {
   float most = -kInfinity;
@@ -108,6 +95,10 @@ __device__ __forceinline__ long long draw_token(const Row &row, Team &team, cons
   });
   most = from_ordered(unsigned(team.template reduce<Highest>(ordered(most))));
   if (most == -kInfinity) return -1;
+  if (most == kInfinity) {  // infinities are equally likely, and nothing else is beside them
+    row.keep_infinities();
+    most = 0;
+  }
   if (!(how.temperature > 0)) {
     Word first = Lowest::kIdentity;
     row.each([&](int col, typename Row::Values x) {
