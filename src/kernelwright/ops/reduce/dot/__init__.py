@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._out import written
 
@@ -51,7 +51,8 @@ def dot(
 
     Args:
         input, tensor: of one dimension, of the same size and dtype. float32, float16 and bfloat16
-            have GPU rungs, which add in float32.
+            have GPU rungs, which add in float32. Under CUDA autocast, where one of them is float32,
+            both become it.
         out: a 0-d tensor, or an empty one, that the result is copied to; a gradient is not possible
             then.
 
@@ -69,6 +70,7 @@ def dot(
             raise ValueError(f"{name}: must have one dimension, has {t.ndim}")
     if input.shape != tensor.shape:
         raise ValueError(f"tensor: has {tensor.numel()} elements, input {input.numel()}")
+    input, tensor = autocast.widest(input, tensor)
     if input.dtype != tensor.dtype:
         raise TypeError(f"tensor: is {tensor.dtype}, input {input.dtype}")
     y = _dot(input, tensor)
