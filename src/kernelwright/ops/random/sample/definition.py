@@ -11,18 +11,23 @@ from .._sequences import philox
 CHUNK = 2**22  # tokens at a time: a token's words take some hundred bytes on the way
 
 
-def sample(logits, state, each, temperature, top_k, top_p, min_p):
-    """The token of each row, computed in the dtype of the logits; -1 where all are -infinity."""
+def sample(logits, state, each, temperature, top_k, top_p, min_p, dtype=None):
+    """The token of each row; -1 where all are -infinity.
+
+    Args:
+        dtype: in which it is computed, by default that of the logits.
+    """
     if not logits.numel():
         return torch.full(logits.shape[:-1], -1, device=logits.device)
-    x = cleaned(logits).reshape(-1, logits.shape[-1])
+    flat = logits.reshape(-1, logits.shape[-1])
     step, drawn = max(1, CHUNK // logits.shape[-1]), []
-    for first in range(0, len(x), step):
-        rows = x[first : first + step]
-        own = each[first : first + step, :, None].to(x.dtype).unbind(1) if each is not None else (
-            rows.new_full((len(rows), 1), v) for v in (temperature, top_k, top_p, min_p)
-        )  # fmt: skip
-        drawn.append(_of_rows(rows, state, first, *own))
+    for first in range(0, len(flat), step):
+        x = cleaned(flat[first : first + step].to(dtype or logits.dtype))
+        if each is None:
+            how = (x.new_full((len(x), 1), v) for v in (temperature, top_k, top_p, min_p))
+        else:
+            how = each[first : first + step, :, None].to(x.dtype).unbind(1)
+        drawn.append(_of_rows(x, state, first, *how))
     return torch.cat(drawn).view(logits.shape[:-1])
 
 

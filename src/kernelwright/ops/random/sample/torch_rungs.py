@@ -7,9 +7,9 @@ from .definition import sample
 
 
 def manual(logits, state, each, temperature, top_k, top_p, min_p, filtered):
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return sample(wide, state, each, temperature, top_k, top_p, min_p)
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    return sample(logits, state, each, temperature, top_k, top_p, min_p, wide)
 
 
 def native(logits, state, each, temperature, top_k, top_p, min_p, filtered):
-    return sample(logits.double(), state, each, temperature, top_k, top_p, min_p)
+    return sample(logits, state, each, temperature, top_k, top_p, min_p, torch.float64)
