@@ -54,6 +54,18 @@ def numbers(x):
     return torch.arange(7, device=x.device).remainder(min(5, x.shape[-1]))
 
 
+def dotted(x, dot):
+    """The product of all of x with numbers made of it."""
+    return dot(x.reshape(-1), 1 - x.reshape(-1))
+
+
+def torch_dot(x, other):
+    """torch.dot, which adds in 16 bits on a CPU."""
+    if x.is_cuda or x.itemsize > 2:
+        return torch.dot(x, other)
+    return torch.dot(x.float(), other.float()).to(x.dtype)
+
+
 def added(x, index_add):
     """Elements of the last dimension, made of x, added to others."""
     source = 1 - x.index_select(-1, numbers(x)).square()
@@ -208,6 +220,7 @@ PUBLIC = {
     "geglu": Public(lambda x: kw.geglu(x, 1 - x), lambda x: F.gelu(x) * (1 - x)),
     "bias_gelu": Public(kw.bias_gelu, lambda x, b: F.gelu(x + b), more=("columns",)),
     "sum": Public(kw.sum, torch.sum),
+    "dot": Public(lambda x: dotted(x, kw.dot), lambda x: dotted(x, torch_dot)),
     "sum dims": Public(lambda x: kw.sum(x, (0, -1)), lambda x: torch.sum(x, (0, -1))),
     "sum keepdim": Public(
         lambda x: kw.sum(x, 1, keepdim=True), lambda x: torch.sum(x, 1, keepdim=True)
