@@ -23,16 +23,22 @@ template <typename T> class Room {
 // Which threads have returned before the others.
 class Ended {
  public:
-  explicit Ended(unsigned count) : ended_(count), left_(count) {
+  explicit Ended(unsigned count) : ended_(count), count_(count), left_(count) {
     for (unsigned i = 0; i < count; ++i) ended_[i] = false;
   }
-  bool operator[](size_t thread) const { return ended_[thread]; }
+  // The first condition is the same for all threads: the compiler asks it outside of the loops.
+  __forceinline__ bool operator[](size_t thread) const { return any_ && ended_[thread]; }
   void note(size_t thread) { ended_[thread] = true, --left_; }
-  bool all() const { return !left_; }
+  // Whether there are none that go on.
+  bool all() {
+    any_ = left_ < count_;
+    return !left_;
+  }
 
  private:
   Room<bool> ended_;
-  unsigned left_;
+  unsigned count_, left_;
+  bool any_ = false;
 };
 
 template <typename T, typename U> KW_BUILT_IN void set(T &to, const U &from) {
