@@ -28,7 +28,9 @@ class Variable:
         kind: parameter, local, fixed (constexpr, static, in shared memory) or group.
         uniform: all threads have the same value, and one variable serves the block.
         again: it is computed anew, by its declaration, in each region that needs it.
-        taken: its address is.
+        taken: its address is, or other code may change it.
+        points: it is a pointer.
+        kept: pointers to it may outlive a region.
         regions: in which it stands.
         parts: the declaration and all assignments.
     """
@@ -41,6 +43,7 @@ class Variable:
     again: bool = False
     taken: bool = False
     points: bool = False
+    kept: bool = False
     regions: set[Region] = field(default_factory=set)
     writes: list[Node] = field(default_factory=list)
 
@@ -57,7 +60,7 @@ class Variable:
         """Whether each thread's value outlives a region."""
         if self.uniform or self.again or self.kind in ("fixed", "group"):
             return False
-        return self.kind == "parameter" or len(self.regions) > 1
+        return self.kind == "parameter" or self.kept or len(self.regions) > 1
 
 
 @dataclass(eq=False)
@@ -258,7 +261,7 @@ class Kernel:
             if "&" in marks:
                 for i in range(*d.value):
                     if i in self.named:
-                        self.named[i].taken = True
+                        self.named[i].taken = self.named[i].kept = True
             known[name] = v
             self.named[d.name] = v
             self.names.setdefault(node, set()).add(v)
@@ -311,7 +314,7 @@ class Kernel:
         if any(_changes(meaning, k) for k in range(len(meaning))):
             for v in self.names[leaf]:
                 v.writes.append(leaf)
-                v.taken = True
+                v.taken = v.kept = True
 
     def _member(self, i: int) -> bool:
         if i == 0:
@@ -324,24 +327,42 @@ class Kernel:
         after = self.all[i + 1].text
         if _changes(self.all, i):
             v.writes.append(leaf)
+        if v.array and (after != "[" or self.all[i - 1].text == "&"):
+            v.kept = True
         if v.pointer and after in ("[", "->"):  # its own value stays
             return
         if _taken(self.all, i) or after == "[" or self._may_change(i):
             v.writes.append(leaf)
-            v.taken = True
+            v.taken = v.kept = True
 
     def _may_change(self, i: int) -> bool:
         """Whether a method, a function or a macro may change the variable at `i`."""
-        before, after = self.all[i - 1].text, self.all[i + 1].text
-        if after == "." and self.all[i + 3].text == "(":
-            return self.all[i].text not in self._groups
+        if self._groups and self.all[i].text in self._groups:
+            return False
+        k = i + 1
+        while self.all[k].text == ".":  # a part of it
+            k += 2
+        before, after = self.all[i - 1].text, self.all[k].text
+        if after == "(" and k > i + 1:  # a method
+            return True
         if before == ")" and self.all[i - 2].text == "&":  # a cast to a reference
             return True
-        if before not in ("(", ",") or after not in (",", ")"):
-            return False
+        alone = before in ("(", ",") and after in (",", ")")
         paren = self._argument_of(i)
-        if paren is None:
-            return False
+        while paren is not None:
+            callee = self.all[paren - 1]
+            if callee.kind == "name" and callee.text in self.facts.macros:
+                if any(_mutates(m) for m in self.facts.macros[callee.text]):
+                    return True
+            elif alone and callee.text not in ("(", ","):
+                if self._takes_references(paren):
+                    return True
+                alone = False
+            paren = self._argument_of(paren)
+        return False
+
+    def _takes_references(self, paren: int) -> bool:
+        """Whether what is called with the arguments behind `paren` may change them."""
         callee = self.all[paren - 1]
         if callee.text == ">":
             start = angle_opening(self.all, paren - 1)
@@ -350,8 +371,6 @@ class Kernel:
             callee = self.all[start - 1]
         if callee.kind != "name":
             return False
-        if callee.text in self.facts.macros:
-            return any(_mutates(m) for m in self.facts.macros[callee.text])
         plain = PURE.fullmatch(callee.text) or callee.text in self.facts.by_value
         return not plain and callee.text not in self.types
 
@@ -367,7 +386,7 @@ class Kernel:
                 k = before
             elif text == "(":
                 return k
-            elif text in (";", "{", "["):
+            elif text in (";", "{"):
                 return None
             k -= 1
         return None
@@ -546,6 +565,11 @@ class Kernel:
                 return False
         return self._expression(a, b, UNIFORM, {INDEX}, lambda v: self._lasting(of, v))
 
+    def known(self, a: int, b: int) -> bool:
+        """Whether an expression has one value for the block, whose names are known outside of the
+        region in which it stands."""
+        return not any(self._from_outside(i) for i in range(a, b)) and self._is_uniform(a, b)
+
     def _from_outside(self, i: int) -> bool:
         t = self.all[i]
         if t.kind != "name" or i in self.named or self._member(i):
@@ -679,6 +703,12 @@ class Kernel:
             if self._reference(v):
                 raise Refused(f"the reference {v.name} outlives a barrier")
 
+    def takes_long(self, region: Region) -> bool:
+        """Whether one thread may need so long for a region that the block seems to be stuck."""
+        loops = any(n.kind in ("for", "while", "do") for s in region.statements for n in s.walk())
+        code = [t for s in region.statements for t in self.tokens(s)]
+        return loops or bool(self.facts.reached(code).keys() - {"operator"})
+
     def identified(self, region: Region) -> bool:
         """Whether functions that a region calls may ask which thread calls them."""
         code = [t for s in region.statements for t in self.tokens(s)]
@@ -726,6 +756,8 @@ def _changes(all_: list[Token], i: int) -> bool:
         return True
     if text(i - 1) in ("+", "-") and text(i - 2) == text(i - 1) and near(i - 1):
         return True
+    if text(i - 1) == "*" and not _binary(all_, i - 1):  # what it points to
+        return False
     if text(k) == "=":
         return text(k + 1) != "=" or not near(k + 1)
     if text(k) in ("+", "-", "*", "/", "%", "&", "|", "^") and text(k + 1) == "=":

@@ -125,6 +125,8 @@ class Parser:
             if text == ";":
                 return at
             if self.all[at].kind == "mark" and text in CLOSING:
+                if text == "{" and self.text(at - 1) == ")":
+                    raise Refused("a macro before braces, or a function")
                 at = self.close(at)
             elif text in (")", "]", "}"):
                 break
@@ -136,6 +138,8 @@ class Parser:
         if self.text(paren) != "(":
             raise Refused("the statement if")
         end = self.close(paren)
+        if len(split(self.all, paren + 1, end, ";")) > 1:
+            raise Refused("a condition with a declaration")
         parts = [self.statement(end + 1)]
         if self.text(parts[0].last + 1) == "else":
             parts.append(self.statement(parts[0].last + 2))

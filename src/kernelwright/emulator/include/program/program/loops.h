@@ -48,14 +48,20 @@ template <typename T, typename U> KW_BUILT_IN void set(T &to, const U &from) {
     to = from;
 }
 
-// x / n and x % n of x = first + lane, where 32 divides `first` and `lane` is less than 32.
+// How many threads are taken at a time, so that x / n and x % n are simple among them.
+template <typename... N> KW_BUILT_IN unsigned width(N... n) {
+  return ((n % 32 == 0) && ...) ? 32 : ((n % 16 == 0) && ...) ? 16 : ((n % 8 == 0) && ...) ? 8 : 32;
+}
+
+// x / n and x % n of x = first + lane, where `width` divides `first` and `lane` is less than it.
 template <typename X, typename N>
-KW_BUILT_IN auto quotient(X x, unsigned first, unsigned, N n) -> decltype(x / n) {
-  return n % 32 == 0 ? static_cast<X>(first) / n : x / n;
+KW_BUILT_IN auto quotient(X x, unsigned first, unsigned, unsigned width, N n) -> decltype(x / n) {
+  return n % static_cast<N>(width) == 0 ? static_cast<X>(first) / n : x / n;
 }
 template <typename X, typename N>
-KW_BUILT_IN auto remainder(X x, unsigned first, unsigned lane, N n) -> decltype(x % n) {
-  return n % 32 == 0 ? static_cast<X>(first) % n + static_cast<X>(lane) : x % n;
+KW_BUILT_IN auto remainder(X x, unsigned first, unsigned lane, unsigned width, N n)
+    -> decltype(x % n) {
+  return n % static_cast<N>(width) == 0 ? static_cast<X>(first) % n + static_cast<X>(lane) : x % n;
 }
 
 }  // namespace kw::loops
@@ -76,12 +82,11 @@ KW_BUILT_IN auto remainder(X x, unsigned first, unsigned lane, N n) -> decltype(
 #define KW_EACH_THREAD                                              \
   KW_EACH_ROW                                                       \
   for (unsigned kw_l = 0, kw_x0 = 0; kw_l < blockDim.x; ++kw_l)
-// 32 threads at a time.
-#define KW_EACH_LANE                                                                        \
-  KW_EACH_ROW                                                                               \
-  for (unsigned kw_x0 = 0; kw_x0 < blockDim.x; kw_x0 += 32)                                 \
-    for (unsigned kw_l = 0, kw_lanes = blockDim.x - kw_x0 < 32 ? blockDim.x - kw_x0 : 32; \
-         kw_l < kw_lanes; ++kw_l)
+// A strip of threads at a time.
+#define KW_EACH_LANE                                                                          \
+  KW_EACH_ROW                                                                                 \
+  for (unsigned kw_x0 = 0; kw_x0 < blockDim.x; kw_x0 += kw_width)                             \
+    for (unsigned kw_l = 0, kw_lanes = min(kw_width, blockDim.x - kw_x0); kw_l < kw_lanes; ++kw_l)
 // Called functions may ask which thread calls.
 #define KW_PRESENT                        \
   kw_current = kw_loops->threads + kw_t;  \
