@@ -1,13 +1,13 @@
 """Writes a kernel's regions as loops over the threads of its block.
 
-    if (const auto *kw_loops = kw_block_in_loops()) {  // else: each thread executes the kernel
-      KW_BLOCK
-      int row = blockIdx.y;                            // once
-      kw::loops::Room<float> kw_r0_sum(kw_count);      // a value for each thread
-      KW_EACH_THREAD { float sum = 0; ... kw_r0_sum[kw_t] = sum; }
-      for (int t = 0; t < n; ++t) {
-        KW_EACH_THREAD { auto sum = kw_r0_sum[kw_t]; ... kw_r0_sum[kw_t] = sum; }
-        ...
+if (const auto *kw_loops = kw_block_in_loops()) {  // else: each thread executes the kernel
+  KW_BLOCK
+  int row = blockIdx.y;                            // once
+  kw::loops::Room<float> kw_r0_sum(kw_count);      // a value for each thread
+  KW_EACH_THREAD { float sum = 0; ... kw_r0_sum[kw_t] = sum; }
+  for (int t = 0; t < n; ++t) {
+    KW_EACH_THREAD { auto sum = kw_r0_sum[kw_t]; ... kw_r0_sum[kw_t] = sum; }
+    ...
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from ..tokens import closing
+from .code import INDEX
 from .facts import is_mark
-from .regions import INDEX, Around, Kernel, Once, Region, Variable
+from .names import Variable
+from .regions import Around, Kernel, Once, Region
 from .tree import Declarator, Node, Refused
 
 _NOT_OF_THE_TYPE = frozenset({"const", "constexpr", "register", "__restrict__", "__restrict"})
@@ -32,7 +34,7 @@ class Writer:
         self.made: list[str] = []
         self.rooms: dict[Variable, str] = {}
         self.returns = any(r.ends and not r.last for r in kernel.regions())
-        self.aliases = {v.name for v in kernel.variables if v.again and self._is_alias(v)}
+        self.aliases = {v for v in kernel.variables if v.again and self._is_alias(v)}
         self.count = 0
 
     def write(self) -> str:
@@ -194,8 +196,10 @@ class Writer:
             if v.again and v.node is not None and v.node not in written:
                 written.add(v.node)
                 index = self._indices(v.node.first, v.node.last + 1)
-                made += [self._line(v.node.first),
-                         self._slice(v.node.first, v.node.last + 1, index)]
+                made += [
+                    self._line(v.node.first),
+                    self._slice(v.node.first, v.node.last + 1, index),
+                ]
             elif v.stored:
                 made.append(f"auto {'&' if _referred(v) else ''}{v.name} = {self.rooms[v]}[kw_t];")
         made.append("{")
@@ -262,7 +266,7 @@ class Writer:
         while i < b:
             if self.all[i].text == INDEX and self._words(i, i + 3) == f"{INDEX} . x":
                 behind = i + 3
-            elif self.all[i].text in self.aliases and i in self.kernel.named:
+            elif self.kernel.named.get(i) in self.aliases:
                 behind = i + 1
             else:
                 i += 1

@@ -61,12 +61,42 @@ class Declarator:
 
 
 _BUILT_IN = frozenset(
-    "void bool char short int long float double signed unsigned auto wchar_t char16_t".split()
+    [
+        "void",
+        "bool",
+        "char",
+        "short",
+        "int",
+        "long",
+        "float",
+        "double",
+        "signed",
+        "unsigned",
+        "auto",
+        "wchar_t",
+        "char16_t",
+    ]
 )
-_SPECIFIERS = frozenset("const constexpr static register thread_local __shared__ extern".split())
-_ATTRIBUTES = frozenset("__align__ alignas __attribute__ __builtin_align__".split())
+_SPECIFIERS = frozenset(
+    ["const", "constexpr", "static", "register", "thread_local", "__shared__", "extern"]
+)
+_ATTRIBUTES = frozenset(["__align__", "alignas", "__attribute__", "__builtin_align__"])
 _REFUSED = frozenset(
-    "goto try asm __asm__ __asm struct class union enum template case default volatile".split()
+    [
+        "goto",
+        "try",
+        "asm",
+        "__asm__",
+        "__asm",
+        "struct",
+        "class",
+        "union",
+        "enum",
+        "template",
+        "case",
+        "default",
+        "volatile",
+    ]
 )
 #: What ends a name in its declaration.
 _ENDS = frozenset("=;,[({:")

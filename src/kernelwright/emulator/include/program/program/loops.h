@@ -73,22 +73,22 @@ KW_BUILT_IN auto remainder(X x, unsigned first, unsigned lane, unsigned width, N
   if (blockDim.x > 1024 || blockDim.y > 1024 || blockDim.z > 64) __builtin_unreachable(); \
   const unsigned kw_count = blockDim.x * blockDim.y * blockDim.z;
 #define KW_STEP ++*kw_loops->progress;
-#define KW_EACH_ROW                                                                     \
-  for (size_t kw_z = 0, kw_row = 0; kw_z < blockDim.z; ++kw_z)                          \
+#define KW_EACH_ROW                                            \
+  for (size_t kw_z = 0, kw_row = 0; kw_z < blockDim.z; ++kw_z) \
     for (unsigned kw_y = 0; kw_y < blockDim.y; ++kw_y, kw_row += blockDim.x)
-#define KW_LANE                                              \
-  const uint3 threadIdx = {kw_x0 + kw_l, kw_y, static_cast<unsigned>(kw_z)};        \
+#define KW_LANE                                                              \
+  const uint3 threadIdx = {kw_x0 + kw_l, kw_y, static_cast<unsigned>(kw_z)}; \
   const size_t kw_t = kw_row + kw_x0 + kw_l;
-#define KW_EACH_THREAD                                              \
-  KW_EACH_ROW                                                       \
+#define KW_EACH_THREAD \
+  KW_EACH_ROW          \
   for (unsigned kw_l = 0, kw_x0 = 0; kw_l < blockDim.x; ++kw_l)
 // A strip of threads at a time.
-#define KW_EACH_LANE                                                                          \
-  KW_EACH_ROW                                                                                 \
-  for (unsigned kw_x0 = 0; kw_x0 < blockDim.x; kw_x0 += kw_width)                             \
+#define KW_EACH_LANE                                              \
+  KW_EACH_ROW                                                     \
+  for (unsigned kw_x0 = 0; kw_x0 < blockDim.x; kw_x0 += kw_width) \
     for (unsigned kw_l = 0, kw_lanes = min(kw_width, blockDim.x - kw_x0); kw_l < kw_lanes; ++kw_l)
 // Called functions may ask which thread calls.
-#define KW_PRESENT                        \
-  kw_current = kw_loops->threads + kw_t;  \
+#define KW_PRESENT                       \
+  kw_current = kw_loops->threads + kw_t; \
   ::threadIdx = threadIdx;
 #define KW_ABSENT kw_current = kw_loops->none;
