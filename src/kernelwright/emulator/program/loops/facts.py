@@ -32,7 +32,8 @@ PURE = re.compile(
       | min | max | abs | labs | umin | umax | isnan | isinf | isfinite | signbit
       | __f\w+ | __d\w+_r[nzud] | __exp\w*f | __log\w*f | __powf | __sinf | __cosf | __tanf
       | __tanhf | __saturatef | __\w+2\w+ | __\w+_as_\w+ | __popc(?:ll)?
-      | __clz(?:ll)? | __ffs(?:ll)? | __brev(?:ll)? | __byte_perm | __u?mul24 | __u?mulhi | __u?sad | __dp[24]a | __h\w+
+      | __clz(?:ll)? | __ffs(?:ll)? | __brev(?:ll)? | __byte_perm
+      | __u?mul24 | __u?mulhi | __u?sad | __dp[24]a | __h\w+
       | make_\w+ | __ldg | __ldc[agsv] | __stc[gs] | __stw[bt] | atomic[A-Z]\w*
       | u?int(?:8|16|32|64)_t | size_t | uint | (?:float|double)[1-4]
       | u?(?:char|short|int|long|longlong)[1-4]
