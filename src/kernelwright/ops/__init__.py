@@ -22,6 +22,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "elementwise.glu": ("geglu", "swiglu"),
     "norm.layer_norm_residual_dropout_gelu": ("layer_norm_residual_dropout_gelu",),
     "loss.linear_cross_entropy": ("linear_cross_entropy",),
+    "norm.batch_norm": ("batch_norm",),
     "norm.group_norm": ("group_norm", "instance_norm"),
     "norm.layer_norm": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
     "embedding.rope": ("rope",),
