@@ -74,17 +74,17 @@ def split_stats(gpu, config, **args):
     return Plan((launch,), {**scratch, "rstd": rstd})
 
 
-def split_reduce(gpu, config, **args):
+def split_backward_reduce(gpu, config, **args):
     launch, scratch = sets.split_sums(gpu, config, BatchCall(args), unused="total")
     return Plan((launch,), scratch)
 
 
-def split_elemt(gpu, config, **args):
+def split_backward_elemt(gpu, config, **args):
     return Plan((sets.split_gx(gpu, config, BatchCall(args), overlaps=False),))
 
 
-channels_split_stats, channels_split_reduce = split_stats, split_reduce
-channels_split_elemt = split_elemt
+channels_split_stats, channels_split_backward_reduce = split_stats, split_backward_reduce
+channels_split_backward_elemt = split_backward_elemt
 
 
 def scale(gpu, config, **args):
