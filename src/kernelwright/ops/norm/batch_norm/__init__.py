@@ -13,7 +13,15 @@ from kernelwright.ops.norm.group_norm import flat, restored
 
 from . import heuristics, spec
 
-__all__ = ["backward_elemt", "backward_reduce", "batch_norm", "inference", "stats"]
+__all__ = [
+    "backward_elemt",
+    "backward_reduce",
+    "batch_norm",
+    "checked",
+    "inference",
+    "stats",
+    "update",
+]
 
 
 def _cuda(trick: str, idea: str, suffix: str = "", file: str | None = None, **more) -> Rung:
@@ -96,7 +104,7 @@ def batch_norm(
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float | torch.Tensor = 0.1,
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias of each channel, as
@@ -110,7 +118,8 @@ def batch_norm(
             batch's mean and variance (over one element less); else the statistics.
         weight, bias: shape (C,), or None; may be wider than the input.
         training: whether mean and variance are the batch's.
-        momentum: the weight of the batch's statistics in the running ones.
+        momentum: the weight of the batch's statistics in the running ones; a number, or a tensor
+            of one.
         eps: added to the variance.
 
     Returns:
@@ -158,13 +167,15 @@ def checked(input: torch.Tensor, **of_channels: torch.Tensor | None) -> None:
             raise ValueError(f"{name}: has shape {tuple(p.shape)}, should be ({input.shape[1]},)")
 
 
-def update(running_mean, running_var, mean, var, momentum: float) -> None:
+def update(running_mean, running_var, mean, var, momentum: float | torch.Tensor) -> None:
     """running = (1 - momentum) running + momentum new, in place, of those that are given."""
     pairs = [(r, t.detach()) for r, t in ((running_mean, mean), (running_var, var))
              if r is not None]  # fmt: skip
     with torch.no_grad():
-        if pairs and all(r.dtype == t.dtype for r, t in pairs):
+        one_dtype = all(r.dtype == t.dtype for r, t in pairs)
+        if pairs and one_dtype and not isinstance(momentum, torch.Tensor):
             torch._foreach_lerp_([r for r, _ in pairs], [t for _, t in pairs], momentum)
         else:
             for r, t in pairs:
-                r.lerp_(t.to(r.dtype), momentum)
+                weight = momentum.to(r.dtype) if isinstance(momentum, torch.Tensor) else momentum
+                r.lerp_(t.to(r.dtype), weight)
