@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import distributed
 
+# its name from 2.13 on, where the older one warns
+_GATHER = "all_gather_single"
+
 
 def processes(group: Any = None) -> int:
     """Processes of a group; 1 where torch.distributed is not initialised."""
@@ -24,7 +27,8 @@ def gather(t: torch.Tensor, group: Any = None) -> torch.Tensor:
     collective."""
     count = processes(group)
     found = t.new_empty((count * t.shape[0], *t.shape[1:]))
-    distributed.all_gather_into_tensor(found, t.contiguous(), group=group)
+    into = getattr(distributed, _GATHER, None) or distributed.all_gather_into_tensor
+    into(found, t.contiguous(), group=group)
     return found.unflatten(0, (count, t.shape[0]))
 
 

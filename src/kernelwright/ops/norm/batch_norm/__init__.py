@@ -130,15 +130,18 @@ def batch_norm(
         ValueError: a shape does not agree, running statistics are missing where they are needed,
             or in training a channel has only one element.
     """
+    if isinstance(input, torch.Tensor) and input.shape == (0,):
+        return input.clone()  # PyTorch looks for no channels there
     checked(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training:
         for name, p in (("running_mean", running_mean), ("running_var", running_var)):
             if p is None:
                 raise ValueError(f"{name}: must be given where training is False")
         x, last = flat(input)
-        return restored(
-            inference(x, weight, bias, running_mean, running_var, eps, last), last, input.shape
-        )
+        wide = torch.promote_types(input.dtype, torch.float32)
+        statistics = running_mean.to(wide), running_var.to(wide)
+        y = inference(x, weight, bias, *statistics, eps, last)
+        return restored(y, last, input.shape)
     n = math.prod(input.shape) // max(input.shape[1], 1)
     if n == 1:
         raise ValueError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from kernelwright.contract.eligibility import kind, log2
 from kernelwright.ops.norm.group_norm import heuristics as group
 
@@ -42,6 +44,9 @@ def fits_channels(gpu, **args):
 
 def fits_scale(gpu, **args):
     c = BatchCall(args)
+    for name in ("mean", "var"):
+        if args[name].dtype != torch.float32:
+            return f"{name} is {args[name].dtype}, not float32"
     return group.unsupported(c, c.last)
 
 

@@ -53,6 +53,7 @@ def native_backward(gy, x, weight, bias, mean, rstd, channels_last=False):
 
 def native_inference(x, weight, bias, mean, var, eps, channels_last=False):
     given = _given(x, weight, bias, channels_last)
+    mean, var = (t.to(_wide(x)) for t in (mean, var))
     y = aten.native_batch_norm(*given, mean, var, False, 0.0, eps)[0]
     return _back(y, x, channels_last)
 
@@ -61,6 +62,7 @@ def native_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last
     if x.numel() == 0:
         return manual_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last)
     image, scale, _ = _given(x, weight, None, channels_last)
+    mean, var = (t.to(_wide(x)) for t in (mean, var))
     found = aten.native_batch_norm_backward(
         _image(gy, channels_last).to(image.dtype), image, scale, mean, var, None, None, False, eps,
         [True, weight is not None, bias is not None],
