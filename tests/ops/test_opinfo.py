@@ -31,6 +31,7 @@ OURS = {
     "nn.functional.rms_norm": kw.rms_norm,
     "nn.functional.group_norm": kw.group_norm,
     "nn.functional.instance_norm": kw.instance_norm,
+    "nn.functional.batch_norm": kw.batch_norm,
     "nn.functional.embedding": lambda weight, indices, **more: kw.embedding(
         indices, weight, **more
     ),

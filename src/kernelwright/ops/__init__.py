@@ -24,7 +24,8 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "elementwise.glu": ("geglu", "swiglu"),
     "norm.layer_norm_residual_dropout_gelu": ("layer_norm_residual_dropout_gelu",),
     "loss.linear_cross_entropy": ("linear_cross_entropy",),
-    "norm.group_norm": ("group_norm", "instance_norm"),
+    "norm.batch_norm": ("batch_norm",),
+    "norm.group_norm": ("group_norm",),
     "norm.layer_norm": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
     "embedding.rope": ("rope",),
     "reduce.softmax": ("softmax",),
@@ -62,6 +63,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
 COMPOSED: dict[str, tuple[str, ...]] = {
     "index.index_select": ("index_select",),
     "loss.kl_div": ("kl_div",),
+    "norm.instance_norm": ("instance_norm",),
     "reduce.log_softmax": ("log_softmax",),
     "matmul.moe": ("moe_ffn", "moe_route"),
     "matmul.quantized.weights": ("quantize", "read_awq", "read_gptq"),
