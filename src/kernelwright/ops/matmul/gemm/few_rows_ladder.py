@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kernelwright.contract import Rung
 
-from . import few_rows_cluster_tiling as cluster
+from . import few_rows_cluster_choice as cluster
 from . import few_rows_tiling as shape
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dtype
-from kernelwright.ops.matmul.gemm.few_rows_cluster_tiling import (
-    WGMMA_CONFIGS,
-    choose_split,
-    held,
-    wgmma_split,
-)
+from kernelwright.ops.matmul.gemm.few_rows_cluster_choice import choose_split, held
+from kernelwright.ops.matmul.gemm.few_rows_cluster_tiling import WIDEST, held_wgmma, tile
 from kernelwright.ops.matmul.gemm.few_rows_tiling import (
     FEW,
     HALVES,
@@ -21,6 +17,8 @@ from kernelwright.ops.matmul.gemm.few_rows_tiling import (
 )
 
 from .weights import GROUP
+
+WGMMA_CONFIGS = (WIDEST, tile(1, 8, 1, 4, 1), tile(1, 4, 1, 4, 1))
 
 
 def fits_warp(gpu, x, packed, scales, bias, bits):
@@ -44,7 +42,7 @@ def fits_wgmma(gpu, x, packed, scales, bias, bits):
         return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
     if why := fits_tensor_cores(gpu, x, packed, scales, bias, bits):
         return why
-    if wgmma_split(gpu, WGMMA_CONFIGS[0], x.shape[0], packed.shape[0], x.shape[1], bits) is None:
+    if held_wgmma(gpu, WIDEST, x.shape[0], packed.shape[0], x.shape[1], bits) is None:
         return f"{x.shape[0]} rows of {x.shape[1]}: an eighth is more than shared memory holds"
     return None
 
