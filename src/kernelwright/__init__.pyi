@@ -54,6 +54,8 @@ from .ops.matmul.scaled import quantize_fp8 as quantize_fp8
 from .ops.matmul.scaled import scaled_mm as scaled_mm
 from .ops.matmul.spmv import spmv as spmv
 from .ops.matmul.weight_grad import accumulate_weight_grad_ as accumulate_weight_grad_
+from .ops.norm.group_norm import group_norm as group_norm
+from .ops.norm.group_norm import instance_norm as instance_norm
 from .ops.norm.layer_norm import add_layer_norm as add_layer_norm
 from .ops.norm.layer_norm import add_rms_norm as add_rms_norm
 from .ops.norm.layer_norm import layer_norm as layer_norm
@@ -68,12 +70,23 @@ from .ops.optimizer.clip_grad_norm import get_total_norm as get_total_norm
 from .ops.random.dropout import bias_dropout_add as bias_dropout_add
 from .ops.random.dropout import dropout as dropout
 from .ops.random.dropout import dropout_with_mask as dropout_with_mask
+from .ops.random.rand import bernoulli as bernoulli
+from .ops.random.rand import rand as rand
+from .ops.random.rand import randn as randn
 from .ops.reduce.log_softmax import log_softmax as log_softmax
 from .ops.reduce.softmax import softmax as softmax
 from .ops.reduce.sum import sum as sum
 from .ops.scan.cumsum import cumprod as cumprod
 from .ops.scan.cumsum import cumsum as cumsum
+from .ops.sort.histogram import bincount as bincount
+from .ops.sort.histogram import histc as histc
+from .ops.sort.sort import argsort as argsort
+from .ops.sort.sort import msort as msort
+from .ops.sort.sort import sort as sort
 from .ops.sort.topk import topk as topk
+from .ops.vision.avg_pool2d import avg_pool2d as avg_pool2d
+from .ops.vision.max_pool2d import max_pool2d as max_pool2d
+from .ops.vision.upsample_nearest2d import upsample_nearest2d as upsample_nearest2d
 from .workbench.bench.tune_model import tune as tune
 
 __version__: str

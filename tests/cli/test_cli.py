@@ -302,7 +302,7 @@ def test_the_stub_names_what_is_public():
 @pytest.mark.parametrize(
     ("op", "into", "said"),
     [("scale", None, "FAMILY/scale; there are .*elementwise"),
-     ("norms/scale", None, "FAMILY/scale"), ("norm/layer_norm", None, "is there already"),
+     ("norms/scale", None, "FAMILY/scale"), ("norm/layer_norm", None, "already exists"),
      ("norm/scale", ".", "it has no family"),
      ("Scale", ".", "not a Python name")],
 )  # fmt: skip

@@ -26,8 +26,8 @@ from support.publics import (
 
 #: Their arguments do not follow from one tensor's shape; tests/ops has tests of each.
 OF_SEVERAL_SHAPES = {
-    "attention_varlen", "conv2d", "grouped_mm", "grouped_swiglu", "linear_attention",
-    "paged_attention", "quantized_linear", "scaled_mm", "spmv",
+    "attention_varlen", "bernoulli", "bernoulli_p", "conv2d", "grouped_mm", "grouped_swiglu",
+    "linear_attention", "paged_attention", "quantized_linear", "rand", "randn", "scaled_mm", "spmv",
 }  # fmt: skip
 
 

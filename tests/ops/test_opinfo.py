@@ -29,6 +29,8 @@ OURS = {
     "sum": kw.sum,
     "nn.functional.layer_norm": kw.layer_norm,
     "nn.functional.rms_norm": kw.rms_norm,
+    "nn.functional.group_norm": kw.group_norm,
+    "nn.functional.instance_norm": kw.instance_norm,
     "nn.functional.embedding": lambda weight, indices, **more: kw.embedding(
         indices, weight, **more
     ),
@@ -39,6 +41,7 @@ OURS = {
     "permute_copy": kw.permute_copy,
     "transpose_copy": kw.transpose_copy,
     "nn.functional.pad": kw.pad,
+    "nn.functional.avg_pool2d": kw.avg_pool2d,
     "index_add": kw.index_add,
     "gather": kw.gather,
     "scatter_add": kw.scatter_add,

@@ -22,7 +22,7 @@ def learn(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[LESSON]",
+            metavar="LESSON",
             help="A lesson's name or number (default: list the lessons).",
             show_default=False,
         ),
@@ -43,8 +43,8 @@ def learn(
 ) -> int:
     """Learn the machine in ten lessons, each with a measurement, a picture and two questions.
 
-    Needs no GPU: without one, kernels are counted in the emulator and figures recorded on an H200
-    are shown. On a GPU, the kernels are timed too. On a terminal, a lesson asks its questions;
+    Needs no GPU: without one, the emulator counts what the kernels do, and times recorded on an
+    H200 are shown. On a GPU, the kernels are timed too. On a terminal, a lesson asks its questions;
     elsewhere, --answer gives the answers.
 
     Exit codes: 0 good, 1 an answer is wrong, 2 wrong usage, 3 there is no C++ compiler.
@@ -154,7 +154,7 @@ def exercise(
     rung: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help="The exercise to write (default: list the exercises).",
             show_default=False,
         ),
@@ -177,10 +177,10 @@ def exercise(
     """Learn by writing a kernel, or by finding the fault in one; yours is verified like a rung.
 
     --check compares the results with PyTorch's; for CUDA C++ it also finds data races,
-    out-of-bounds accesses, uninitialized reads and divergent barriers with their lines, and counts
-    what the exercise asks to keep low. Needs no GPU: without one, Triton kernels are interpreted,
-    Numba kernels simulated and CUDA C++ kernels emulated. Your file runs unmodified in a separate
-    process.
+    out-of-bounds accesses, uninitialized reads and divergent barriers with their lines, and
+    compares counters with the targets of the exercise. Needs no GPU: without one, Triton kernels
+    are interpreted, Numba kernels simulated and CUDA C++ kernels emulated. Your file runs
+    unmodified in a separate process.
 
     Exit codes of --check: 0 right, 1 unfinished or wrong, 2 wrong usage, 3 it compiles but cannot
     be run here.
@@ -239,7 +239,7 @@ def dissect(
     rungs: Annotated[
         list[str],
         typer.Argument(
-            metavar="OP.RUNG ... | FILE.cu:KERNEL",
+            metavar="OP.RUNG | FILE.cu:KERNEL",
             help="Rungs, for example sum.cuda_strided; or a kernel of a file.",
             callback=known,
             autocompletion=complete,
@@ -363,7 +363,7 @@ def new(
     op: Annotated[
         str | None,
         typer.Argument(
-            metavar="[OP]",
+            metavar="OP",
             help="FAMILY/NAME, for example elementwise/scale; with --into, NAME.",
             show_default=False,
         ),

@@ -1,5 +1,5 @@
-"""Selects the rung that a call is dispatched to: the override, else the tuned table, else the
-ladder's order."""
+"""Selects the rung that a call is dispatched to: the override, else the tuned table, else what was
+fitted, else the ladder's order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelwright.machine import gpu_of, slug_of
 from kernelwright.support.settings import DATA, PACKAGE, settings
 from kernelwright.toolchain import availability
 
-from . import data
+from . import data, fitted
 from .proof import proven_on, source_hash
 
 Specs = dict[str, Any]  # argument name to TensorSpec, list of them, None, or a plain value
@@ -69,6 +69,9 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
                 config,
                 f"measured fastest by kernelwright tune on {_measured_on(ladder, gpu)}",
             )
+    fits = fitted.choice(ladder, gpu, specs)
+    if fits and rejected(ladder, fits[0], specs, device) is None:
+        return Choice(*fits, "fitted to times measured on this architecture")
     for name in ladder.order(gpu, **specs):
         rung = ladder.rung(name)
         if rejected(ladder, rung, specs, device) is None:

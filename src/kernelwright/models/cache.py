@@ -1,4 +1,4 @@
-"""The keys and values of the tokens so far, so that a new token is computed alone."""
+"""The keys and values of earlier tokens, so that only the new token has to be computed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Cache:
     """Keys and values of every layer, in tensors that keep their addresses.
 
     A sequence occupies the first `length_B` positions of its row. Rows may have different lengths:
-    what lies behind a row's length is never read, and is overwritten as the row grows.
+    positions after a row's length are never read, and are overwritten as the row grows.
 
     Args:
         layers, batch, heads, positions, width: sizes; `heads` of keys and values, `width` of one.
@@ -20,7 +20,7 @@ class Cache:
     Attributes:
         kv_L2BGSD: keys, then values, of L layers, B rows, G heads, S positions, D of a head.
         length_B: int64, tokens of each row so far.
-        visible: of the S positions, how many attention looks at; no row may grow beyond it.
+        visible: the number of the S positions that attention reads; no row may be longer.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Cache:
         return self.kv_L2BGSD.shape[4]
 
     def begin(self, layer: int, k_BGTD: torch.Tensor, v_BGTD: torch.Tensor) -> None:
-        """Keep the first T positions of every row."""
+        """Store the first T positions of every row."""
         tokens = k_BGTD.shape[2]
         self.kv_L2BGSD[layer, 0, :, :, :tokens] = k_BGTD
         self.kv_L2BGSD[layer, 1, :, :, :tokens] = v_BGTD
@@ -60,7 +60,7 @@ class Cache:
     def extend(
         self, layer: int, k_BG1D: torch.Tensor, v_BG1D: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Keep one token at the end of each row.
+        """Append one token to each row.
 
         Returns:
             Keys and values of the visible positions, (B, G, S, D), and what is added to the new

@@ -1,7 +1,7 @@
 """The operators that the models are made of.
 
-On a CPU each would dispatch PyTorch's own function, at a cost on the host that small models notice.
-There the function is called at once, unless `kw.use` names a rung of the operator.
+On a CPU each would dispatch PyTorch's own function, with a host time that is significant for small
+models. There the function is called directly, unless `kw.use` selects a rung of the operator.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
 def linear_before_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """x weight^T, the argument of `gelu_after_linear`, which is given the same bias.
 
-    On a GPU the bias is added by the gelu, whose backward then sums the bias's gradient in the same
-    pass; on a CPU by the product.
+    On a GPU the gelu adds the bias, and its backward sums the bias's gradient in the same pass; on
+    a CPU the product adds it.
     """
     if _direct(x, "linear", "matmul", "bias_gelu"):
         return F.linear(x, weight, bias)

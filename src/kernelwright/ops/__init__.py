@@ -1,8 +1,8 @@
 """The operators. A new one is a folder here and a line in the table below.
 
-Importing this package imports none of them. `kernelwright` imports a ladder with the first of its
-functions that is asked for; `kernelwright.ops.every` imports all, which fills
-torch.ops.kernelwright (to load an exported program, say).
+Importing this package imports none of them. `kernelwright` imports a ladder when one of its
+functions is first accessed; `kernelwright.ops.every` imports all, which fills
+torch.ops.kernelwright (needed, for example, to load an exported program).
 """
 
 #: Public functions of each ladder; tables and lists show ladders in this order.
@@ -16,12 +16,14 @@ LADDERS: dict[str, tuple[str, ...]] = {
         "cross_entropy_with_grad_",
     ),
     "random.dropout": ("bias_dropout_add", "dropout", "dropout_with_mask"),
+    "random.rand": ("bernoulli", "rand", "randn"),
     "elementwise.pointwise": ("add", "mul", "relu", "sigmoid", "silu", "squared_relu", "tanh"),
     "embedding.lookup": ("embedding",),
     "elementwise.gelu": ("gelu",),
     "elementwise.glu": ("geglu", "swiglu"),
     "norm.layer_norm_residual_dropout_gelu": ("layer_norm_residual_dropout_gelu",),
     "loss.linear_cross_entropy": ("linear_cross_entropy",),
+    "norm.group_norm": ("group_norm", "instance_norm"),
     "norm.layer_norm": ("add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"),
     "embedding.rope": ("rope",),
     "reduce.softmax": ("softmax",),
@@ -36,10 +38,15 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "scan.cumsum": ("cumprod", "cumsum"),
     "index.index_add": ("index_add",),
     "index.gather": ("gather", "scatter_add"),
+    "sort.histogram": ("bincount", "histc"),
+    "sort.sort": ("argsort", "msort", "sort"),
     "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
     "layout.cat": ("cat",),
     "layout.pad": ("pad",),
+    "vision.upsample_nearest2d": ("upsample_nearest2d",),
+    "vision.max_pool2d": ("max_pool2d",),
+    "vision.avg_pool2d": ("avg_pool2d",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),

@@ -227,7 +227,7 @@ def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
         ("nowhere.py:fn", {}, "nowhere.py:fn: there is no file nowhere.py"),
         (f"{USER}", {}, "name the function too"),
         (f"{USER}:nope", {}, "user.py has no 'nope'; it has .*softmax"),
-        (f"{USER}:number", {}, "number in user.py is a int, no function"),
+        (f"{USER}:number", {}, "number in user.py is a int, not a function"),
         (f"{USER}:five", {}, r"it needs 5 arguments \(a, b, c, d, e\); softmax gives 2 \(x, dim\)"),
         (f"{FOLDER / 'broken.py'}:fn", {}, "ModuleNotFoundError.*\n .*broken.py:\\d: import"),
         (f"{FOLDER / 'rows.cu'}:row_sum", {"what": "sum"}, "--launch: how is rows.cu launched"),
@@ -382,7 +382,7 @@ def test_a_launch_file_that_cannot_be_is_said_in_words(tmp_path):
     assert [getattr(a, "ctype", a) for a in step.args] == ["x", "y", "i32", "f32", "f64"]
     for launch, message in (
         (None, "has no function `launch`"),
-        (lambda z: {}, "'z' is no argument or result; there are x, dim, to, y"),
+        (lambda z: {}, "'z' is neither an argument nor a result; there are x, dim, to, y"),
         (lambda x: {"grid": 1}, "needs grid, block and args"),
         (lambda x: {"grid": 1, "block": 1, "args": [], "threads": 1}, "knows no threads"),
         (lambda x: {"grid": 1, "block": 1, "args": ["q"]}, "'q' is no tensor of the call"),
@@ -408,9 +408,9 @@ def test_a_spec_as_scaffolded(tmp_path, box):
         verdict = judge(f"{tmp_path}/kernel.py:{name}", path, cases=cases, box=box, describe=False)
         assert verdict.outcome == "right", verdict.smallest
     assert verdict.held == {"eps": 1e-6}
-    with pytest.raises(scaffold.CannotScaffold, match="is there already"):
+    with pytest.raises(scaffold.CannotScaffold, match="already exists"):
         scaffold.spec("my_norm", tmp_path)
-    with pytest.raises(scaffold.CannotScaffold, match="is no name"):
+    with pytest.raises(scaffold.CannotScaffold, match="is not a valid name"):
         scaffold.spec("my norm", tmp_path)
 
 

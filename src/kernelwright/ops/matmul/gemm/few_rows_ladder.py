@@ -37,20 +37,20 @@ def _cluster(entry: str, supports, heuristic) -> Rung:
 
 
 RUNGS = (
-    _rung("gemv_thread", "thread", "few rows: a thread for each result", shape.fits_thread,
+    _rung("gemv_thread", "thread", "few rows: one thread per result", shape.fits_thread,
           serves=False),
-    _rung("gemv_warp", "warp", "few rows: a warp for each row of the weight", shape.fits_vectors,
+    _rung("gemv_warp", "warp", "few rows: one warp per row of the weight", shape.fits_vectors,
           serves=False),
-    _rung("gemv_split", "split", "few rows: warps share k, a thread loads eight rows ahead",
+    _rung("gemv_split", "split", "few rows: warps divide k; eight rows of loads per thread",
           shape.fits_vectors),
-    _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores, k shared by all blocks",
+    _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan", cluster.fits, cluster.choose),
 )  # fmt: skip
 LINEAR_RUNGS = (
-    _rung("gemv_split", "split_linear", "few rows: warps share k, a thread loads eight rows ahead",
+    _rung("gemv_split", "split_linear", "few rows: warps divide k; eight rows of loads per thread",
           shape.fits_linear),
-    _rung("few_rows", "tensor_cores_linear", "up to 64 rows: tensor cores, k shared by all blocks",
+    _rung("few_rows", "tensor_cores_linear", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_linear_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan_linear", cluster.fits_linear, cluster.choose_linear),
 )  # fmt: skip

@@ -33,7 +33,7 @@ RUNGS = (
     rungs.cuda(
         "warp",
         "",
-        "few rows: a warp for each row of the weight, which becomes float32 in registers",
+        "few rows: one warp per row of the weight, converted to float32 in registers",
         heuristics.fits_warp,
         ({},),
         serves=False,
@@ -41,7 +41,7 @@ RUNGS = (
     rungs.cuda(
         "few_rows",
         "",
-        "up to 64 rows: tensor cores, the weight's integers become operands in registers",
+        "up to 64 rows: tensor cores; the weight's integers are converted in registers",
         heuristics.fits_tensor_cores,
         CONFIGS,
     ),
@@ -82,8 +82,8 @@ def quantized_linear(
         bias: shape (N,).
 
     Returns:
-        Shape (*, N), of the input's dtype; under autocast, of its dtype. Differentiable by `input`
-        and `bias`; the weight is constant.
+        Shape (*, N), of the input's dtype, or autocast's dtype under autocast. Differentiable with
+        respect to `input` and `bias`; the weight is constant.
 
     Raises:
         TypeError: an argument has another type or dtype.
@@ -116,7 +116,7 @@ def quantized_linear(
 
 
 def _wants(*tensors: torch.Tensor | None) -> bool:
-    """Whether autograd or a transform of torch.func has to see a call."""
+    """Whether a call must be visible to autograd or to a transform of torch.func."""
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         return True
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
