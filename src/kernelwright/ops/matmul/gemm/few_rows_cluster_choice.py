@@ -7,7 +7,7 @@ from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import no_clusters
 
-from .few_rows_cluster_tiling import WIDEST, held_split, rows_of, tile
+from .few_rows_cluster_tiling import WIDEST, held_split, rows_of, tile, widest
 from .few_rows_tiling import MOST, fits_linear_tensor_cores, fits_tensor_cores, sides
 
 CONFIGS = (
@@ -36,7 +36,7 @@ def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fal
 
 def held(gpu: Gpu, m: int, n: int, k: int, bits: int) -> str | None:
     """Why a multiprocessor does not hold an eighth of x."""
-    if held_split(gpu, WIDEST, m, n, k, bits) is None:
+    if held_split(gpu, widest(bits), m, n, k, bits) is None:
         return f"{m} rows of {k}: an eighth is more than a multiprocessor holds"
     return None
 

@@ -35,6 +35,11 @@ def tile(
 WIDEST = tile(1, 8, 1, 8, 1)
 
 
+def widest(bits: int) -> Config:
+    """WIDEST with the shortest steps."""
+    return {**WIDEST, "depth": 64 if bits == 16 else GROUP}
+
+
 @dataclass(frozen=True)
 class Split:
     """Template arguments of clustered.cuh and what follows from them.
@@ -76,7 +81,7 @@ def rows_of(config: Config) -> int:
 
 def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
     """By `config`, or by WIDEST where that does not fit."""
-    found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, WIDEST, m, n, k, bits)
+    found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, widest(bits), m, n, k, bits)
     assert found is not None, (config, m, n, k, bits)
     return found
 

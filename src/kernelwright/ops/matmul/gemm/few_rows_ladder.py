@@ -1,7 +1,4 @@
-"""The rungs for few rows, from the bottom up. None is dispatched yet: cuda_gemv_split is not proven
-on a GPU. On an H200, cuda_gemv_split was 1.09 to 1.47 times as fast as cuBLAS for one row of 16-bit
-types and 1.29 to 2.04 times for up to 8 rows of float32, cuda_few_rows 0.84 to 0.99 times for 2 to
-32 rows (records/nvidia-h200/measured/gemv_and_experts.txt, matrix_products.txt)."""
+"""The rungs for few rows, from the bottom up."""
 
 from __future__ import annotations
 
