@@ -7,7 +7,7 @@ from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import no_clusters
 
-from .few_rows_cluster_tiling import WIDEST, held_split, rows_of, tile, widest
+from .few_rows_cluster_tiling import WIDEST, held_split, held_wgmma, rows_of, tile, widest
 from .few_rows_tiling import MOST, fits_linear_tensor_cores, fits_tensor_cores, sides
 
 CONFIGS = (
@@ -17,6 +17,7 @@ CONFIGS = (
     tile(2, 4, 2, 8, 1),
     WIDEST,
 )
+WGMMA_CONFIGS = (WIDEST, tile(1, 8, 1, 4, 1), tile(1, 4, 1, 4, 1))
 
 
 def fits(gpu, a, b, tf32=False):
@@ -32,6 +33,34 @@ def fits_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fal
     if why := no_clusters(gpu) or fits_linear_tensor_cores(gpu, *args):
         return why
     return held(gpu, x.shape[0], *weight.shape, 16)
+
+
+def fits_wgmma(gpu, a, b, tf32=False):
+    if why := no_wgmma(gpu) or fits_tensor_cores(gpu, a, b, tf32):
+        return why
+    of = sides(a, b, MOST)
+    assert not isinstance(of, str), of
+    return wgmma_held(gpu, of.x.shape[0], *of.weight.shape, 16)
+
+
+def fits_wgmma_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
+    args = x, weight, bias, gate, residual, activation, keep
+    if why := no_wgmma(gpu) or fits_linear_tensor_cores(gpu, *args):
+        return why
+    return wgmma_held(gpu, x.shape[0], *weight.shape, 16)
+
+
+def no_wgmma(gpu: Gpu) -> str | None:
+    if gpu.capability != (9, 0):
+        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
+    return None
+
+
+def wgmma_held(gpu: Gpu, m: int, n: int, k: int, bits: int) -> str | None:
+    """Why a multiprocessor does not hold an eighth of x, of 16, 32 or 64 rows."""
+    if held_wgmma(gpu, WIDEST, m, n, k, bits) is None:
+        return f"{m} rows of {k}: an eighth is more than a multiprocessor holds"
+    return None
 
 
 def held(gpu: Gpu, m: int, n: int, k: int, bits: int) -> str | None:

@@ -12,6 +12,7 @@ from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
 
 from .few_rows_tiling import power_of_two
+from .hopper_tiling import clusters_at_once
 
 STATIC = 256  # bytes of shared memory of a block that are not dynamic, at most
 STAGES = (12, 8, 6, 5, 4, 3)  # steps of a ring, the most that fit
@@ -69,12 +70,6 @@ class Split:
         return f"few_rows::Split<{', '.join(map(str, (*sizes, c.get('ahead', 0))))}>"
 
 
-def clusters_of(gpu: Gpu, cluster: int) -> int:
-    """How many clusters run at a time with one block on a multiprocessor. A cluster lies within one
-    of eight parts of the GPU."""
-    return gpu.sms // cluster if cluster <= 2 else 8 * (gpu.sms // 8 // cluster)
-
-
 def rows_of(config: Config) -> int:
     return 16 * config["groups"] * config["along_n"]
 
@@ -100,9 +95,10 @@ def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) 
 
 
 def held_wgmma(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
-    """As `held_split` for wgmma: 16, 32 or 64 rows of x, a step of one group."""
+    """As `held_split` for wgmma: 16, 32 or 64 rows of x, the shortest steps."""
     blocks = max(2, power_of_two(cdiv(m, 8)))
-    return _held(gpu, config, n, k, bits, GROUP, blocks, 8 * blocks)
+    depth = widest(bits)["depth"]
+    return _held(gpu, config, n, k, bits, depth, blocks, 8 * blocks)
 
 
 def _held(
@@ -112,7 +108,7 @@ def _held(
     rows, cluster, resident = rows_of(config), config["cluster"], config["resident"]
     warps = config["along_n"] * config["along_k"]
     tiles, steps = cdiv(n, rows), cdiv(cdiv(k, depth), cluster)
-    clusters = min(tiles, clusters_of(gpu, cluster) * resident)
+    clusters = min(tiles, clusters_at_once(gpu, cluster) * resident)
     of_row = depth * bits // 8 + (depth // GROUP * 4 if bits < 16 else 0)
     stage = warps * config["groups"] * 16 * of_row
     of_x = steps * depth * 2 * held

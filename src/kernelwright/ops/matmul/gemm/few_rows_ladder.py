@@ -33,6 +33,18 @@ def _cluster(entry: str, supports, heuristic) -> Rung:
     )
 
 
+def _wgmma(entry: str, supports) -> Rung:
+    return Rung(
+        "cuda_few_rows_wgmma",
+        "cuda",
+        f"cuda_few_rows_cluster:{entry}",
+        "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
+        supports=supports,
+        configs=cluster.WGMMA_CONFIGS,
+        sources=("few_rows/cuda_few_rows_wgmma.cu",),
+    )
+
+
 RUNGS = (
     _rung("gemv_thread", "thread", "few rows: one thread per result", shape.fits_thread,
           serves=False),
@@ -43,6 +55,7 @@ RUNGS = (
     _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan", cluster.fits, cluster.choose),
+    _wgmma("wgmma", cluster.fits_wgmma),
 )  # fmt: skip
 LINEAR_RUNGS = (
     _rung("gemv_split", "split_linear", "few rows: warps divide k; eight rows of loads per thread",
@@ -50,4 +63,5 @@ LINEAR_RUNGS = (
     _rung("few_rows", "tensor_cores_linear", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_linear_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan_linear", cluster.fits_linear, cluster.choose_linear),
+    _wgmma("wgmma_linear", cluster.fits_wgmma_linear),
 )  # fmt: skip

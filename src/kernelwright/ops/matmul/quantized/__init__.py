@@ -61,7 +61,7 @@ RUNGS = (
         "cuda_cluster:wgmma",
         "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
         supports=heuristics.fits_wgmma,
-        configs=heuristics.WGMMA_CONFIGS,
+        configs=few_rows_cluster_choice.WGMMA_CONFIGS,
         sources=("cuda_few_rows_wgmma.cu",),
     ),
 )
