@@ -5,6 +5,7 @@ from . import optim as optim
 from .integrations.transformers import patch as patch
 from .integrations.transformers import unpatch as unpatch
 from .integrations.transformers.attention import register_attention as register_attention
+from .ops.attention.decode import attention_with_kv_cache as attention_with_kv_cache
 from .ops.attention.linear import linear_attention as linear_attention
 from .ops.attention.paged import paged_attention as paged_attention
 from .ops.attention.paged import reshape_and_cache as reshape_and_cache

@@ -41,7 +41,7 @@ FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SMALL = {
     "scaled_dot_product_attention", "scaled_dot_product_attention.backward", "attention_varlen",
     "attention_varlen.backward", "paged_attention", "reshape_and_cache", "cumsum.backward",
-    "linear_attention", "linear_attention.backward",
+    "linear_attention", "linear_attention.backward", "attention_with_kv_cache",
 }  # fmt: skip
 #: Without infinities: in gradients of scans a tree gives NaN where a chain gives infinity, and in
 #: linear attention a chunk; packed attention is compared with the formula that

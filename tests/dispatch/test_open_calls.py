@@ -42,7 +42,7 @@ ROWS = (
 )
 #: Planned for each shape: they compute with the size itself, or keep what they computed by it.
 CLOSED = {
-    "conv2d", "quantized_linear", "grouped_mm",
+    "attention_with_kv_cache", "conv2d", "quantized_linear", "grouped_mm",
     "grouped_swiglu", "permute_copy", "paged_attention", "attention_varlen",
     "attention_varlen.backward", "pad",
 }  # fmt: skip

@@ -50,6 +50,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
+    "attention.decode": ("attention_with_kv_cache",),
     "attention.linear": ("linear_attention",),
 }
 

@@ -93,7 +93,12 @@ class Kernel:
     """
 
     def __init__(
-        self, all_: list[Token], body: Node, parameters: dict[str, bool], types: set[str], facts: Facts
+        self,
+        all_: list[Token],
+        body: Node,
+        parameters: dict[str, bool],
+        types: set[str],
+        facts: Facts,
     ) -> None:
         self.all, self.body, self.facts = all_, body, facts
         self.types = types
@@ -203,8 +208,11 @@ class Kernel:
             return False
         code = list(self.facts.meaning(self.tokens(body)))
         known = all(PURE.fullmatch(n) or n in self.types for n in called(code))
-        return known and not atomic(code) and all(not d.marks[0] < d.marks[1] for p in parts
-                                                  for d in p.declared)
+        return (
+            known
+            and not atomic(code)
+            and all(not d.marks[0] < d.marks[1] for p in parts for d in p.declared)
+        )
 
     def around(self, node: Node) -> bool:
         """Whether a statement's head is executed once for the block."""
@@ -426,8 +434,9 @@ class Kernel:
         if node.kind == "declaration":
             if node.fixed or self._is_group(node):
                 return True
-            return all(self.named[d.name].uniform and self._value_is_uniform(d)
-                       for d in node.declared)
+            return all(
+                self.named[d.name].uniform and self._value_is_uniform(d) for d in node.declared
+            )
         if node.kind == "expression":
             return self._assigns(node.first, node.last)
         if node.kind == "if":
@@ -532,8 +541,11 @@ class Kernel:
                     if not all(o.again for o in others):
                         v.again, changed = False, True
             for v in self.variables:
-                if v.again and v.of is not None and not self._recomputable(v, v.of.value[0] + 1,
-                                                                           v.of.value[1]):
+                if (
+                    v.again
+                    and v.of is not None
+                    and not self._recomputable(v, v.of.value[0] + 1, v.of.value[1])
+                ):
                     v.again, changed = False, True
 
     def _recomputable(self, of: Variable, a: int, b: int) -> bool:
@@ -563,8 +575,12 @@ class Kernel:
         assert of.node is not None
         # a loop's own variable changes only when what the loop declares is gone
         return all(
-            w is v.node or (self.around(w) and w.first <= of.node.first <= of.node.last <= w.last
-                            and w.kind == "for")
+            w is v.node
+            or (
+                self.around(w)
+                and w.first <= of.node.first <= of.node.last <= w.last
+                and w.kind == "for"
+            )
             for w in v.writes
         )
 
@@ -689,8 +705,9 @@ class Kernel:
         if any(t.text == INDEX for t in inside):
             return True
         known = self.types | self.facts.types | own | self.facts.macros.keys()
-        return any(n not in known and not PURE.fullmatch(n)
-                   for n in called(meaning) | called(inside))
+        return any(
+            n not in known and not PURE.fullmatch(n) for n in called(meaning) | called(inside)
+        )
 
 
 def bodies(node: Node) -> list[list[Node]]:
@@ -703,7 +720,9 @@ def bodies(node: Node) -> list[list[Node]]:
 
 def _binary(all_: list[Token], i: int) -> bool:
     before = all_[i - 1]
-    return before.kind in ("name", "number") and before.text != "return" or before.text in (")", "]")
+    return (
+        before.kind in ("name", "number") and before.text != "return" or before.text in (")", "]")
+    )
 
 
 def _changes(all_: list[Token], i: int) -> bool:

@@ -1,13 +1,13 @@
 """Writes a kernel's regions as loops over the threads of its block.
 
-    if (const auto *kw_loops = kw_block_in_loops()) {  // else: each thread executes the kernel
-      KW_BLOCK
-      int row = blockIdx.y;                            // once
-      kw::loops::Room<float> kw_r0_sum(kw_count);      // a value for each thread
-      KW_EACH_THREAD { float sum = 0; ... kw_r0_sum[kw_t] = sum; }
-      for (int t = 0; t < n; ++t) {
-        KW_EACH_THREAD { auto sum = kw_r0_sum[kw_t]; ... kw_r0_sum[kw_t] = sum; }
-        ...
+if (const auto *kw_loops = kw_block_in_loops()) {  // else: each thread executes the kernel
+  KW_BLOCK
+  int row = blockIdx.y;                            // once
+  kw::loops::Room<float> kw_r0_sum(kw_count);      // a value for each thread
+  KW_EACH_THREAD { float sum = 0; ... kw_r0_sum[kw_t] = sum; }
+  for (int t = 0; t < n; ++t) {
+    KW_EACH_THREAD { auto sum = kw_r0_sum[kw_t]; ... kw_r0_sum[kw_t] = sum; }
+    ...
 """
 
 from __future__ import annotations
@@ -185,8 +185,10 @@ class Writer:
             if v.again and v.node is not None and v.node not in written:
                 written.add(v.node)
                 index = self._indices(v.node.first, v.node.last + 1)
-                made += [self._line(v.node.first),
-                         self._slice(v.node.first, v.node.last + 1, index)]
+                made += [
+                    self._line(v.node.first),
+                    self._slice(v.node.first, v.node.last + 1, index),
+                ]
             elif v.stored:
                 made.append(f"auto {'&' if _referred(v) else ''}{v.name} = {self.rooms[v]}[kw_t];")
         made.append("{")
@@ -277,7 +279,7 @@ class Writer:
         if self.all[i].kind == "number":
             return i + 1
         if self.all[i].kind == "name":
-            if self._words(i, i + 2) == "blockDim ." :
+            if self._words(i, i + 2) == "blockDim .":
                 return i + 3
             return None if self.all[i + 1].text in ("(", "[", ".", "->", "::", "<") else i + 1
         return None
