@@ -1,4 +1,4 @@
-"""Selects the rung that a call is dispatched to: the override, else the tuned table, else what was
+"""Selects the rung that a call is dispatched to: the override, then the tuned table, then what was
 fitted, else the ladder's order."""
 
 from __future__ import annotations
