@@ -27,7 +27,8 @@ from support.publics import (
 #: Their arguments do not follow from one tensor's shape; tests/ops has tests of each.
 OF_SEVERAL_SHAPES = {
     "attention_varlen", "bernoulli", "bernoulli_p", "conv2d", "grouped_mm", "grouped_swiglu",
-    "linear_attention", "paged_attention", "quantized_linear", "rand", "randn", "scaled_mm", "spmv",
+    "linear_attention", "paged_attention", "quantized_linear", "rand", "randn", "sample",
+    "scaled_mm", "spmv",
 }  # fmt: skip
 #: Their results are integers, which have no gradient.
 COUNTS_AND_PLACES = {"argsort", "histc"}
