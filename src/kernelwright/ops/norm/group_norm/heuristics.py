@@ -58,7 +58,7 @@ def unsupported_split(c: Call) -> str | None:
 def unsupported_channels_split(gpu, c: Call) -> str | None:
     if why := unsupported(c, last=True):
         return why
-    if channels_split_of(gpu, c, CHANNELS_SPLIT_CONFIGS[0]) is None:
+    if not all(channels_split_of(gpu, c, config) for config in CHANNELS_SPLIT_CONFIGS):
         return f"a group of {c.per} channels is more than a block has threads for"
     return None
 
@@ -66,19 +66,15 @@ def unsupported_channels_split(gpu, c: Call) -> str | None:
 def unsupported_cluster(gpu, c: Call) -> str | None:
     if why := unsupported(c, last=False):
         return why
-    return _held(gpu, cluster_of(gpu, c, CLUSTER_CONFIGS[0]), "a group")
+    held = all(cluster_of(gpu, c, config) for config in CLUSTER_CONFIGS)
+    return no_clusters(gpu) if held else "a group does not fit a cluster's shared memory"
 
 
 def unsupported_channels(gpu, c: Call) -> str | None:
     if why := unsupported(c, last=True):
         return why
-    return _held(gpu, slab_of(gpu, c, CHANNELS_CONFIGS[0]), "a slab of groups")
-
-
-def _held(gpu, found, what):
-    if found is None:
-        return f"{what} does not fit a cluster's shared memory"
-    return no_clusters(gpu)
+    held = all(slab_of(gpu, c, config) for config in CHANNELS_CONFIGS)
+    return no_clusters(gpu) if held else "no slab of groups fits a cluster's shared memory"
 
 
 def fits_block(gpu, **args):
