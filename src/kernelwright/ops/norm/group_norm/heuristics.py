@@ -46,7 +46,7 @@ def unsupported(c: Call, last: bool) -> str | None:
         return f"channels {'last' if c.last else 'first'}: its kernels take the others"
     if not last and any(step != c.length for step in c.steps):
         return "rows of a channel do not lie one after another"
-    if c.sets * CLUSTER >= 2**31 or (not last and c.pieces().items >= 2**31):
+    if c.sets * CLUSTER >= 2**31 or (not last and c.pieces().items >= 2**28):
         return f"{c.sets} groups are more than a grid holds, or one more than an int counts"
     return None
 
