@@ -101,7 +101,9 @@ def _given(x, weight, bias, channels_last):
 
 
 def _image(x, channels_last):
-    """(N, C, L, 1), with the channels last in memory where they are."""
+    """(N, C, L, 1), with the channels last in memory where they are. Contiguous: PyTorch's backward
+    on a CPU is wrong where the gradient's strides are not like x's."""
+    x = x.contiguous()
     return x.unsqueeze(2).permute(0, 3, 1, 2) if channels_last else x.unsqueeze(-1)
 
 
