@@ -44,7 +44,7 @@ def _few(last):
     """Of the steps that several operators share."""
     yield from (_of(*s, F32, last) for s in (SMALL[0], SMALL[3]))
     yield from (_of(4, 16, 24, d, last) for d in (F16, BF16))
-    yield from (_of(4, 16, 24, BF16, last, values=v) for v in ("large", "nan"))
+    yield from (_of(4, 16, 24, BF16, last, values=v) for v in ("large", "nan", "inf"))
     yield from (_of(2, 16, 24, BF16, last, layout=x)
                 for x in ("sliced", "permuted", "offset", "expanded"))  # fmt: skip
     yield _of(4, 16, 24, BF16, last, weight="none", bias="none")
