@@ -16,6 +16,9 @@ from kernelwright.workbench.verify.candidate import copy_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+strict = pytest.mark.skipif(
+    DEVICE == "cuda", reason="a GPU forgives what the command then judges in a process without one"
+)
 
 
 def randn(*shape, dtype=torch.float32, seed=0, device=DEVICE):
@@ -51,10 +54,27 @@ def numbers(x):
     return torch.arange(7, device=x.device).remainder(min(5, x.shape[-1]))
 
 
+def dotted(x, dot):
+    """The product of all of x with numbers made of it."""
+    return dot(x.reshape(-1), 1 - x.reshape(-1))
+
+
+def torch_dot(x, other):
+    """torch.dot, which adds in 16 bits on a CPU."""
+    if x.is_cuda or x.itemsize > 2:
+        return torch.dot(x, other)
+    return torch.dot(x.float(), other.float()).to(x.dtype)
+
+
 def added(x, index_add):
     """Elements of the last dimension, made of x, added to others."""
     source = 1 - x.index_select(-1, numbers(x)).square()
-    return index_add(x, -1, numbers(x), source, alpha=0.5)
+    return index_add(x, -1, numbers(x), source.to(x.dtype), alpha=0.5)  # autocast widens squares
+
+
+def apart(x):
+    """x in strides of 16, so that no two elements of a row are equal."""
+    return x + 16 * torch.arange(x.shape[-1], device=x.device).flip(0)
 
 
 def gathered(x, gather):
@@ -73,6 +93,11 @@ def grouped(x, group_norm, *parameters):
     which has no variance, twice."""
     x = x.reshape(1, -1, x.shape[-1]).mT
     return group_norm(torch.cat((x, x), -1), 1, *parameters)
+
+
+def planes(x):
+    """x (*, H, W) as one image of many planes."""
+    return x.reshape(1, -1, *x.shape[-2:])
 
 
 def batched(batch_norm):
@@ -214,6 +239,7 @@ PUBLIC = {
     "geglu": Public(lambda x: kw.geglu(x, 1 - x), lambda x: F.gelu(x) * (1 - x)),
     "bias_gelu": Public(kw.bias_gelu, lambda x, b: F.gelu(x + b), more=("columns",)),
     "sum": Public(kw.sum, torch.sum),
+    "dot": Public(lambda x: dotted(x, kw.dot), lambda x: dotted(x, torch_dot)),
     "sum dims": Public(lambda x: kw.sum(x, (0, -1)), lambda x: torch.sum(x, (0, -1))),
     "sum keepdim": Public(
         lambda x: kw.sum(x, 1, keepdim=True), lambda x: torch.sum(x, 1, keepdim=True)
@@ -284,9 +310,11 @@ PUBLIC = {
     ),
     "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
     "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
+    "msort": Public(kw.msort, lambda x: torch.sort(x, stable=True, dim=0).values),
+    "sort": Public(lambda x: kw.sort(x).values, lambda x: torch.sort(x, stable=True).values),
     "topk": Public(
-        lambda x: kw.topk(x, min(3, x.shape[-1])).values,
-        lambda x: torch.topk(x, min(3, x.shape[-1])).values,
+        lambda x: kw.topk(apart(x), min(3, x.shape[-1])).values,
+        lambda x: torch.topk(apart(x), min(3, x.shape[-1])).values,
     ),
     "transpose_copy": Public(kw.transpose_copy, torch.transpose_copy, rest=(-1, 0)),
     "permute_copy": Public(
@@ -297,6 +325,20 @@ PUBLIC = {
     "pad": Public(
         lambda x: kw.pad(x, (1, 2, 3, 0), value=0.5), lambda x: F.pad(x, (1, 2, 3, 0), value=0.5)
     ),
+    "upsample_nearest2d": Public(
+        lambda x: kw.upsample_nearest2d(planes(x), scale_factor=2),
+        lambda x: F.interpolate(planes(x), scale_factor=2),
+    ),
+    "max_pool2d": Public(
+        lambda x: kw.max_pool2d(planes(x), 3, 2, 1), lambda x: F.max_pool2d(planes(x), 3, 2, 1)
+    ),
+    "avg_pool2d": Public(
+        lambda x: kw.avg_pool2d(planes(x), 3, 2, 1), lambda x: F.avg_pool2d(planes(x), 3, 2, 1)
+    ),
+    "interpolate": Public(
+        lambda x: kw.interpolate(planes(x), scale_factor=2, mode="bilinear"),
+        lambda x: F.interpolate(planes(x), scale_factor=2, mode="bilinear"),
+    ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),
     "scatter_add": Public(
@@ -305,7 +347,7 @@ PUBLIC = {
     "index_select": Public(
         lambda x: kw.index_select(x, -1, numbers(x)), lambda x: x.index_select(-1, numbers(x))
     ),
-    "cumprod": Public(kw.cumprod, torch.cumprod, rest=(-1,)),
+    "cumprod": Public(lambda x: kw.cumprod(1 + x / 8, -1), lambda x: torch.cumprod(1 + x / 8, -1)),
     "scaled_dot_product_attention": Public(
         lambda x: attended(x, kw.scaled_dot_product_attention),
         lambda x: attended(x, F.scaled_dot_product_attention),

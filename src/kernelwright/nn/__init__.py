@@ -1,8 +1,8 @@
-"""Modules made of operators; they stand where torch.nn's stood and load its state_dicts.
+"""Modules made of operators, which replace those of torch.nn and load their state_dicts.
 
-Each module keeps the constructor, the parameters and the names of torch.nn's module, and is a
-subclass of it where every supported PyTorch has it, so that a check for `torch.nn.LayerNorm` (a
-weight decay filter, a wrap policy) finds it.
+Each module has the constructor, the parameters and the names of torch.nn's module. It is a subclass
+of that module if every supported PyTorch has it, so that code which tests for `torch.nn.LayerNorm`,
+for example a weight decay filter or a wrap policy, recognizes it.
 """
 
 from .activation import GELU, SwiGLU

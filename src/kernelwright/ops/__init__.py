@@ -1,8 +1,8 @@
 """The operators. A new one is a folder here and a line in the table below.
 
-Importing this package imports none of them. `kernelwright` imports a ladder with the first of its
-functions that is asked for; `kernelwright.ops.every` imports all, which fills
-torch.ops.kernelwright (to load an exported program, say).
+Importing this package imports none of them. `kernelwright` imports a ladder when one of its
+functions is first accessed; `kernelwright.ops.every` imports all, which fills
+torch.ops.kernelwright (needed, for example, to load an exported program).
 """
 
 #: Public functions of each ladder; tables and lists show ladders in this order.
@@ -16,6 +16,8 @@ LADDERS: dict[str, tuple[str, ...]] = {
         "cross_entropy_with_grad_",
     ),
     "random.dropout": ("bias_dropout_add", "dropout", "dropout_with_mask"),
+    "random.rand": ("bernoulli", "rand", "randn"),
+    "random.sample": ("sample",),
     "elementwise.pointwise": ("add", "mul", "relu", "sigmoid", "silu", "squared_relu", "tanh"),
     "embedding.lookup": ("embedding",),
     "elementwise.gelu": ("gelu",),
@@ -28,6 +30,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "embedding.rope": ("rope",),
     "reduce.softmax": ("softmax",),
     "reduce.sum": ("sum",),
+    "reduce.dot": ("dot",),
     "matmul.gemm": ("linear", "matmul"),
     "matmul.conv2d": ("conv2d",),
     "matmul.weight_grad": ("accumulate_weight_grad_",),
@@ -38,13 +41,21 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "scan.cumsum": ("cumprod", "cumsum"),
     "index.index_add": ("index_add",),
     "index.gather": ("gather", "scatter_add"),
+    "sort.histogram": ("bincount", "histc"),
+    "sort.sort": ("argsort", "msort", "sort"),
     "sort.topk": ("topk",),
     "layout.permute_copy": ("permute_copy", "transpose_copy"),
     "layout.cat": ("cat",),
     "layout.pad": ("pad",),
+    "vision.upsample_nearest2d": ("upsample_nearest2d",),
+    "vision.max_pool2d": ("max_pool2d",),
+    "vision.avg_pool2d": ("avg_pool2d",),
+    "vision.interpolate": ("interpolate",),
+    "vision.nms": ("nms",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),
+    "attention.decode": ("attention_with_kv_cache",),
     "attention.linear": ("linear_attention",),
 }
 

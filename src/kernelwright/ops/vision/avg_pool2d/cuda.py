@@ -1,0 +1,74 @@
+"""Launches of the CUDA C++ rungs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from struct import pack as to_bytes
+
+from kernelwright.contract import CudaKernel, Launch, Plan, i32, i64, packed
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE
+from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
+from kernelwright.ops.vision.images import count, divisors, pixel_stride
+from kernelwright.ops.vision.windows import axes, made, together, width
+
+from .spec import ONE
+
+
+def naive(gpu, config, x, hw, kernel, stride, padding, ceil, count_padding, divisor):
+    out = made(hw, kernel, stride, padding, ONE, ceil)
+    results = count(x) * math.prod(out) * x.shape[-1]
+    args = (
+        "x", "y", *map(i64, (results, x.shape[-1], pixel_stride(x))),
+        axes(hw, out, kernel, stride, padding, ONE), _average(count_padding, divisor),
+    )  # fmt: skip
+    return _plan("naive", f"fwd_naive<{CTYPE[x.dtype]}>", results, config["block"], args)
+
+
+def naive_backward(gpu, config, gy, hw, kernel, stride, padding, ceil, count_padding, divisor):
+    pixels, channels = count(gy) * math.prod(hw) * gy.shape[-1], gy.shape[-1]
+    args = (
+        "gy", "gx", *map(i64, (pixels, channels, pixel_stride(gy))),
+        axes(hw, gy.shape[-3:-1], kernel, stride, padding, ONE), _average(count_padding, divisor),
+    )  # fmt: skip
+    return _plan("naive", f"bwd_naive<{CTYPE[gy.dtype]}>", pixels, config["block"], args)
+
+
+def rows(gpu, config, x, hw, kernel, stride, padding, ceil, count_padding, divisor):
+    block, each, wide = config["block"], config["rows"], width(x)
+    out = made(hw, kernel, stride, padding, ONE, ceil)
+    vectors, groups = x.shape[-1] // wide, cdiv(out[0], each)
+    threads = count(x) * groups * out[1] * vectors
+    template = (CTYPE[x.dtype], wide, *kernel, each, block)
+    args = (
+        "x", "y", i32(threads), i64(pixel_stride(x)),
+        *map(divisors, (vectors, out[1], groups)),
+        axes(hw, out, kernel, stride, padding, ONE), _average(count_padding, divisor),
+    )  # fmt: skip
+    return _plan("rows", f"fwd_rows<{', '.join(map(str, template))}>", threads, block, args)
+
+
+def blocks_backward(gpu, config, gy, hw, kernel, stride, padding, ceil, count_padding, divisor):
+    block, wide = config["block"], width(gy)
+    vectors = gy.shape[-1] // wide
+    down, across = map(cdiv, hw, stride)
+    threads = count(gy) * down * across * vectors
+    pixels = together(gy, hw, stride)
+    template = (CTYPE[gy.dtype], wide, *kernel, *stride, *padding, pixels, block)
+    args = (
+        "gy", "gx", i32(threads), i64(pixel_stride(gy)),
+        *map(divisors, (vectors, across, down)),
+        axes(hw, gy.shape[-3:-1], kernel, stride, padding, ONE), _average(count_padding, divisor),
+    )  # fmt: skip
+    return _plan("blocks", f"bwd_blocks<{', '.join(map(str, template))}>", threads, block, args)
+
+
+def _average(count_padding, divisor):
+    """kw::Average."""
+    return packed(to_bytes("<ii", divisor, count_padding))
+
+
+def _plan(trick, name, threads, block, args):
+    kernel = CudaKernel(Path(__file__).with_name(f"cuda_{trick}.cu"), f"avg_{name}")
+    return Plan((Launch(kernel, blocks_of(threads, block), args, (block, 1, 1)),))

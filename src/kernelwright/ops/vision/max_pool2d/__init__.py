@@ -1,0 +1,76 @@
+"""max_pool2d: the greatest pixel of each window."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract import Ladder, rungs
+from kernelwright.dispatch import bind
+from kernelwright.ops.vision.images import as_images
+from kernelwright.ops.vision.windows import Pair, checked
+
+from . import heuristics, spec
+
+RUNGS = (
+    *rungs.pytorch(manual="all pixels of each window compared", compiled=None),
+    rungs.cuda("naive", "", "a window per thread", heuristics.fits, heuristics.THREADS),
+    rungs.cuda(
+        "rows", "", "windows in registers, of pixels or 16-byte vectors", heuristics.fits_rows,
+        heuristics.ROWS,
+    ),
+)  # fmt: skip
+RUNGS_BACKWARD = (
+    *rungs.pytorch("_backward", manual="a sum by the windows' choices", compiled=None),
+    rungs.cuda(
+        "naive", "_backward", "a pixel per thread", heuristics.fits_backward, heuristics.THREADS
+    ),
+    rungs.cuda(
+        "blocks", "_backward", "blocks of pixels, windows known", heuristics.fits_blocks,
+        heuristics.BLOCKS,
+    ),
+)  # fmt: skip
+LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
+LADDER_BACKWARD = Ladder(
+    spec.BACKWARD, RUNGS_BACKWARD, __name__, heuristics.order, heuristics.bucket
+)
+_max_pool = bind(LADDER, LADDER_BACKWARD)
+
+
+def max_pool2d(
+    input: torch.Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """The greatest pixel of each window, as torch.nn.functional.max_pool2d.
+
+    Args:
+        input: (N, C, H, W) or (C, H, W), planes or channels last; float32, float16 and bfloat16
+            have GPU rungs.
+        kernel_size, stride, padding, dilation: one integer or (height, width); the stride is
+            kernel_size where it is not given.
+        ceil_mode: a last window may end behind the padding.
+        return_indices: whether the pixels' indices are returned too.
+
+    Returns:
+        The result, in the memory format of input, or (result, indices), where an index is
+        h * W + w, int64. A NaN is greater than any number; of equal pixels the first is chosen. A
+        gradient goes to the chosen pixel, summed over windows in a fixed order.
+
+    Raises:
+        TypeError: input is not of real numbers, or a window's argument no integers.
+        ValueError: input has other dimensions or no pixels, a padding is more than half of its
+            window, or no window fits.
+    """
+    x, back = as_images("input", input)
+    geometry = checked(input, kernel_size, stride, padding, dilation, ceil_mode)
+    hw = list(x.shape[-3:-1])
+    differentiable = torch.is_grad_enabled() and input.requires_grad
+    keep = return_indices or differentiable or torch._C._are_functorch_transforms_active()
+    y, at = _max_pool(x, hw, *geometry, bool(ceil_mode), keep)
+    if not return_indices:
+        return back(y)
+    return back(y), back(spec.places(at.long(), hw, *geometry))

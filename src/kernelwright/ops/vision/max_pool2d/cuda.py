@@ -1,0 +1,75 @@
+"""Launches of the CUDA C++ rungs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+
+from kernelwright.contract import NULL, CudaKernel, Launch, Plan, i32, i64
+from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.template_args import CTYPE, boolean
+from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
+from kernelwright.ops.vision.images import count, divisors, pixel_stride
+from kernelwright.ops.vision.windows import axes, made, together, width
+
+from .spec import index_dtype
+
+NUMBER = {torch.uint8: "unsigned char", torch.int32: "int"}
+
+
+def naive(gpu, config, x, hw, kernel, stride, padding, dilation, ceil, keep):
+    out = made(hw, kernel, stride, padding, dilation, ceil)
+    results = count(x) * math.prod(out) * x.shape[-1]
+    args = (
+        "x", "y", "at" if keep else NULL, *map(i64, (results, x.shape[-1], pixel_stride(x))),
+        axes(hw, out, kernel, stride, padding, dilation),
+    )  # fmt: skip
+    name = f"fwd_naive<{CTYPE[x.dtype]}, {NUMBER[index_dtype(kernel)]}>"
+    return _plan("naive", name, results, config["block"], args)
+
+
+def naive_backward(gpu, config, gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
+    pixels, channels = count(gy) * math.prod(hw) * gy.shape[-1], gy.shape[-1]
+    args = (
+        "gy", "at", "gx", *map(i64, (pixels, channels, pixel_stride(gy), pixel_stride(at))),
+        axes(hw, gy.shape[-3:-1], kernel, stride, padding, dilation),
+    )  # fmt: skip
+    name = f"bwd_naive<{CTYPE[gy.dtype]}, {NUMBER[at.dtype]}>"
+    return _plan("naive", name, pixels, config["block"], args)
+
+
+def rows(gpu, config, x, hw, kernel, stride, padding, dilation, ceil, keep):
+    block, each, wide = config["block"], config["rows"], width(x)
+    out = made(hw, kernel, stride, padding, dilation, ceil)
+    vectors, groups = x.shape[-1] // wide, cdiv(out[0], each)
+    threads = count(x) * groups * out[1] * vectors
+    types = CTYPE[x.dtype], NUMBER[index_dtype(kernel)]
+    template = (*types, wide, *kernel, boolean(keep), each, block)
+    args = (
+        "x", "y", "at" if keep else NULL, i32(threads), i64(pixel_stride(x)),
+        *map(divisors, (vectors, out[1], groups)),
+        axes(hw, out, kernel, stride, padding, dilation),
+    )  # fmt: skip
+    return _plan("rows", f"fwd_rows<{', '.join(map(str, template))}>", threads, block, args)
+
+
+def blocks_backward(gpu, config, gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
+    block, wide = config["block"], width(gy, at)
+    vectors = gy.shape[-1] // wide
+    down, across = map(cdiv, hw, stride)
+    threads = count(gy) * down * across * vectors
+    pixels = together(gy, hw, stride)
+    template = (CTYPE[gy.dtype], wide, *kernel, *stride, *padding, pixels, block)
+    args = (
+        "gy", "at", "gx", i32(threads), i64(pixel_stride(gy)), i64(pixel_stride(at)),
+        *map(divisors, (vectors, across, down)),
+        axes(hw, gy.shape[-3:-1], kernel, stride, padding, dilation),
+    )  # fmt: skip
+    return _plan("blocks", f"bwd_blocks<{', '.join(map(str, template))}>", threads, block, args)
+
+
+def _plan(trick, name, threads, block, args):
+    kernel = CudaKernel(Path(__file__).with_name(f"cuda_{trick}.cu"), f"max_{name}")
+    return Plan((Launch(kernel, blocks_of(threads, block), args, (block, 1, 1)),))

@@ -1,0 +1,126 @@
+"""The windows of a pooling: checks of its arguments, its sizes, and what kernels are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from struct import pack as to_bytes
+
+import torch
+import torch.nn.functional as F
+
+from kernelwright.contract import TensorSpec, packed
+from kernelwright.contract.plan import Scalar
+
+from .images import MOST, count, pair, vector
+
+Pair = int | Sequence[int]
+LARGEST = 25  # pixels of a window in registers
+MOST_WINDOWS = 9  # windows of a block of pixels in registers
+FARTHEST = 4  # pixels between the windows of a block
+
+
+def size(n: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
+    """Windows along a dimension of n pixels. With `ceil`, the last may end behind the padding, but
+    not begin there."""
+    room = n + 2 * padding - dilation * (kernel - 1) - 1
+    found = (room + (stride - 1 if ceil else 0)) // stride + 1
+    if ceil and (found - 1) * stride >= n + padding:
+        found -= 1
+    return found
+
+
+def made(hw, kernel, stride, padding, dilation, ceil) -> list[int]:
+    """Height and width of the result."""
+    return [size(*each, ceil) for each in zip(hw, kernel, stride, padding, dilation, strict=True)]
+
+
+def checked(
+    input: torch.Tensor,
+    kernel_size: Pair,
+    stride: Pair | None,
+    padding: Pair,
+    dilation: Pair,
+    ceil: bool,
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Kernel, stride, padding and dilation as pairs.
+
+    Raises:
+        TypeError, ValueError: input is not of real numbers, an argument is no pair of integers, a
+            padding is more than half of its window, or no window fits.
+    """
+    if input.dtype == torch.bool or input.is_complex():
+        raise TypeError(f"input: must be real numbers, is {input.dtype}")
+    kernel = pair("kernel_size", kernel_size, 1)
+    step = kernel if stride is None or stride == [] or stride == () else pair("stride", stride, 1)
+    around, apart = pair("padding", padding, 0), pair("dilation", dilation, 1)
+    for n, k in zip(around, kernel, strict=True):
+        if 2 * n > k:
+            raise ValueError(f"padding: {padding} is more than half of kernel_size {kernel_size}")
+    hw = list(input.shape[-2:])
+    if 0 in hw:
+        raise ValueError(f"input: has no pixels, its shape is {tuple(input.shape)}")
+    if min(made(hw, kernel, step, around, apart, ceil)) < 1:
+        raise ValueError(f"kernel_size: {kernel_size} is larger than the images of {tuple(hw)}")
+    return kernel, step, around, apart
+
+
+def axes(hw, out, kernel, stride, padding, dilation) -> Scalar:
+    """kw::Windows: of both dimensions pixels, windows, size, stride, padding, dilation."""
+    of = zip(hw, out, kernel, stride, padding, dilation, strict=True)
+    return packed(b"".join(to_bytes("<6i", *each) for each in of))
+
+
+def windows(x, kernel, stride, padding, dilation, ceil, fill: float = -math.inf):
+    """The pixels of each window in a new first dimension, `fill` outside."""
+    hw = x.shape[-3:-1]
+    out = made(hw, kernel, stride, padding, dilation, ceil)
+    after = [
+        max((o - 1) * s + (k - 1) * d + 1 - p - n, 0)
+        for o, s, k, d, p, n in zip(out, stride, kernel, dilation, padding, hw, strict=True)
+    ]
+    wide = F.pad(x, (0, 0, padding[1], after[1], padding[0], after[0]), value=fill)
+    spans = [
+        [slice(i * d, i * d + (o - 1) * s + 1, s) for i in range(k)]
+        for o, s, k, d in zip(out, stride, kernel, dilation, strict=True)
+    ]
+    return torch.stack([wide[..., rows, columns, :] for rows in spans[0] for columns in spans[1]])
+
+
+def not_in_rows(x: TensorSpec, hw, kernel) -> str | None:
+    """Why a rung of windows in registers does not run."""
+    if math.prod(kernel) > LARGEST:
+        return f"kernel: windows of {math.prod(kernel)} pixels, more than {LARGEST}"
+    return _too_many(x, hw)
+
+
+def not_in_blocks(gy: TensorSpec, hw, kernel, stride, padding) -> str | None:
+    """Why a rung of blocks of pixels, kw::Block, does not run."""
+    if max(stride) > FARTHEST:
+        return f"stride: more than {FARTHEST}"
+    if math.prod(map(_windows_of_block, kernel, stride, padding)) > MOST_WINDOWS:
+        return f"more than {MOST_WINDOWS} windows hold pixels of a block"
+    return _too_many(gy, hw)
+
+
+def _windows_of_block(kernel: int, stride: int, padding: int) -> int:
+    """kw::Block's COUNT: windows that hold one of `stride` pixels."""
+    return (stride - 1 + padding) // stride + (kernel - 1 - padding) // stride + 1
+
+
+def _too_many(t: TensorSpec, hw) -> str | None:
+    if count(t) * math.prod(hw) * t.shape[-1] // width(t) > MOST:
+        return f"more than {MOST} pixels"
+    return None
+
+
+def width(*tensors: TensorSpec) -> int:
+    """Channels of a thread: as many as 16 bytes hold of the first tensor, or one."""
+    wide = math.gcd(*map(vector, tensors))
+    return wide if wide * tensors[0].itemsize == 16 else 1
+
+
+def together(gy: TensorSpec, hw, stride) -> int:
+    """Pixels of planes that a store moves: a row of a block, where rows are made of whole ones."""
+    across = stride[1]
+    return across if gy.shape[-1] == 1 and across in (1, 2, 4) and hw[1] % across == 0 else 1
