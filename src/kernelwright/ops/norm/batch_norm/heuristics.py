@@ -40,7 +40,10 @@ def fits_channel(gpu, **args):
     if why := unsupported(c, c.last):
         return why
     row = c.channels if c.last else c.length
-    return None if c.steps == [row] else "rows of x do not lie one after another"
+    if c.steps != [row]:
+        return "rows of x do not lie one after another"
+    n = args["x"].numel() // c.channels
+    return f"a channel of {n} elements: float32 counts to {2**24}" if n > 2**24 else None
 
 
 def fits_split(gpu, **args):

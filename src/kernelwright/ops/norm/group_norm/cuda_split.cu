@@ -8,7 +8,7 @@
 // Limit: three accesses, where `cuda_cluster` has two.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"
-#include "sets.cuh"
+#include "pieces.cuh"
 
 // `vars`: with PER_SET, the variance over `correction` elements less.
 template <typename N, int VEC, int THREADS, int UNROLL>

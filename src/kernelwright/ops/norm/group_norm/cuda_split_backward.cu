@@ -7,7 +7,7 @@
 // Limit: five accesses, where `cuda_cluster` has three.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"
-#include "sets.cuh"
+#include "pieces.cuh"
 
 // `total`: of each set, the means of g and g xhat, times the weight. With PER_SET gw and gb are
 // these sums.

@@ -46,13 +46,17 @@ def unsupported(c: Call, last: bool) -> str | None:
         return f"channels {'last' if c.last else 'first'}: its kernels take the others"
     if not last and any(step != c.length for step in c.steps):
         return "rows of a channel do not lie one after another"
-    if c.sets * CLUSTER >= 2**31 or (not last and c.pieces().items >= 2**28):
+    if c.sets * CLUSTER >= 2**31 or (not last and c.pieces().items >= 2**31):
         return f"{c.sets} groups are more than a grid holds, or one more than an int counts"
     return None
 
 
 def unsupported_split(c: Call) -> str | None:
-    return unsupported(c, last=False)
+    if why := unsupported(c, last=False):
+        return why
+    if c.pieces().items >= 2**28:
+        return f"{c.pieces().items} pieces of a group are more than an int counts vectors of"
+    return None
 
 
 def unsupported_channels_split(gpu, c: Call) -> str | None:
@@ -66,8 +70,7 @@ def unsupported_channels_split(gpu, c: Call) -> str | None:
 def unsupported_cluster(gpu, c: Call) -> str | None:
     if why := unsupported(c, last=False):
         return why
-    held = all(cluster_of(gpu, c, config) for config in CLUSTER_CONFIGS)
-    return no_clusters(gpu) if held else "a group does not fit a cluster's shared memory"
+    return _held(gpu, cluster_of(gpu, c, CLUSTER_CONFIGS[0]), "a group")
 
 
 def unsupported_channels(gpu, c: Call) -> str | None:
@@ -77,11 +80,23 @@ def unsupported_channels(gpu, c: Call) -> str | None:
     return no_clusters(gpu) if held else "no slab of groups fits a cluster's shared memory"
 
 
+def _held(gpu, found, what):
+    if found is None:
+        return f"{what} does not fit a cluster's shared memory"
+    return no_clusters(gpu)
+
+
 def fits_block(gpu, **args):
+    c = Call(args)
+    if why := unsupported(c, last=False):
+        return why
+    if c.per * c.length > 2**24:
+        return f"a group of {c.per * c.length} elements: float32 counts to {2**24}"
+    return None
+
+
+def fits_split(gpu, **args):
     return unsupported_split(Call(args))
-
-
-fits_split = fits_block
 
 
 def fits_channels_split(gpu, **args):
@@ -132,8 +147,8 @@ def _spread(gpu, configs, grid):
 
 
 def order(gpu, **args):
-    """None is proven on a GPU yet."""
-    return ()
+    """Of channels last none is proven on a GPU yet."""
+    return () if args["channels_last"] else ("cuda_cluster",)
 
 
 def bucket(**args):
