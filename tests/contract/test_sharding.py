@@ -32,6 +32,8 @@ WITHOUT = {
     "quantized_linear",
     "rand",
     "randn",
+    "attention_with_kv_cache",
+    "sample",
     "reshape_and_cache",
     "scale_unless_one_",
     "scaled_mm",

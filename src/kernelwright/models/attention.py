@@ -27,14 +27,17 @@ def causal_attention(
     Returns:
         (B, H, T, D).
     """
-    grouped = q_BHTD.shape[1] != k_BGTD.shape[1]
     if cache is not None and q_BHTD.shape[2] == 1:
-        k_BGSD, v_BGSD, hidden_B11S = cache.extend(layer, k_BGTD, v_BGTD)
-        return F.scaled_dot_product_attention(
-            q_BHTD, k_BGSD, v_BGSD, hidden_B11S, scale=scale, enable_gqa=grouped
-        )
+        return cache.attend(layer, q_BHTD, k_BGTD, v_BGTD, scale)
     if cache is not None:
         cache.begin(layer, k_BGTD, v_BGTD)
     return F.scaled_dot_product_attention(
-        q_BHTD, k_BGTD, v_BGTD, None, dropout, True, scale=scale, enable_gqa=grouped
+        q_BHTD,
+        k_BGTD,
+        v_BGTD,
+        None,
+        dropout,
+        True,
+        scale=scale,
+        enable_gqa=q_BHTD.shape[1] != k_BGTD.shape[1],
     )

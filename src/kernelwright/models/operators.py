@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from kernelwright.dispatch import override
+from kernelwright.ops.attention import decode as _decode
 from kernelwright.ops.elementwise import bias_gelu as _bias_gelu
 from kernelwright.ops.elementwise import glu as _glu
 from kernelwright.ops.embedding import lookup as _lookup
@@ -21,6 +22,7 @@ from kernelwright.ops.norm import layer_norm as _norm
 from kernelwright.ops.random import dropout as _dropout
 
 rope = _rope.rope  # PyTorch has none
+attention_with_kv_cache = _decode.attention_with_kv_cache
 
 
 def _direct(x: torch.Tensor, *operators: str) -> bool:
@@ -52,6 +54,16 @@ def gelu_after_linear(z: torch.Tensor, bias: torch.Tensor, approximate: str) -> 
         return F.gelu(z, approximate=approximate)
     # under autocast the product is of 16 bits and the bias of 32
     return _bias_gelu.bias_gelu(z, bias.to(z.dtype), approximate)
+
+
+def linear_gelu(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
+) -> torch.Tensor:
+    """gelu(x weight^T + bias) where no gradient is wanted: one kernel on a GPU."""
+    if _direct(x, "linear"):
+        return F.gelu(F.linear(x, weight, bias), approximate=approximate)
+    activation = "gelu_tanh" if approximate == "tanh" else "gelu"
+    return _gemm.linear(x, weight, bias, activation=activation)
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
