@@ -36,8 +36,9 @@ def roi_align(
     sampling_ratio: int = -1,
     aligned: bool = False,
 ) -> torch.Tensor:
-    """Regions of images, each in output_size bins, as torchvision.ops.roi_align. Source:
-    torchvision. Coordinates are float32, for 16-bit boxes too.
+    """Regions of images, each in output_size bins, as torchvision.ops.roi_align.
+
+    Coordinates are float32, for 16-bit boxes too. Source: torchvision.
 
     Args:
         input: (N, C, H, W), planes or channels last; float32, float16 and bfloat16 have GPU rungs.
