@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -42,11 +43,24 @@ COMMANDS = {
     "import torch, kernelwright": ("-c", "import torch, kernelwright"),
 }
 THREADS = 1_000_000
+#: By name: from a width, what is called with rows of that width.
 SIZES = {
-    "softmax": lambda x: kw.softmax(x, -1),
-    "rms_norm": lambda x: kw.rms_norm(x, (x.shape[-1],)),
-    "gelu": kw.gelu,
+    "softmax": lambda n: lambda x: kw.softmax(x, -1),
+    "layer_norm": lambda n: lambda x: kw.layer_norm(x, (n,)),
+    "rms_norm": lambda n: lambda x: kw.rms_norm(x, (n,)),
+    "gelu": lambda n: kw.gelu,
+    "sum": lambda n: lambda x: kw.sum(x, -1),
+    "rope": lambda n: lambda x: kw.rope(x.view(1, 1, -1, n), x.view(1, 1, -1, n), x, x),
+    "matmul": lambda n: partial(_with_weight, kw.matmul, torch.zeros(n, n, dtype=torch.bfloat16)),
+    "linear": lambda n: partial(_with_weight, kw.linear, torch.zeros(n, n, dtype=torch.bfloat16)),
 }
+#: Instead of cuBLAS, which a CPU would run.
+RUNGS = {"matmul": "cuda_wgmma_multicast", "linear": "cuda_wgmma_multicast"}
+
+
+def _with_weight(function: Callable, weight: torch.Tensor, x: torch.Tensor) -> object:
+    return function(x, weight)
+
 
 Samples = dict[str, list[float]]
 
@@ -107,10 +121,11 @@ def sizes(count: int = 1000, each: int = 10, times: int = 5) -> Samples:
     """Microseconds a call of one batch size, and of many: each is new to the process once."""
     torch.set_num_threads(1)
     found: Samples = {}
-    with tempfile.TemporaryDirectory() as folder, hosted(Path(folder)):
-        for name, function in SIZES.items():
+    with tempfile.TemporaryDirectory() as folder, hosted(Path(folder)), kw.use(**RUNGS):
+        for name, made in SIZES.items():
             for turn in range(times):  # another width each time: its sizes have not been seen
-                base = torch.zeros(count + 2, 8 + 8 * turn, dtype=torch.bfloat16)
+                width = 64 + 8 * turn
+                function, base = made(width), torch.zeros(count + 2, width, dtype=torch.bfloat16)
                 rows = [base[:n] for n in range(2, count + 2)] * each
                 random.Random(turn).shuffle(rows)
                 for who, calls in (("one size", rows[:1] * len(rows)), (f"{count} sizes", rows)):

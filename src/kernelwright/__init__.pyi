@@ -5,6 +5,7 @@ from . import optim as optim
 from .integrations.transformers import patch as patch
 from .integrations.transformers import unpatch as unpatch
 from .integrations.transformers.attention import register_attention as register_attention
+from .ops.attention.decode import attention_with_kv_cache as attention_with_kv_cache
 from .ops.attention.linear import linear_attention as linear_attention
 from .ops.attention.paged import paged_attention as paged_attention
 from .ops.attention.paged import reshape_and_cache as reshape_and_cache
@@ -54,6 +55,9 @@ from .ops.matmul.scaled import quantize_fp8 as quantize_fp8
 from .ops.matmul.scaled import scaled_mm as scaled_mm
 from .ops.matmul.spmv import spmv as spmv
 from .ops.matmul.weight_grad import accumulate_weight_grad_ as accumulate_weight_grad_
+from .ops.norm.batch_norm import batch_norm as batch_norm
+from .ops.norm.group_norm import group_norm as group_norm
+from .ops.norm.instance_norm import instance_norm as instance_norm
 from .ops.norm.layer_norm import add_layer_norm as add_layer_norm
 from .ops.norm.layer_norm import add_rms_norm as add_rms_norm
 from .ops.norm.layer_norm import layer_norm as layer_norm
@@ -68,12 +72,27 @@ from .ops.optimizer.clip_grad_norm import get_total_norm as get_total_norm
 from .ops.random.dropout import bias_dropout_add as bias_dropout_add
 from .ops.random.dropout import dropout as dropout
 from .ops.random.dropout import dropout_with_mask as dropout_with_mask
+from .ops.random.rand import bernoulli as bernoulli
+from .ops.random.rand import rand as rand
+from .ops.random.rand import randn as randn
+from .ops.random.sample import sample as sample
+from .ops.reduce.dot import dot as dot
 from .ops.reduce.log_softmax import log_softmax as log_softmax
 from .ops.reduce.softmax import softmax as softmax
 from .ops.reduce.sum import sum as sum
 from .ops.scan.cumsum import cumprod as cumprod
 from .ops.scan.cumsum import cumsum as cumsum
+from .ops.sort.histogram import bincount as bincount
+from .ops.sort.histogram import histc as histc
+from .ops.sort.sort import argsort as argsort
+from .ops.sort.sort import msort as msort
+from .ops.sort.sort import sort as sort
 from .ops.sort.topk import topk as topk
+from .ops.vision.avg_pool2d import avg_pool2d as avg_pool2d
+from .ops.vision.interpolate import interpolate as interpolate
+from .ops.vision.max_pool2d import max_pool2d as max_pool2d
+from .ops.vision.nms import nms as nms
+from .ops.vision.upsample_nearest2d import upsample_nearest2d as upsample_nearest2d
 from .workbench.bench.tune_model import tune as tune
 
 __version__: str

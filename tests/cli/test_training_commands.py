@@ -70,7 +70,7 @@ def test_it_continues_and_generates(trained, capfd, few_threads):
         (("train", "--device", "tpu"), "device: 'tpu' is neither"),
         (("train", "--threads", "0"), "threads: must be at least 1"),
         (("train", "--resume", "nowhere"), "nowhere holds no checkpoint"),
-        (("train", "--resume", "a", "--out", "b"), "out: a run that continues stays"),
+        (("train", "--resume", "a", "--out", "b"), "out: a resumed run continues"),
         (("generate", "nowhere"), "nowhere holds neither a model nor a checkpoint"),
         (("generate", "nowhere", "--top-p", "0"), "top_p: must be above 0"),
         (("profile", "sofmax"), "there is no operator sofmax; did you mean softmax"),

@@ -8,8 +8,9 @@ import torch
 
 from kernelwright import toolchain
 from kernelwright.contract import CudaKernel, Launch, Plan, TensorMap, TensorSpec, f32, i64
+from kernelwright.contract.open_size import Trace
 from kernelwright.support.errors import ToolchainError
-from kernelwright.toolchain import build, cpu_executor, gpu_executor, nvrtc, tensor_maps
+from kernelwright.toolchain import cpu_executor, gpu_executor, nvrtc, tensor_maps
 from support.fake_driver import fake_driver, fake_gpu, fake_library, value, words_of  # noqa: F401
 from support.planning import CPU, own_cache, scaling  # noqa: F401
 
@@ -98,11 +99,26 @@ def test_a_map_is_encoded_as_planned(gpu, fake, source):
     assert said[5:] == [4, 0, 4, 1, 2, 16, 2, 1]  # extent, stride, box and step of each dimension
 
 
+def test_a_map_of_an_open_size_is_encoded_for_each_size(gpu, fake, source):
+    trace = Trace({"n0": 10})
+    n = trace.size("n0")
+    made = plan(source, replace(MAP, shape=(4, n), box=(4, min(n, 2))))
+    specs = {"x": TensorSpec.contiguous((4 * n,), torch.float32), "a": 2.0}
+    bind = gpu_executor.opened(made, scaling(), specs, (), torch.device("cuda", 0), trace)
+    before, x = value(fake, "maps_encoded"), torch.zeros(40)
+    for rows in (10, 3, 10):
+        run = bind(rows)
+        run(x, 1.0), run(x, 1.0)
+        if rows == 3:
+            said = list((ctypes.c_uint64 * 32).in_dll(fake, "map_words")[5:13])
+            assert said == [4, 0, 4, 1, 3, 16, 2, 1]
+    assert value(fake, "maps_encoded") == before + 2
+    assert not trace.holds()(1)  # whose box would be smaller
+
+
 def test_encodings_that_are_kept_are_bounded(gpu, fake, source, monkeypatch):
     monkeypatch.setattr(tensor_maps, "MOST", 4)
-    specs = {"x": TensorSpec.contiguous((8,), torch.float32), "a": 2.0}
-    tensors = build.Tensors(plan(source), scaling(), specs)
-    encoded = tensor_maps.Encoded(MAP, tensors, torch.device("cuda", 0))
+    encoded = tensor_maps.Encoded(MAP, (MAP.shape, MAP.strides, MAP.box), 0)
     for address in range(0, 160, 16):
         assert encoded[address][:8] == address.to_bytes(8, "little") and len(encoded) <= 4
 

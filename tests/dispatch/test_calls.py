@@ -20,12 +20,12 @@ def served(monkeypatch):
     """Names of (operator, rung) as they are bound; an unusual shape is bound anew."""
     seen = []
 
-    def spy(ladder, args, rung=None, config=None):
-        seen.append((ladder.name, rung))
-        return launcher(ladder, args, rung, config)
+    def spy(self, args, rung):
+        seen.append((self._ladder.name, rung))
+        return launcher(self, args, rung)
 
-    launcher = open_calls.launcher
-    monkeypatch.setattr(open_calls, "launcher", spy)
+    launcher = open_calls.OpenCalls.launcher
+    monkeypatch.setattr(open_calls.OpenCalls, "launcher", spy)
     return seen
 
 

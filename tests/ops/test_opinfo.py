@@ -29,6 +29,9 @@ OURS = {
     "sum": kw.sum,
     "nn.functional.layer_norm": kw.layer_norm,
     "nn.functional.rms_norm": kw.rms_norm,
+    "nn.functional.group_norm": kw.group_norm,
+    "nn.functional.instance_norm": kw.instance_norm,
+    "nn.functional.batch_norm": kw.batch_norm,
     "nn.functional.embedding": lambda weight, indices, **more: kw.embedding(
         indices, weight, **more
     ),
@@ -46,6 +49,7 @@ OURS = {
     "scatter_add": kw.scatter_add,
     "index_select": kw.index_select,
     "cumprod": kw.cumprod,
+    "msort": kw.msort,
 }
 #: Of an operator with variants, the one that there is here.
 VARIANTS = {CHUNKED: "", "nn.functional.pad": "constant", "nn.functional.interpolate": "bilinear"}

@@ -5,15 +5,12 @@ A rung refuses the same cases on every machine. They are listed in refused/, so 
 refuses more is noticed; `pytest tests/ops/test_ops.py --write-refused` writes the lists.
 """
 
-import fcntl
 import re
 
 import pytest
-import torch
 
 from kernelwright.contract import H200
-from kernelwright.dispatch import ladders
-from kernelwright.support import cache
+from kernelwright.dispatch import ladders, unsupported_on
 from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.verify.cuda_kernels import GPUS, compile_rung, of_a_cpu
 from kernelwright.workbench.verify.verify import here, verify_case
@@ -34,19 +31,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(("ladder", "run"), found, ids=ids)
 
 
-@pytest.fixture
-def memory(run):
-    """All of a GPU's, for one process at a time, where a case takes gigabytes."""
-    if run.case.use != "big":
-        yield
-        return
-    with (cache.root() / "big.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-        torch.cuda.empty_cache()
-
-
-def test_rung_on_case(ladder, run, request, memory):
+def test_rung_on_case(ladder, run, request):
     among = of_a_cpu if cover.everything(request.config) else cover.among
     for config in run.configs:
         found = verify_case(ladder, run.rung, config, run.case, run.checks, among)
@@ -86,13 +71,12 @@ CUDA = [(x, r) for x in LADDERS for r in x.rungs if r.backend == "cuda"]
 @pytest.mark.parametrize("which", range(len(CUDA)), ids=[f"{x.name}.{r.name}" for x, r in CUDA])
 def test_cuda_rung_compiles(which, request):
     """What an emulator runs here, for GPUs too. With `--all` whatever the cases launch for every
-    GPU, without it a case of each rung for an H200, and of every third for one of the others, in
-    turn."""
+    GPU, without it a case of each rung for one GPU, in turn; for an H200 if the rung needs one."""
     ladder, rung = CUDA[which]
     cases, gpus = None, GPUS
     if not cover.everything(request.config):
-        cases = [cover.compiled(ladder, rung)]
-        others = [gpu for gpu in GPUS if gpu is not H200]
-        gpus = (H200,) if which % 3 else (H200, others[which // 3 % len(others)])
+        case, gpu = cover.compiled(ladder, rung), GPUS[which % len(GPUS)]
+        refused = unsupported_on(rung, inspection.specs_of(ladder, case), gpu)
+        cases, gpus = [case], (H200,) if refused else (gpu,)
     outcome, why = compile_rung(ladder, rung, rung.configs[0], cases, gpus)
     assert outcome == "compiled", why

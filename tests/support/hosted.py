@@ -7,7 +7,7 @@ CALLS are those whose host cost is counted (test_host_cost.py) and timed (tools/
 import ctypes
 import subprocess
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -81,7 +81,7 @@ def hosted(folder: Path):
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, stand_in in (
             (driver, "library", lambda: lib),
-            (driver, "launchers", driver.launchers.__wrapped__),
+            (driver, "launchers", cache(driver.launchers.__wrapped__)),
             (driver, "function", lambda *_: 0x1234),
             (driver, "context", lambda _: 0xC0),
             (build, "compile", _compiled),
@@ -95,6 +95,7 @@ def hosted(folder: Path):
             (toolchain, "opens", lambda args: True),
             (tensors, "in_c", lambda: True),
             (torch.cuda, "device_count", lambda: 1),
+            (torch.cuda, "current_stream", lambda *_: torch.Stream("cpu")),
             # builtins, as what they stand in for
             (torch._C, "_cuda_getCurrentRawStream", abs),
             (torch._C, "_cuda_getDevice", int),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +16,9 @@ from kernelwright.workbench.verify.candidate import copy_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+strict = pytest.mark.skipif(
+    DEVICE == "cuda", reason="a GPU forgives what the command then judges in a process without one"
+)
 
 
 def randn(*shape, dtype=torch.float32, seed=0, device=DEVICE):
@@ -50,10 +54,27 @@ def numbers(x):
     return torch.arange(7, device=x.device).remainder(min(5, x.shape[-1]))
 
 
+def dotted(x, dot):
+    """The product of all of x with numbers made of it."""
+    return dot(x.reshape(-1), 1 - x.reshape(-1))
+
+
+def torch_dot(x, other):
+    """torch.dot, which adds in 16 bits on a CPU."""
+    if x.is_cuda or x.itemsize > 2:
+        return torch.dot(x, other)
+    return torch.dot(x.float(), other.float()).to(x.dtype)
+
+
 def added(x, index_add):
     """Elements of the last dimension, made of x, added to others."""
     source = 1 - x.index_select(-1, numbers(x)).square()
-    return index_add(x, -1, numbers(x), source, alpha=0.5)
+    return index_add(x, -1, numbers(x), source.to(x.dtype), alpha=0.5)  # autocast widens squares
+
+
+def apart(x):
+    """x in strides of 16, so that no two elements of a row are equal."""
+    return x + 16 * torch.arange(x.shape[-1], device=x.device).flip(0)
 
 
 def gathered(x, gather):
@@ -67,9 +88,35 @@ def scattered(x, scatter_add):
     return scatter_add(x, -1, index, 1 - x.gather(-1, index).square())
 
 
+def grouped(x, group_norm, *parameters):
+    """x (*, C) as samples of channels last, normalised in one group; one sample of one element,
+    which has no variance, twice."""
+    x = x.reshape(1, -1, x.shape[-1]).mT
+    return group_norm(torch.cat((x, x), -1), 1, *parameters)
+
+
 def planes(x):
     """x (*, H, W) as one image of many planes."""
     return x.reshape(1, -1, *x.shape[-2:])
+
+
+def batched(batch_norm):
+    """batch_norm in training, without running statistics, called as group_norm of one group is."""
+    return lambda x, groups, *parameters: batch_norm(x, None, None, *parameters, training=True)
+
+
+def inferred(batch_norm):
+    """The same with statistics that are given."""
+
+    def call(x, groups, *parameters):
+        wide = torch.promote_types(x.dtype, torch.float32)
+        mean = torch.linspace(-1, 1, x.shape[1], dtype=wide, device=x.device)
+        if batch_norm is F.batch_norm and x.dtype in (torch.float16, torch.bfloat16):
+            return batch_norm(x.float(), mean, mean.square() + 0.5,
+                              *(p.float() for p in parameters)).to(x.dtype)  # fmt: skip
+        return batch_norm(x, mean, mean.square() + 0.5, *parameters)
+
+    return call
 
 
 def rotated(x, rope):
@@ -192,6 +239,7 @@ PUBLIC = {
     "geglu": Public(lambda x: kw.geglu(x, 1 - x), lambda x: F.gelu(x) * (1 - x)),
     "bias_gelu": Public(kw.bias_gelu, lambda x, b: F.gelu(x + b), more=("columns",)),
     "sum": Public(kw.sum, torch.sum),
+    "dot": Public(lambda x: dotted(x, kw.dot), lambda x: dotted(x, torch_dot)),
     "sum dims": Public(lambda x: kw.sum(x, (0, -1)), lambda x: torch.sum(x, (0, -1))),
     "sum keepdim": Public(
         lambda x: kw.sum(x, 1, keepdim=True), lambda x: torch.sum(x, 1, keepdim=True)
@@ -241,11 +289,32 @@ PUBLIC = {
         lambda x, w, b: F.silu(F.linear(x, w, b)) * F.linear(x, w),
         more=((7, "columns"), (7,)),
     ),
+    "group_norm": Public(
+        lambda x, w, b: grouped(x, kw.group_norm, w, b),
+        lambda x, w, b: grouped(x, F.group_norm, w, b),
+        more=("columns", "columns"),
+    ),
+    "group_norm with silu": Public(
+        lambda x: grouped(x, partial(kw.group_norm, silu=True)),
+        lambda x: F.silu(grouped(x, F.group_norm)),
+    ),
+    "batch_norm": Public(
+        lambda x, w, b: grouped(x, batched(kw.batch_norm), w, b),
+        lambda x, w, b: grouped(x, batched(F.batch_norm), w, b),
+        more=("columns", "columns"),
+    ),
+    "batch_norm in inference": Public(
+        lambda x, w, b: grouped(x, inferred(kw.batch_norm), w, b),
+        lambda x, w, b: grouped(x, inferred(F.batch_norm), w, b),
+        more=("columns", "columns"),
+    ),
     "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
     "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
+    "msort": Public(kw.msort, lambda x: torch.sort(x, stable=True, dim=0).values),
+    "sort": Public(lambda x: kw.sort(x).values, lambda x: torch.sort(x, stable=True).values),
     "topk": Public(
-        lambda x: kw.topk(x, min(3, x.shape[-1])).values,
-        lambda x: torch.topk(x, min(3, x.shape[-1])).values,
+        lambda x: kw.topk(apart(x), min(3, x.shape[-1])).values,
+        lambda x: torch.topk(apart(x), min(3, x.shape[-1])).values,
     ),
     "transpose_copy": Public(kw.transpose_copy, torch.transpose_copy, rest=(-1, 0)),
     "permute_copy": Public(
@@ -278,7 +347,7 @@ PUBLIC = {
     "index_select": Public(
         lambda x: kw.index_select(x, -1, numbers(x)), lambda x: x.index_select(-1, numbers(x))
     ),
-    "cumprod": Public(kw.cumprod, torch.cumprod, rest=(-1,)),
+    "cumprod": Public(lambda x: kw.cumprod(1 + x / 8, -1), lambda x: torch.cumprod(1 + x / 8, -1)),
     "scaled_dot_product_attention": Public(
         lambda x: attended(x, kw.scaled_dot_product_attention),
         lambda x: attended(x, F.scaled_dot_product_attention),

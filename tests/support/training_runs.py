@@ -13,6 +13,7 @@ import sys
 import time
 from multiprocessing import forkserver
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch._dynamo  # a process that is forked has it then
@@ -31,16 +32,11 @@ run.roof.products = lambda *_: 1e11
 
 def _start() -> None:
     """Start the process that others are forked from. Before Python 3.14 it imports modules from
-    PYTHONPATH alone."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    try:
+    PYTHONPATH alone. It sees no GPU: CUDA cannot be used in a process forked after it was asked
+    for its devices."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    with mock.patch.dict(os.environ, {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}):
         forkserver.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 def _process(target, args):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kernelwright.contract import H200, Launch, Plan, Scratch, TensorSpec, f32, i64
+from kernelwright.contract.open_size import Trace
 from kernelwright.support.errors import CompiledDuringCapture, ToolchainError
 from kernelwright.toolchain import (
     build,
@@ -15,6 +16,7 @@ from kernelwright.toolchain import (
     gpu_executor,
     inductor,
     redzones,
+    workspace,
 )
 from support.fake_driver import Config, fake_driver, fake_gpu, fake_library, value, words_of  # noqa: F401
 from support.planning import CPU, cuda_plan, own_cache, scale_cu, scaling  # noqa: F401
@@ -138,11 +140,10 @@ def test_runner_returns_nothing_for_an_operator_without_results(gpu, fake, cuda_
     assert words_of(fake)[:2] == [x.data_ptr(), ms[1].data_ptr()]
 
 
-def test_runner_gives_each_stream_and_each_capture_its_zeros(gpu, fake, cuda_source, monkeypatch):
-    from kernelwright.toolchain import workspace
-
-    made = []
-    zeros = torch.zeros
+@pytest.fixture
+def zeroed(monkeypatch):
+    """The zeroed allocations."""
+    made, zeros = [], torch.zeros
 
     def on_cpu(*args, device=None, **options):
         made.append(zeros(*args, **options))
@@ -151,6 +152,31 @@ def test_runner_gives_each_stream_and_each_capture_its_zeros(gpu, fake, cuda_sou
     monkeypatch.setattr(torch, "zeros", on_cpu)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: type("S", (), {"synchronize": int}))
     monkeypatch.setattr(workspace, "_arenas", {})
+    return made
+
+
+def test_zeroed_workspace_of_an_open_size(gpu, fake, cuda_source, zeroed):
+    trace = Trace({"n0": 100})
+    n = trace.size("n0")
+    step = cuda_plan(cuda_source, 8).launches[0]
+    words = [Scratch(TensorSpec.contiguous((k,), torch.int32), zero=True) for k in (n, 3 * n)]
+    launch = Launch(step.kernel, step.grid, ("first", "second", i64(8), f32("a")), step.block)
+    plan = Plan((launch,), dict(zip(("first", "second"), words, strict=True)))
+    specs = {"x": TensorSpec.contiguous((8,), torch.float32), "a": 2.0}
+    device = torch.device("cuda", 0)
+    bind = gpu_executor.opened(plan, scaling(), specs, (), device, trace)
+    places = {}
+    for size in (100, 120, 5000, 100):
+        bind(size)(torch.randn(8), 1.0)
+        first, second = places[size] = words_of(fake)[:2]
+        assert second - first == -(-4 * size // 256) * 256
+        room = next(t for t in zeroed if t.data_ptr() == first)
+        assert second + 12 * size <= first + room.numel()
+    # sizes up to the same power of two share their workspace
+    assert places[100][0] == places[120][0] != places[5000][0]
+
+
+def test_runner_gives_each_stream_and_each_capture_its_zeros(gpu, fake, cuda_source, zeroed):
     step = cuda_plan(cuda_source, 8).launches[0]
     plan = Plan(
         (Launch(step.kernel, step.grid, ("x", "work", i64(8), f32("a")), step.block),),
@@ -165,10 +191,10 @@ def test_runner_gives_each_stream_and_each_capture_its_zeros(gpu, fake, cuda_sou
     capture.value = 0
     one, two, again, first, same, second = used
     assert one == again and first == same and len({one, two, first, second}) == 4
-    arena = made[0]
+    arena = zeroed[0]
     places = [p - arena.data_ptr() for p in (first, second)]
     assert all(0 <= p <= arena.numel() - 400 for p in places) and abs(places[0] - places[1]) >= 400
-    assert len(made) == 3  # the arena, and one for each stream
+    assert len(zeroed) == 3  # the arena, and one for each stream
 
 
 def test_runner_guards_its_outputs(gpu, fake, cuda_source, monkeypatch):

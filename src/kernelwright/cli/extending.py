@@ -1,4 +1,4 @@
-"""A command that takes a rung out of the package: a project of the user's own."""
+"""A command that writes a separate project around a rung."""
 
 from __future__ import annotations
 
@@ -26,21 +26,25 @@ def extension(
         ),
     ],
     into: Annotated[
-        Path, typer.Option("-o", "--into", help="The new folder; its name is imported.")
+        Path,
+        typer.Option("-o", "--into", help="The new folder; its name is the name of the package."),
     ],
-    style: Annotated[str, typer.Option(help=f"How it is built: {', '.join(STYLES)}.")] = "load",
+    style: Annotated[
+        str, typer.Option(help=f"How the kernel is built: {', '.join(STYLES)}.")
+    ] = "load",
     case: Annotated[
         list[str] | None,
         typer.Option(
-            help="A case's id that it serves (default: a bench case of each dtype). Repeatable."
+            help="Id of a case to support (default: a bench case of each dtype). Repeatable."
         ),
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Write a project around a CUDA C++ rung that needs PyTorch alone.
+    """Write a project around a CUDA C++ rung that depends only on PyTorch.
 
-    It has the rung's unmodified kernel, a binding by TORCH_LIBRARY with shapes for fake tensors and
-    a gradient, a test, a README, and run_time.py, which builds it in five ways and compares them.
+    The project contains the rung's unmodified kernel, its binding by TORCH_LIBRARY with a fake
+    implementation and a gradient, a test, a README, and run_time.py, which builds the kernel in
+    five ways and compares them.
 
     \b
     inline      source strings, by load_inline      load   source files, by load

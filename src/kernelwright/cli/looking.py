@@ -18,7 +18,7 @@ def list_(
     ops: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[OP ...]",
+            metavar="OP",
             help="Operators (default: all).",
             show_default=False,
             callback=known,

@@ -38,7 +38,7 @@ def named(names: Iterable[str], launch: Path | None) -> str | None:
     if launch and not own:
         raise UsageError("--launch: is for a kernel of a file, FILE.cu:KERNEL")
     if own and len(list(names)) > 1:
-        raise UsageError(f"{own[0]}: a kernel of a file is named alone")
+        raise UsageError(f"{own[0]}: give a kernel of a file as the only argument")
     return own[0] if own else None
 
 
@@ -55,7 +55,9 @@ def check(
         with terminal.checked(), tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
             checks = report.checks_of(names)
             if not checks:
-                raise UsageError(f"{target}: verify needs --check; `kernelwright judge` compares")
+                raise UsageError(
+                    f"{target}: verify needs --check here; `kernelwright judge` compares results"
+                )
             seeds = report.seeds_of(seed, checks)
             program, arguments = one_kernel.program_of(target, launch, Path(folder))
             *first, one = seeds

@@ -1,4 +1,4 @@
-"""The command that shows where the time of a step goes."""
+"""The command that shows which kernels and functions take the time of a step."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ def profile(
             callback=_checked,
         ),
     ] = "train",
-    model: Annotated[str, typer.Option(help="A preset, of train and generate.")] = "gpt2-tiny",
+    model: Annotated[str, typer.Option(help="Model preset, for train and generate.")] = "gpt2-tiny",
     batch: Annotated[int, typer.Option(min=1, help="Sequences.")] = 8,
-    context: Annotated[int, typer.Option(min=0, help="Tokens of a sequence (0: the model's).")] = 0,
+    context: Annotated[
+        int, typer.Option(min=0, help="Tokens per sequence (0: the model's context).")
+    ] = 0,
     swap: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="OP=RUNG", help="What this rung changes in step time and loss. Repeatable."
+            metavar="OP=RUNG",
+            help="Compare step time and loss with and without this rung. Repeatable.",
         ),
     ] = None,
     ncu: Annotated[
-        bool, typer.Option("--ncu", help="Read hardware counters by Nsight Compute.")
+        bool, typer.Option("--ncu", help="Read hardware counters with Nsight Compute.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("profile"),
+    out: Annotated[Path, typer.Option(help="Folder for the output files.")] = Path("profile"),
     threads: Threads = None,
     device: Device = None,
     wide: Wide = False,
@@ -47,8 +50,8 @@ def profile(
 ) -> int:
     """Profile a training step, a step of generation, or an operator.
 
-    Prints kernels by name, count and time, each with its operator, and writes a trace for Perfetto,
-    a flame graph with Python stacks (one HTML file) and memory by time.
+    Prints the kernels with their number of launches, time and operator. Writes a trace for
+    Perfetto, a flame graph of Python stacks (one HTML file) and the memory over time.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ def verify(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[OP | OP.RUNG ... | FILE.cu:KERNEL]",
+            metavar="OP | OP.RUNG | FILE.cu:KERNEL",
             help="Operators and rungs (default: all). With --check, a kernel of a file.",
             show_default=False,
             callback=known,

@@ -16,7 +16,7 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE.cu", help="A CUDA program.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- ARG ...]", help="The program's own arguments."),
+        typer.Argument(metavar="-- ARG", help="The program's own arguments."),
     ] = None,
     check: Annotated[
         list[str] | None,
@@ -37,10 +37,10 @@ def run(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Run under gdb, stopped at the first kernel.")
+        bool, typer.Option("--debug", help="Run under gdb and stop at the first kernel.")
     ] = False,
     gpu: Annotated[
-        bool, typer.Option("--gpu", help="Build by nvcc and run on this machine's GPU.")
+        bool, typer.Option("--gpu", help="Build with nvcc and run on this machine's GPU.")
     ] = False,
     as_: Annotated[
         str,
@@ -50,11 +50,12 @@ def run(
 ) -> int:
     """Run a whole CUDA program: main, host API and kernels. Needs no GPU.
 
-    Without --gpu the program is built by the C++ compiler and its kernels run in the emulator. Its
-    output is its own; findings follow it on standard error, with file and line. Times that the
-    program measures are the emulator's, not a GPU's. docs/run.md lists what is supported.
+    Without --gpu, the program is built by the C++ compiler, and its kernels run in the emulator.
+    Findings are printed on standard error after the program's own output, with file and line. Times
+    that the program measures are those of the emulator, not of a GPU. docs/run.md lists what is
+    supported.
 
-    Exit codes: the program's own; 1 if a check found something or a kernel was ended, 2 wrong
+    Exit codes: the program's own; 1 if a check found something or a kernel was stopped, 2 wrong
     usage, 3 it cannot be built here.
 
     \b

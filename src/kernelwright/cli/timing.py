@@ -18,7 +18,7 @@ def bench(
     ops: Annotated[
         list[str],
         typer.Argument(
-            metavar="OP ...",
+            metavar="OP",
             help="Operators; softmax means both the forward and the backward.",
             callback=known,
             autocompletion=complete,
@@ -26,33 +26,35 @@ def bench(
     ],
     case: Cases = None,
     quick: Quick = False,
-    peers: Annotated[bool, typer.Option("--peers", help="Time other libraries too.")] = False,
+    peers: Annotated[bool, typer.Option("--peers", help="Also time other libraries.")] = False,
     record: Record = False,
     html: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the report of all records too, this run's among them.",
+            help="Also write the report of all records, including those of this run.",
             show_default=False,
         ),
     ] = None,
     wide: Wide = False,
     sample: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="N sampled shapes of each operator instead."),
+        typer.Option(
+            min=1, metavar="N", help="Time N sampled shapes of each operator instead of its cases."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the sampled shapes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sampled shapes.")] = 0,
     as_json: Json = False,
 ) -> int:
     """Time ladders against torch, torch.compile, peers and the machine's roofs in one run.
 
-    A rung is timed on a case only after its result there was verified. Cold: operands in DRAM;
-    warm: operands in L2; host: CPU time of a call. Without a GPU, the times of GPU rungs are those
-    of the shipped records.
+    A rung is timed on a case only after its result on that case was verified. Cold: operands in
+    DRAM; warm: operands in L2; host: CPU time of a call. Without a GPU, the times of GPU rungs are
+    those of the shipped records.
 
-    --sample draws shapes of real models, odd and random ones, and reports how far what is
-    dispatched is from the best peer and from the best rung and config, worst first. Without a GPU,
-    what an H200 would dispatch is verified on them.
+    --sample times random shapes instead: shapes of real models, odd shapes and others. It reports
+    how much slower the dispatched rung is than the best peer and than the best rung and config,
+    worst first. Without a GPU, the rungs that an H200 would dispatch are verified on these shapes.
 
     \b
     Examples:
@@ -133,7 +135,7 @@ def tune(
     ops: Annotated[
         list[str],
         typer.Argument(
-            metavar="OP ...",
+            metavar="OP",
             help="Operators; softmax means both the forward and the backward.",
             callback=known,
             autocompletion=complete,
@@ -203,8 +205,9 @@ def compare(
     resources compared. The Python code of both sides runs in this process: use `judge` for code
     that you do not trust.
 
-    Exit codes: 0 same or faster on every case, 1 slower on one, 2 wrong usage, 3 nothing could be
-    timed, 4 none is slower but one is ambiguous, 5 a side is wrong or fails on a case.
+    Exit codes: 0 same or faster on every case, 1 slower on a case, 2 wrong usage, 3 nothing could
+    be timed, 4 slower on no case but ambiguous on at least one, 5 a side is wrong or fails on a
+    case.
 
     \b
     Examples:
@@ -272,22 +275,28 @@ def judge(
             "are failures.",
         ),
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Time few samples of one case.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take only a few samples of one case.")
+    ] = False,
     timeout: Annotated[
-        float, typer.Option(help="Seconds that importing the file, and each call, may take.")
+        float, typer.Option(help="Maximum seconds for importing the file, and for each call.")
     ] = 120.0,
-    memory: Annotated[float, typer.Option(help="GiB of host memory that it may take.")] = 16.0,
-    html: Annotated[Path | None, typer.Option(help="Write the verdict as a page too.")] = None,
+    memory: Annotated[
+        float, typer.Option(help="GiB of host memory that the kernel's process may use.")
+    ] = 16.0,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write the verdict as an HTML page.")
+    ] = None,
     wide: Wide = False,
     as_json: Json = False,
 ) -> int:
     """Judge any kernel: is it correct, how fast is it, and what limits it?
 
-    The kernel is a Python function of tensors, whatever it calls, or a CUDA C++ kernel with a
-    launch file. It runs in a separate process with limits; this process makes the inputs, computes
-    the reference, keeps the time and compares. A kernel is arbitrary code: this guards against
-    accidents and cheating, not against malice. Without a GPU: correctness and static facts of the
-    compiled code, no times.
+    The kernel is a Python function of tensors (Triton, Numba, CuPy, load_inline, ...) or a CUDA C++
+    kernel with a launch file. The kernel runs in a separate process with limits; this process makes
+    the inputs, computes the reference, measures the time and compares. This guards against
+    accidents and cheating, not against malicious code. Without a GPU, the verdict has correctness
+    and static properties of the compiled code, but no times.
 
     Exit codes: 0 right, 1 wrong, 2 wrong usage, 3 inconclusive: it cannot be judged on this
     machine, or too few inputs ran.

@@ -15,7 +15,7 @@ from .options import Json, printing
 Text = str | None
 Int = int | None
 Float = float | None
-Device = Annotated[Text, typer.Option(help="cuda or cpu (default: what is here).")]
+Device = Annotated[Text, typer.Option(help="cuda or cpu (default: cuda if there is a GPU).")]
 Threads = Annotated[Int, typer.Option(help="CPU threads (default: PyTorch's choice).")]
 
 
@@ -34,21 +34,33 @@ def train(
             "vocab.json and merges.txt, or a tokenizer.json."
         ),
     ] = None,
-    vocabulary: Annotated[Int, typer.Option(help="Tokens of a BPE that is trained.")] = None,
+    vocabulary: Annotated[
+        Int, typer.Option(help="Vocabulary size of a BPE that is trained.")
+    ] = None,
     model: Annotated[
         Text, typer.Option(help="A preset: gpt2-tiny (default), gpt2-124m, llama-124m, ...")
     ] = None,
-    context: Annotated[Int, typer.Option(help="Tokens of a sequence.")] = None,
-    dropout: Annotated[Float, typer.Option(help="Default: the model's.")] = None,
-    steps: Annotated[Int, typer.Option(help="Of the optimizer.")] = None,
-    batch: Annotated[Int, typer.Option(help="Sequences of a step, of all processes.")] = None,
-    micro: Annotated[Int, typer.Option(help="Sequences of a forward; gradients add up.")] = None,
-    lr: Annotated[Float, typer.Option(help="Highest learning rate.")] = None,
-    schedule: Annotated[Text, typer.Option(help="cosine, wsd or constant.")] = None,
-    warm_up: Annotated[Int, typer.Option(help="Steps in which the rate rises.")] = None,
-    weight_decay: Annotated[Float, typer.Option(help="Of matrices.")] = None,
-    beta2: Annotated[Float, typer.Option(help="Of AdamW.")] = None,
-    clip: Annotated[Float, typer.Option(help="Largest norm of the gradients; 0: any.")] = None,
+    context: Annotated[Int, typer.Option(help="Tokens per sequence.")] = None,
+    dropout: Annotated[
+        Float, typer.Option(help="Dropout probability (default: the model's).")
+    ] = None,
+    steps: Annotated[Int, typer.Option(help="Steps of the optimizer.")] = None,
+    batch: Annotated[Int, typer.Option(help="Sequences per step, over all processes.")] = None,
+    micro: Annotated[
+        Int, typer.Option(help="Sequences per forward; gradients are accumulated.")
+    ] = None,
+    lr: Annotated[Float, typer.Option(help="Maximum learning rate.")] = None,
+    schedule: Annotated[
+        Text, typer.Option(help="Learning rate schedule: cosine, wsd or constant.")
+    ] = None,
+    warm_up: Annotated[
+        Int, typer.Option(help="Steps in which the learning rate increases.")
+    ] = None,
+    weight_decay: Annotated[Float, typer.Option(help="Weight decay of the matrices.")] = None,
+    beta2: Annotated[Float, typer.Option(help="AdamW's beta2.")] = None,
+    clip: Annotated[
+        Float, typer.Option(help="Maximum norm of the gradients (0: no clipping).")
+    ] = None,
     precision: Annotated[
         Text,
         typer.Option(
@@ -60,23 +72,30 @@ def train(
         Text, typer.Option(help="none, block or model (torch.compile), or graph (a CUDA graph).")
     ] = None,
     recompute: Annotated[
-        Text, typer.Option(help="Activations that are computed again: none, selective, full.")
+        Text,
+        typer.Option(
+            help="Activations that are recomputed in the backward: none, selective, full."
+        ),
     ] = None,
     parallel: Annotated[Text, typer.Option(help="Under torchrun: ddp or fsdp.")] = None,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Refuse what may give other bits each time.")
+        bool,
+        typer.Option(
+            "--deterministic", help="Refuse operations whose results may differ between runs."
+        ),
     ] = False,
-    seed: Annotated[Int, typer.Option(help="Of weights, data order and dropout.")] = None,
+    seed: Annotated[Int, typer.Option(help="Seed of weights, data order and dropout.")] = None,
     save_every: Annotated[Int, typer.Option(help="Steps between checkpoints.")] = None,
-    keep: Annotated[Int, typer.Option(help="Checkpoints that are kept.")] = None,
+    keep: Annotated[Int, typer.Option(help="Number of checkpoints to keep.")] = None,
     eval_every: Annotated[Int, typer.Option(help="Steps between validations.")] = None,
-    eval_batches: Annotated[Int, typer.Option(help="Batches of a validation.")] = None,
+    eval_batches: Annotated[Int, typer.Option(help="Batches per validation.")] = None,
     max_bad_steps: Annotated[
-        Int, typer.Option(help="Stop after this many gradients that are not finite.")
+        Int, typer.Option(help="Stop after this many steps whose gradients are not finite.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder (default: runs/N).")] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Continue a run from its newest checkpoint, or from one.")
+        Path | None,
+        typer.Option(help="Continue a run from its newest checkpoint, or from a given checkpoint."),
     ] = None,
     threads: Threads = None,
     device: Device = None,
@@ -107,7 +126,7 @@ def train(
     given = {name: value for name, value in given.items() if value is not None}
     with printing(as_json) as console:
         if out is not None and resume is not None:
-            raise UsageError("out: a run that continues stays in its folder")
+            raise UsageError("out: a resumed run continues in its own folder")
         where = prepare(device, threads, deterministic)
         from kernelwright.train import results, run
         from kernelwright.train.settings import Settings
@@ -135,18 +154,24 @@ def generate(
     prompts: Annotated[
         list[str] | None, typer.Argument(help="Texts to continue (default: a new line).")
     ] = None,
-    tokens: Annotated[int, typer.Option(help="New tokens of each prompt.")] = 200,
+    tokens: Annotated[int, typer.Option(help="New tokens per prompt.")] = 200,
     temperature: Annotated[
-        float, typer.Option(help="0 takes the most likely token each time.")
+        float, typer.Option(help="Sampling temperature (0: always the most likely token).")
     ] = 0.8,
-    top_k: Annotated[int, typer.Option(help="Only the k most likely tokens; 0: all.")] = 0,
+    top_k: Annotated[
+        int, typer.Option(help="Sample from the k most likely tokens (0: from all).")
+    ] = 0,
     top_p: Annotated[
-        float, typer.Option(help="Only the most likely tokens with this probability together.")
+        float,
+        typer.Option(help="Sample from the most likely tokens whose probabilities reach this sum."),
     ] = 1.0,
     min_p: Annotated[
-        float, typer.Option(help="Only tokens with this share of the largest probability.")
+        float,
+        typer.Option(
+            help="Sample from tokens with at least this share of the largest probability."
+        ),
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
     precision: Annotated[
         str, typer.Option(help="float32 or bfloat16 (default: bfloat16 on a GPU).")
     ] = "",
@@ -156,7 +181,7 @@ def generate(
 ) -> int:
     """Continue texts with a trained model, printed as they are generated.
 
-    Several prompts are computed together and printed one after the other.
+    Several prompts are processed as one batch and printed one after the other.
 
     \b
     Examples:

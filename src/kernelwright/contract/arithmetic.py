@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -16,6 +18,14 @@ def cdiv(a: int, b: int) -> int:
 
 def next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
+
+
+def gcd(*numbers: Any) -> int:
+    """As math.gcd, of open sizes too."""
+    found = math.gcd(*(n for n in numbers if isinstance(n, int)))
+    for n in numbers:
+        found = found if isinstance(n, int) else n.gcd(found)
+    return found
 
 
 def chunks(sizes: Sequence[int], length: int) -> torch.Tensor:

@@ -31,3 +31,14 @@ def cast(of: torch.Tensor, *tensors: torch.Tensor | None) -> list[Any]:
     if to is None:
         return list(tensors)
     return [t if t is None or t.dtype == torch.float64 else t.to(to) for t in tensors]
+
+
+def widest(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Tensors of one dtype as autocast makes them for operators such as scatter_add: on a CUDA
+    device, float32 where one of them is."""
+    first = tensors[0]
+    if not first.is_cuda or not torch.is_autocast_enabled("cuda"):
+        return tensors
+    if {t.dtype for t in tensors} != {torch.get_autocast_dtype("cuda"), torch.float32}:
+        return tensors
+    return tuple(t.float() for t in tensors)

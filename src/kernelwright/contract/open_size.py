@@ -4,14 +4,20 @@ Selection and planning are ordinary Python over the sizes of a call. Given an `O
 a batch size, they compute with its present value, and what they compute carries its source: the
 expression over the open sizes. Where the code takes a decision (a comparison, a rounding to a power
 of two), the decision becomes a condition of the trace: for other sizes that fulfil all conditions,
-the same code would have taken the same path. Where the code needs a plain integer (an index, part
-of a kernel's name), the size is fixed: the condition is that it has this value.
+the same code would have taken the same path. A plain integer that is the same for many sizes (a
+common divisor, a number of tiles) is fixed: the condition is that it has this value, and `Found`
+looks such values up. Code that needs the size itself (an index, part of a kernel's name) raises
+NotOpen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
 
 from kernelwright.support import generated_code
 
@@ -20,24 +26,92 @@ class NotOpen(Exception):
     """Something computed from an open size needs the size itself."""
 
 
+_printed: ContextVar[str] = ContextVar("printed", default="")
+
+
+@contextmanager
+def printed(how: str) -> Generator[None]:
+    """Open sizes print as their values inside the block: "told" in messages, which decide nothing,
+    "fixed" in keys, which hold for this value alone."""
+    token = _printed.set(how)
+    try:
+        yield
+    finally:
+        _printed.reset(token)
+
+
 class Trace:
-    """The open sizes of one call, by name, and the conditions that its planning has relied on."""
+    """The open sizes of one call, by name, and what its planning has relied on.
+
+    Attributes:
+        conditions: sources of what is true, in order, each once.
+        fixed: the values of expressions that planning took as plain integers.
+    """
 
     def __init__(self, values: dict[str, int]):
         self.values = values
-        self.conditions: dict[str, None] = {}  # in order, each once
+        self.conditions: dict[str, None] = {}
+        self.fixed: dict[str, int] = {}
 
     def size(self, name: str) -> OpenSize:
         return OpenSize(self, self.values[name], name)
 
+    def fix(self, value: int, expression: str) -> int:
+        self.fixed[expression] = value
+        return value
+
     def holds(self) -> Callable[..., bool]:
-        """Whether the conditions hold for other sizes, in the order of `values`."""
-        listed = ", ".join(self.values)
-        # first those that tell plans apart: a size between two powers of two
-        ordered = sorted(self.conditions, key=lambda c: c.count("<") < 2)
-        conditions = " and ".join(ordered) or "True"
-        source = f"def holds({listed}):\n    return {conditions}\n"
-        return generated_code.function(source, "holds", {}, "open sizes")
+        """Whether all of it is so for other sizes, in the order of `values`."""
+        fixed = (f"{source} == {value}" for source, value in self.fixed.items())
+        return self.function(" and ".join([*fixed, *self.conditions]) or "True")
+
+    def key(self) -> Callable[..., Hashable]:
+        """The fixed expressions for other sizes."""
+        return self.function(f"({''.join(f'{source}, ' for source in self.fixed)})")
+
+    def function(self, expression: str) -> Callable[..., Any]:
+        """An expression over the open sizes, as a function of them."""
+        code = f"def of({', '.join(self.values)}):\n    return {expression}\n"
+        return generated_code.function(code, "of", {"gcd": math.gcd}, "open sizes")
+
+
+T = TypeVar("T")
+_ByValues = dict[Hashable, list[tuple[Callable[..., bool], T]]]
+
+
+class Found(Generic[T]):
+    """What was made for sizes, found for all others that its trace holds for. Of more than `most`
+    the oldest is dropped."""
+
+    def __init__(self, most: int):
+        self._most = most
+        # by fixed expressions, with what computes them, then by their values
+        self._made: dict[tuple[str, ...], tuple[Callable[..., Hashable], _ByValues[T]]] = {}
+        self._places: deque[tuple[tuple[str, ...], tuple[int, ...]]] = deque()
+
+    def get(self, values: tuple[int, ...]) -> T | None:
+        for key, by_values in self._made.values():
+            for holds, made in by_values.get(key(*values), ()):
+                if holds(*values):
+                    return made
+        return None
+
+    def add(self, trace: Trace, made: T) -> None:
+        names, fixed = tuple(trace.fixed), tuple(trace.fixed.values())
+        if names not in self._made:
+            self._made[names] = trace.key(), {}
+        self._made[names][1].setdefault(fixed, []).append((trace.holds(), made))
+        self._places.append((names, fixed))
+        if len(self._places) > self._most:
+            self._drop(*self._places.popleft())
+
+    def _drop(self, names: tuple[str, ...], fixed: tuple[int, ...]) -> None:
+        by_values = self._made[names][1]
+        by_values[fixed].pop(0)
+        if not by_values[fixed]:
+            del by_values[fixed]
+        if not by_values:
+            del self._made[names]
 
 
 class OpenSize:
@@ -88,6 +162,9 @@ class OpenSize:
     def __mod__(self, other: Any) -> OpenSize:
         return self._made(self.value % _value(other), f"({self.source} % {source(other)})")
 
+    def __abs__(self) -> OpenSize:
+        return self if self >= 0 else -self
+
     def __neg__(self) -> OpenSize:
         return self._made(-self.value, f"(-{self.source})")
 
@@ -118,20 +195,43 @@ class OpenSize:
     def __bool__(self) -> bool:
         return self != 0
 
+    # plain integers
     def bit_length(self) -> int:
-        """A plain integer: the size is known to lie between two powers of two."""
-        n = self.value.bit_length()
-        self._decided(True, f"({1 << n >> 1} <= {self.source} < {1 << n})")
-        return n
+        return self.trace.fix(self.value.bit_length(), f"{self.source}.bit_length()")
 
-    __hash__ = __index__ = __int__ = __float__ = __repr__ = __format__ = _plain
+    def gcd(self, other: int) -> int:
+        return self.trace.fix(math.gcd(self.value, other), f"gcd({self.source}, {other})")
+
+    def fixed(self) -> int:
+        """The size itself, where many have the same one: a number of tiles."""
+        return self.trace.fix(self.value, self.source)
+
+    # text
+    def __repr__(self) -> str:
+        return repr(self._shown())
+
+    def __format__(self, how: str) -> str:
+        return format(self._shown(), how)
+
+    def _shown(self) -> int:
+        how = _printed.get()
+        return self.value if how == "told" else self.fixed() if how == "fixed" else self._plain()
+
+    __hash__ = __index__ = __int__ = __float__ = _plain
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = _plain
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __divmod__ = __rdivmod__ = _plain
 
 
 def source(value: Any) -> str:
-    """An integer, open or not, as an expression."""
+    """Integers, open or not, or tuples of them, as an expression."""
+    if isinstance(value, tuple):
+        return f"({''.join(f'{source(v)}, ' for v in value)})"
     return value.source if isinstance(value, OpenSize) else repr(int(value))
+
+
+def fixed(value: Any) -> int:
+    """An integer, open or not, as a plain one."""
+    return value.fixed() if isinstance(value, OpenSize) else value
 
 
 def _value(value: Any) -> int:

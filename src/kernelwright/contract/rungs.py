@@ -19,7 +19,7 @@ Supports = Callable[..., str | None]
 def pytorch(
     suffix: str = "",
     *,
-    manual: str = "the formula, a kernel a line",
+    manual: str = "the formula, one kernel per line",
     native: str = "PyTorch's own operator",
     compiled: str | None = "the formula, fused by torch.compile",
     supports: Supports | None = None,

@@ -62,24 +62,34 @@ def rung_function(
 def _as_promised(fn: Callable, operator: Operator, specs, copies) -> RungFunction:
     """A PyTorch function whose results are given the strides that the operator specifies. PyTorch
     may derive strides from a permuted input, but torch.compile relies on those of the fake."""
+    strides = promised(operator, specs, copies)
+    return fn if strides is None else restrided(fn, strides)
+
+
+def promised(operator: Operator, specs, copies) -> tuple[tuple[int, ...], ...] | None:
+    """The strides that the operator specifies for its results, where PyTorch's may differ."""
     given = [t for t in specs.values() if isinstance(t, TensorSpec)]
     if not operator.results or (not copies and all(t.is_contiguous() for t in given)):
-        return fn
-    promised = operator.outputs(**specs)
+        return None
+    return tuple(t.strides for t in operator.outputs(**specs))
+
+
+def restrided(fn: Callable, strides: tuple[tuple[int, ...], ...]) -> RungFunction:
+    """A function whose results have these strides."""
 
     def run(*args):
         out = fn(*args)
         if isinstance(out, torch.Tensor):
-            return _restrided(out, promised[0])
-        return tuple(_restrided(t, s) for t, s in zip(out, promised, strict=True))
+            return _restrided(out, strides[0])
+        return tuple(_restrided(t, s) for t, s in zip(out, strides, strict=True))
 
     return run
 
 
-def _restrided(t: torch.Tensor, promised: TensorSpec) -> torch.Tensor:
-    if t.stride() == promised.strides:
+def _restrided(t: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    if t.stride() == strides:
         return t
-    return torch.empty_strided(t.shape, promised.strides, dtype=t.dtype, device=t.device).copy_(t)
+    return torch.empty_strided(t.shape, strides, dtype=t.dtype, device=t.device).copy_(t)
 
 
 def plan_of(

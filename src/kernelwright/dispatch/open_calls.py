@@ -3,11 +3,12 @@
 A call's key without its sizes is its pattern: dtypes, devices, alignments, which dimensions are
 open, how strides follow from sizes, and all values. Open are the dimensions in front of the last
 one of a tensor, all of indices, and others that are as long. The first call of a pattern is
-selected and planned with open sizes (contract/open_size.py); calls with other sizes for which the
-conditions hold are bound to the same plan and the same kernels, in microseconds.
+selected with open sizes (contract/open_size.py), and what is selected is planned with open sizes;
+calls with other sizes for which both hold are bound to the same plan and the same kernels, in
+microseconds. Where selection depends on the size, several selections share a plan.
 
-Where a pattern cannot be opened (lists of tensors, tensor maps, a plan whose kernel depends on the
-size itself), each shape is planned by itself, as `launcher` does.
+Where a pattern cannot be opened (lists of tensors, a plan whose kernel depends on the size itself),
+each shape is planned by itself, as `launcher` does.
 """
 
 from __future__ import annotations
@@ -21,16 +22,33 @@ import torch
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, TensorSpec, contiguous_strides
 from kernelwright.contract.layout import normalise
-from kernelwright.contract.open_size import NotOpen, OpenSize, Trace
+from kernelwright.contract.open_size import Found, NotOpen, OpenSize, Trace, source
 
-from .launcher import RungFunction, device_of, entry_of, launcher, plan_of
-from .selection import select
+from .launcher import RungFunction, device_of, entry_of, launcher, plan_of, promised, restrided
+from .selection import Choice, select
 
-MOST_PLANS = 64  # of a pattern: with more, its planning depends on the size itself
-MOST_PATTERNS = 1024  # of an operator; the oldest is dropped
+MOST_PLANS = 64  # of a rung and config; the oldest is dropped
+MOST_CHOICES = 4096  # of a pattern
+MOST_PATTERNS = 1024  # of an operator
 
 #: Binds the plan for sizes: the function that runs such calls.
 Bind = Callable[..., RungFunction]
+
+
+class _Plans:
+    """Of a rung and config: those that are known, None if they cannot be opened."""
+
+    def __init__(self, choice: Choice):
+        self.choice = choice
+        self.known: Found[Bind] | None = Found(MOST_PLANS)
+
+
+class _Pattern:
+    """What is known of calls that differ in open sizes."""
+
+    def __init__(self):
+        self.chosen: Found[_Plans] = Found(MOST_CHOICES)
+        self.plans: dict[Hashable, _Plans] = {}  # by rung and config
 
 
 class OpenCalls:
@@ -39,8 +57,9 @@ class OpenCalls:
     def __init__(self, ladder: Ladder):
         self._ladder = ladder
         self._floats = {a.name for a in ladder.operator.args if a.kind.startswith("float")}
+        self._by_strides = ladder.operator.layout == "any"
         self._lists = any(a.kind == "Tensor[]" for a in ladder.operator.args)
-        self._known: dict[Hashable, list[tuple[Callable[..., bool], Bind]] | None] = {}
+        self._known: dict[Hashable, _Pattern | None] = {}  # None: selection cannot be opened
 
     def launcher(self, args: dict[str, Any], rung: str | None) -> RungFunction:
         """As `launcher.launcher`: the function for calls like this one.
@@ -53,70 +72,96 @@ class OpenCalls:
             return bound
         if self._lists or not toolchain.opens(args):
             return launcher(self._ladder, args, rung)
-        pattern, values = _pattern(args, self._floats)
-        plans = self._known.setdefault((rung, *pattern), []) if values else None
-        if plans is None:
-            return launcher(self._ladder, args, rung)
-        bound, opened = self._planned(args, rung, values)
-        if opened is None or len(plans) == MOST_PLANS:
-            self._known[rung, *pattern] = None
-        else:
-            plans.append(opened)
+        pattern, values = _pattern(args, self._floats, self._by_strides)
+        known = self._known.setdefault((rung, *pattern), _Pattern()) if values else None
         if len(self._known) > MOST_PATTERNS:
             self._known.pop(next(iter(self._known)), None)
-        return bound
+        if known is None:
+            return launcher(self._ladder, args, rung)
+        try:
+            plans = known.chosen.get(values) or self._chosen(known, args, rung, values)
+        except (NotOpen, TypeError):  # a TypeError of code that takes plain integers alone; one
+            self._known[rung, *pattern] = None  # that is the call's own is raised again below
+            return launcher(self._ladder, args, rung)
+        bind = self._planned(plans, args, values)
+        return bind(*values) if bind else launcher(self._ladder, args, rung)
 
     def bound(self, args: dict[str, Any], rung: str | None) -> RungFunction | None:
         """The function for calls like this one, if a plan that is known serves their sizes."""
         if self._lists or not self._known:
             return None
-        pattern, values = _pattern(args, self._floats)
-        for holds, bind in self._known.get((rung, *pattern)) or ():
-            if holds(*values):
-                return bind(*values)
-        return None
+        pattern, values = _pattern(args, self._floats, self._by_strides)
+        known = self._known.get((rung, *pattern))
+        plans = known and known.chosen.get(values)
+        bind = plans and plans.known and plans.known.get(values)
+        return bind(*values) if bind else None
 
-    def _planned(
-        self, args: dict[str, Any], rung: str | None, values: tuple[int, ...]
-    ) -> tuple[RungFunction, tuple[Callable[..., bool], Bind] | None]:
-        """The function for these sizes, and, if the plan is open, what finds and binds it for
-        others."""
-        try:
-            opened = self._opened(args, rung, values)
-        except (NotOpen, TypeError):  # a TypeError of code that takes plain integers alone; one
-            opened = None  # that is the call's own is raised again below
-        if opened is None:
-            return launcher(self._ladder, args, rung), None
-        return opened[1](*values), opened
+    def _chosen(
+        self, known: _Pattern, args: dict[str, Any], rung: str | None, values: tuple[int, ...]
+    ) -> _Plans:
+        """The plans of the rung and config that calls of these sizes are dispatched to.
 
-    def _opened(
-        self, args: dict[str, Any], rung: str | None, values: tuple[int, ...]
-    ) -> tuple[Callable[..., bool], Bind] | None:
-        operator, device = self._ladder.operator, device_of(args)
-        trace = Trace({f"n{i}": n for i, n in enumerate(values)})
-        specs, copies = normalise(operator.layout, _opened(args, trace, values))
-        choice = select(self._ladder, specs, device, rung)
-        if choice.rung.backend == "torch" and not copies and _contiguous(specs):
-            function = entry_of(self._ladder, choice.rung)  # which looks at the sizes by itself
-            return trace.holds(), lambda *_: function
-        if not choice.rung.is_gpu:
+        Raises:
+            NotOpen, TypeError: selection cannot be opened.
+        """
+        trace = _trace(values)
+        specs, _ = normalise(self._ladder.operator.layout, self._opened(args, trace))
+        choice = select(self._ladder, specs, device_of(args), rung)
+        name = choice.rung.name, *choice.config.items()
+        plans = known.plans.setdefault(name, _Plans(choice))
+        known.chosen.add(trace, plans)
+        return plans
+
+    def _planned(self, plans: _Plans, args: dict[str, Any], values: tuple[int, ...]) -> Bind | None:
+        """What binds calls of these sizes and others; None if their plan cannot be opened."""
+        if plans.known is None:
             return None
-        plan = plan_of(self._ladder, choice.rung, specs, device=device, config=choice.config)
+        if (known := plans.known.get(values)) is not None:
+            return known
+        trace, device = _trace(values), device_of(args)
+        try:
+            specs, copies = normalise(self._ladder.operator.layout, self._opened(args, trace))
+            bind = self._bind(plans.choice, specs, copies, device, trace)
+        except (NotOpen, TypeError):
+            bind = None
+        if bind is None:
+            plans.known = None
+        else:
+            plans.known.add(trace, bind)
+        return bind
+
+    def _opened(self, args: dict[str, Any], trace: Trace) -> dict[str, Any]:
+        return _opened(args, trace, self._by_strides)
+
+    def _bind(
+        self, choice: Choice, specs, copies, device: torch.device, trace: Trace
+    ) -> Bind | None:
+        rung = choice.rung
+        if rung.backend == "torch":  # which looks at the sizes by itself
+            function = entry_of(self._ladder, rung)
+            strides = promised(self._ladder.operator, specs, copies)
+            if strides is None:
+                return lambda *_: function
+            of = trace.function(source(strides))
+            return lambda *sizes: restrided(function, of(*sizes))
+        if not rung.is_gpu:
+            return None
+        plan = plan_of(self._ladder, rung, specs, device=device, config=choice.config)
         if not toolchain.can_open(plan):
             return None
-        bind = toolchain.open_executor(plan, operator, specs, copies, device, trace)
-        return trace.holds(), bind
+        operator = self._ladder.operator
+        return toolchain.open_executor(plan, operator, specs, copies, device, trace)
 
 
-def _contiguous(specs: dict[str, Any]) -> bool:
-    return all(t.is_contiguous() for t in specs.values() if isinstance(t, TensorSpec))
+def _trace(values: tuple[int, ...]) -> Trace:
+    return Trace({f"n{i}": n for i, n in enumerate(values)})
 
 
 _PRODUCT = -1  # codes of open dimensions in a pattern; those below are sizes of their own
 
 
 def _pattern(
-    args: dict[str, Any], floats: set[str]
+    args: dict[str, Any], floats: set[str], by_strides: bool
 ) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
     """(a call without its open sizes, those sizes).
 
@@ -128,8 +173,9 @@ def _pattern(
     most = max(t.ndim for t in tensors)
     codes: dict[int, int] = {}
     for t in tensors:
-        for n in t.shape[:-1] if t.is_floating_point() else t.shape:
-            if n > 1 and n not in codes:
+        closed = _columns(t, by_strides) if t.is_floating_point() else -1
+        for i, n in enumerate(t.shape):
+            if n > 1 and i != closed and n not in codes:
                 codes[n] = -2 - len(codes)
     if not codes:
         for t in tensors:
@@ -142,10 +188,9 @@ def _pattern(
     parts: list[Hashable] = []
     for name, v in args.items():
         if isinstance(v, torch.Tensor):
-            shape = v.shape
-            ends = shape[: _openable(v, most)]
-            parts += v.dtype, v.get_device(), v.data_ptr() & 15, *[codes.get(n, n) for n in ends]
-            parts += shape[len(ends) :]
+            shape, closed = v.shape, _closed(v, most, by_strides)
+            parts += v.dtype, v.get_device(), v.data_ptr() & 15
+            parts += [codes.get(n, n) if i != closed else n for i, n in enumerate(shape)]
             if not v.is_contiguous():
                 strides = v.stride()
                 parts += (_extent(i, s, shape, strides) for i, s in enumerate(strides))
@@ -155,10 +200,21 @@ def _pattern(
     return tuple(parts), values
 
 
-def _openable(t: torch.Tensor, most: int) -> int:
-    """How many dimensions of a tensor may be open: not the columns of the largest ones."""
-    columns = t.ndim > 1 and t.ndim == most and t.is_floating_point()
-    return t.ndim - 1 if columns else t.ndim
+def _columns(t: torch.Tensor, by_strides: bool) -> int:
+    """The dimension that is not open: the last one or, in operators that take any strides, the one
+    before where a matrix lies in memory by columns."""
+    last = t.ndim - 1
+    if by_strides and last > 0 and t.stride(last) != 1 and t.stride(last - 1) == 1:
+        return last - 1
+    return last
+
+
+def _closed(t: torch.Tensor, most: int, by_strides: bool) -> int:
+    """The dimension that stands in a pattern as it is: the columns of the largest tensors; -1 where
+    there is none."""
+    if t.ndim > 1 and t.ndim == most and t.is_floating_point():
+        return _columns(t, by_strides)
+    return -1
 
 
 def _extent(axis: int, stride: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
@@ -169,9 +225,9 @@ def _extent(axis: int, stride: int, shape: tuple[int, ...], strides: tuple[int, 
     return stride
 
 
-def _opened(args: dict[str, Any], trace: Trace, values: tuple[int, ...]) -> dict[str, Any]:
+def _opened(args: dict[str, Any], trace: Trace, by_strides: bool) -> dict[str, Any]:
     """The arguments' specs, with the sizes of the trace where they are open."""
-    sizes: dict[int, OpenSize] = dict(zip(values, map(trace.size, trace.values), strict=True))
+    sizes: dict[int, OpenSize] = {n: trace.size(name) for name, n in trace.values.items()}
     first = next(t for t in args.values() if isinstance(t, torch.Tensor))
     most = max(t.ndim for t in args.values() if isinstance(t, torch.Tensor))
     rows = math.prod(first.shape[:-1])
@@ -181,8 +237,8 @@ def _opened(args: dict[str, Any], trace: Trace, values: tuple[int, ...]) -> dict
     def opened(v: Any) -> Any:
         if not isinstance(v, torch.Tensor):
             return v
-        plain, end = TensorSpec.of(v), _openable(v, most)
-        shape = tuple(sizes.get(n, n) if i < end else n for i, n in enumerate(plain.shape))
+        plain, closed = TensorSpec.of(v), _closed(v, most, by_strides)
+        shape = tuple(sizes.get(n, n) if i != closed else n for i, n in enumerate(plain.shape))
         if v.is_contiguous():
             strides = contiguous_strides(shape)  # pyright: ignore
         else:

@@ -34,7 +34,8 @@ def on_values(op: Operator, call: Callable, args: tuple, rung: str | None) -> An
     dims = (-first.ndim, ragged - first.ndim)
     if not isinstance(rule, Rows) or not rule.allows(named, dims):
         raise NotImplementedError(
-            f"{first_name}: is jagged, which {op.name} cannot split; call it on each of unbind()"
+            f"{first_name}: is jagged, which {op.name} does not support "
+            f"here; call it on each tensor of unbind()"
         )
     given = {
         k: v if k in rule.whole else _values(k, v, first, rule.dims.get(k, 0))
@@ -67,7 +68,7 @@ def _values(name: str, value: Any, first: Any, further: int) -> Any:
         same = v.offsets() is first.offsets() or torch.equal(v.offsets(), first.offsets())
         if not same or v._ragged_idx != first._ragged_idx:
             raise ValueError(
-                f"{name}: has samples of other lengths than the jagged argument before"
+                f"{name}: its samples differ in length from those of the jagged argument before it"
             )
         return v.values()
     behind = first.ndim - first._ragged_idx - 1 + further  # dimensions of a sample behind its rows

@@ -139,6 +139,7 @@ std::string say(const char *text, ...) {
 }
 std::string place(const Index &i) { return say("(%u, %u, %u)", i.x, i.y, i.z); }
 std::string name_of(const Thread &t) {
+  if (t.number == t.block->count) return "a thread of block " + place(t.block->index);
   return "thread " + place(t.index) + " of block " + place(t.block->index);
 }
 

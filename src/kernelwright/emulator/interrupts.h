@@ -147,9 +147,9 @@ void on_time(Thread &t, const void *where) {
   if (w.stuck > w.launch->patience)
     fail(w, name_of(t) +
                 say(" has been at @%p@ for %.3g seconds: it waits for something that "
-                    "does not come, or its loop is endless. The others of its block:",
+                    "does not come, or its loop is endless.",
                     where, w.stuck) +
-                waiting(w));
+                (running(t).in_loops ? "" : " The others of its block:" + waiting(w)));
   kw_yield();
 }
 

@@ -13,6 +13,7 @@
 #include "cluster.h"
 #include "fibers.h"
 #include "interrupts.h"
+#include "loops.h"
 #include "meeting.h"
 
 __thread kw::emulator::Thread *kw_current __attribute__((tls_model("initial-exec"))) = nullptr;
@@ -61,6 +62,11 @@ void carry() {
     w.busy = false;
     w.launch->entry(w.launch->arguments);
     w.busy = true;
+    if (running(*t).in_loops) {
+      w.alive = running(*t).alive = 0;
+      ++w.progress;
+      break;
+    }
     end_thread(w, t);
     if (!w.alive) break;
     Thread &next = next_after(w, *t);
@@ -81,6 +87,7 @@ void begin(Running &b) {
   b.arrived = 0;
   b.kind = kNothing, b.mixed = false;
   b.sum = b.disjunction = 0, b.conjunction = 1;
+  b.in_loops = false;
   b.mbarriers.clear();
   std::fill(std::begin(b.named), std::end(b.named), 0u);
   for (unsigned i = 0; i < (b.count + 63) / 64; ++i) {
@@ -271,6 +278,7 @@ const char *kw_launch(const Launch *launch) {
 
 std::uint64_t kw_block_wait(Wait kind, std::uint64_t value) {
   Thread *t = kw_current;
+  refuse_in_loops(*t);
   Worker &w = worker_of(t);
   w.busy = true;
   ++w.progress;
@@ -296,6 +304,7 @@ std::uint64_t kw_block_wait(Wait kind, std::uint64_t value) {
 
 std::uint64_t kw_warp_wait(Wait kind, unsigned mask, std::uint64_t value, unsigned source) {
   Thread *t = kw_current;
+  refuse_in_loops(*t);
   Worker &w = worker_of(t);
   w.busy = true;
   ++w.progress;

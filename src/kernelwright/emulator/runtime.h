@@ -162,6 +162,13 @@ struct Launch {
   const Observer *observer;       // or null
 };
 
+// A block whose threads are run by loops in its kernel's code.
+struct InLoops {
+  Thread *threads;
+  Thread *none;  // the present thread where the code does not say which one it is
+  volatile unsigned long long *progress;
+};
+
 }  // namespace kw::emulator
 
 #pragma GCC visibility push(default)
@@ -183,6 +190,15 @@ KW_INDEX(kw_gridDim)
 bool kw_library(const void *inside, const void *dynamic, kw::emulator::Library *);
 // Runs a kernel to its end. Null, or what went wrong; instructions appear as "@0x7f...@".
 const char *kw_launch(const kw::emulator::Launch *);
+
+// A kernel that can run its block's threads in loops asks first: null means that each thread is to
+// execute it. Else the whole block has ended when the kernel returns.
+const kw::emulator::InLoops *kw_block_in_loops();
+// Memory of a block in loops, given back in reverse order.
+__attribute__((malloc)) void *kw_room(unsigned long long bytes);
+void kw_room_back(unsigned long long bytes);
+// Blocks that have run in loops, of all launches.
+unsigned long long kw_blocks_in_loops();
 
 // Operations of the whole block, and of lanes of a warp. `value`, `source`: what the thread brings.
 // Lanes meet where they stand in the source: two calls stay two.

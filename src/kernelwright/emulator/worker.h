@@ -48,6 +48,12 @@ struct Mbarrier {
 
 struct Worker;
 
+// Memory for what the threads of a block in loops keep, as much as their stacks may hold.
+struct Room {
+  char *start = nullptr;
+  std::size_t used = 0;
+};
+
 // A block, and what its threads wait for.
 struct Running : Block {
   Worker *by;
@@ -61,6 +67,9 @@ struct Running : Block {
   unsigned named[16];                                // arrivals at each of bar.sync's barriers
   std::unordered_map<unsigned, Mbarrier> mbarriers;  // by their places in shared memory
   std::vector<unsigned char> memory;                 // shared, while another block's stands there
+  bool in_loops;                                     // of the kernel's code, not as fibers
+  Thread none;                                       // stands for any of its threads there
+  InLoops loops;
 };
 
 // An OS thread's blocks and everything to run them. Kept between launches for its stacks.
@@ -74,6 +83,7 @@ struct Worker {
   unsigned missing, phase;  // of the cluster's barrier: threads that have yet to arrive
   std::vector<Thread> pool;
   std::vector<void *> stacks, free_stacks;
+  Room room;
   void *home;  // where the OS thread waits for its blocks to end
   std::uint64_t random;
   volatile bool busy;                    // inside the runtime, where no signal may switch
@@ -81,6 +91,9 @@ struct Worker {
   volatile unsigned long long progress;  // counts waits and exits
   unsigned long long seen;               // progress at the last tick
   double stuck;                          // seconds since it changed
+
+  // Threads that meet nobody's observer and follow their numbers may be run in any way.
+  bool may_loop() const { return !launch->observer && !launch->seed && cluster == 1; }
 
   Worker() : pool(kMostThreads) {}
 };

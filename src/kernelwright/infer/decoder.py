@@ -1,4 +1,4 @@
-"""One token after the other for several rows: prompts at once, then a token of each row a step."""
+"""Decoding of several rows: all prompts at once, then one token of each row per step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Decoder:
     """A model, its cache, and the newest token of each row.
 
     On a GPU a step is captured in a CUDA graph, one for each power of two of visible positions, so
-    that attention reads at most twice what the rows hold.
+    that attention reads at most twice as many positions as the rows have.
 
     Args:
         model: in evaluation mode.
@@ -59,8 +59,8 @@ class Decoder:
         """Read the prompts, from empty rows, and draw the next token of each.
 
         Args:
-            prompts: of one token or more, at most the context. Shorter ones are padded behind
-                their end, where nothing looks.
+            prompts: of one token or more, at most the context. Shorter ones are padded at their
+                end, which is never read.
         """
         device, self.longest = self.token_B.device, max(map(len, prompts))
         padded = [[*p, *[0] * (self.longest - len(p))] for p in prompts]
@@ -101,8 +101,8 @@ class Decoder:
         return min(visible, self.cache.positions)
 
     def _captured(self) -> torch.cuda.CUDAGraph:
-        """A step as a graph. One step runs before, so that kernels are compiled; what it changed is
-        put back."""
+        """A step as a graph. One step runs first, so that kernels are compiled; its changes are
+        undone."""
         kept = self.token_B.clone(), self.cache.length_B.clone(), self._generator.get_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

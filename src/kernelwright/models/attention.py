@@ -17,24 +17,27 @@ def causal_attention(
     cache: Cache | None = None,
     layer: int = 0,
 ) -> torch.Tensor:
-    """softmax(q k^T scale) v, each token seeing those before it and itself.
+    """softmax(q k^T scale) v, in which each token sees itself and the earlier ones.
 
     Args:
-        k_BGTD, v_BGTD: G heads; each serves H / G heads of q.
+        k_BGTD, v_BGTD: G heads, each used by H / G heads of q.
         dropout: probability of dropping an attention weight.
-        cache: where keys and values are kept. Its rows are empty, or q is one token of each row.
+        cache: stores keys and values. Its rows are empty, or q is one token of each row.
 
     Returns:
         (B, H, T, D).
     """
-    grouped = q_BHTD.shape[1] != k_BGTD.shape[1]
     if cache is not None and q_BHTD.shape[2] == 1:
-        k_BGSD, v_BGSD, hidden_B11S = cache.extend(layer, k_BGTD, v_BGTD)
-        return F.scaled_dot_product_attention(
-            q_BHTD, k_BGSD, v_BGSD, hidden_B11S, scale=scale, enable_gqa=grouped
-        )
+        return cache.attend(layer, q_BHTD, k_BGTD, v_BGTD, scale)
     if cache is not None:
         cache.begin(layer, k_BGTD, v_BGTD)
     return F.scaled_dot_product_attention(
-        q_BHTD, k_BGTD, v_BGTD, None, dropout, True, scale=scale, enable_gqa=grouped
+        q_BHTD,
+        k_BGTD,
+        v_BGTD,
+        None,
+        dropout,
+        True,
+        scale=scale,
+        enable_gqa=q_BHTD.shape[1] != k_BGTD.shape[1],
     )

@@ -24,6 +24,7 @@ from .operators import (
     gelu_after_linear,
     linear,
     linear_before_gelu,
+    linear_gelu,
 )
 
 
@@ -140,6 +141,11 @@ class Block(nn.Module):
         return dropout(delta_BTC, config.dropout, self.training)
 
     def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            kind = self.config.gelu
+            hidden_BTF = linear_gelu(x_BTC, self.mlp_in.weight, self.mlp_in.bias, kind)
+            delta_BTC = linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
+            return dropout(delta_BTC, self.config.dropout, self.training)
         z_BTF = linear_before_gelu(x_BTC, self.mlp_in.weight, self.mlp_in.bias)
         return dropout(self.mlp_end(z_BTF), self.config.dropout, self.training)
 
@@ -176,7 +182,6 @@ class Model(LanguageModel):
             raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
         stream_BTC = embedding(tokens_BT, self.tokens)
         if cache is not None and T == 1:
-            cache.look()
             delta_BTC = embedding(cache.length_B[:, None], self.positions)
         else:
             delta_BTC = self.positions[:T].expand_as(stream_BTC)

@@ -1,7 +1,7 @@
 """The operators that the models are made of.
 
-On a CPU each would dispatch PyTorch's own function, at a cost on the host that small models notice.
-There the function is called at once, unless `kw.use` names a rung of the operator.
+On a CPU each would dispatch PyTorch's own function, with a host time that is significant for small
+models. There the function is called directly, unless `kw.use` selects a rung of the operator.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from kernelwright.dispatch import override
+from kernelwright.ops.attention import decode as _decode
 from kernelwright.ops.elementwise import bias_gelu as _bias_gelu
 from kernelwright.ops.elementwise import glu as _glu
 from kernelwright.ops.embedding import lookup as _lookup
@@ -21,6 +22,7 @@ from kernelwright.ops.norm import layer_norm as _norm
 from kernelwright.ops.random import dropout as _dropout
 
 rope = _rope.rope  # PyTorch has none
+attention_with_kv_cache = _decode.attention_with_kv_cache
 
 
 def _direct(x: torch.Tensor, *operators: str) -> bool:
@@ -38,8 +40,8 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
 def linear_before_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """x weight^T, the argument of `gelu_after_linear`, which is given the same bias.
 
-    On a GPU the bias is added by the gelu, whose backward then sums the bias's gradient in the same
-    pass; on a CPU by the product.
+    On a GPU the gelu adds the bias, and its backward sums the bias's gradient in the same pass; on
+    a CPU the product adds it.
     """
     if _direct(x, "linear", "matmul", "bias_gelu"):
         return F.linear(x, weight, bias)
@@ -52,6 +54,16 @@ def gelu_after_linear(z: torch.Tensor, bias: torch.Tensor, approximate: str) -> 
         return F.gelu(z, approximate=approximate)
     # under autocast the product is of 16 bits and the bias of 32
     return _bias_gelu.bias_gelu(z, bias.to(z.dtype), approximate)
+
+
+def linear_gelu(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
+) -> torch.Tensor:
+    """gelu(x weight^T + bias) where no gradient is wanted: one kernel on a GPU."""
+    if _direct(x, "linear"):
+        return F.gelu(F.linear(x, weight, bias), approximate=approximate)
+    activation = "gelu_tanh" if approximate == "tanh" else "gelu"
+    return _gemm.linear(x, weight, bias, activation=activation)
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:

@@ -1,21 +1,39 @@
-"""Modules made of operators; they stand where torch.nn's stood and load its state_dicts.
+"""Modules made of operators, which replace those of torch.nn and load their state_dicts.
 
-Each module keeps the constructor, the parameters and the names of torch.nn's module, and is a
-subclass of it where every supported PyTorch has it, so that a check for `torch.nn.LayerNorm` (a
-weight decay filter, a wrap policy) finds it.
+Each module has the constructor, the parameters and the names of torch.nn's module. It is a subclass
+of that module if every supported PyTorch has it, so that code which tests for `torch.nn.LayerNorm`,
+for example a weight decay filter or a wrap policy, recognizes it.
 """
 
 from .activation import GELU, SwiGLU
+from .channel_norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    SyncBatchNorm,
+)
 from .embedding import Embedding
 from .loss import CrossEntropyLoss, LinearCrossEntropyLoss
 from .norm import LayerNorm, RMSNorm
 
 __all__ = [
     "GELU",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "CrossEntropyLoss",
     "Embedding",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "LayerNorm",
     "LinearCrossEntropyLoss",
     "RMSNorm",
     "SwiGLU",
+    "SyncBatchNorm",
 ]

@@ -9,7 +9,7 @@ from kernelwright.ops.elementwise.glu import swiglu
 
 
 class GELU(torch.nn.GELU):
-    """torch.nn.GELU by `kw.gelu`: the same arguments; it has no parameters.
+    """torch.nn.GELU with `kw.gelu`: the same arguments, no parameters.
 
     Shape:
         input: any; the result has the same shape and dtype.
@@ -24,14 +24,14 @@ class GELU(torch.nn.GELU):
 
 
 class SwiGLU(torch.nn.Module):
-    """silu(gate) * up of the two halves of its input, by `kw.swiglu`; it has no parameters.
+    """silu(gate) * up of the two halves of the input, with `kw.swiglu`; no parameters.
 
-    The halves are read where they lie, so that a model makes them with one linear layer. As
-    torch.nn.GLU it takes the dimension that is halved, but the first half is the one that is
-    activated, as in Llama's MLP.
+    The halves are not copied, so a model can compute them with one linear layer. Like torch.nn.GLU,
+    the module takes the dimension to split, but the activation is applied to the first half, as in
+    Llama's MLP.
 
     Args:
-        dim: the dimension that is halved.
+        dim: the dimension to split into halves.
 
     Shape:
         input: (*, 2 D, *), 2 D in dimension dim; the result is (*, D, *).

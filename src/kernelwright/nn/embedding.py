@@ -8,7 +8,7 @@ from kernelwright.ops.embedding.lookup import embedding
 
 
 class Embedding(torch.nn.Embedding):
-    """torch.nn.Embedding by `kw.embedding`: the same arguments, weight and state_dict.
+    """torch.nn.Embedding with `kw.embedding`: the same arguments, weight and state_dict.
 
     Shape:
         input: any, int32 or int64; the result is (*input.shape, embedding_dim).

@@ -11,11 +11,11 @@ from kernelwright.ops.loss.linear_cross_entropy import linear_cross_entropy
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
-    """torch.nn.CrossEntropyLoss by `kw.cross_entropy`: the same arguments and state_dict.
+    """torch.nn.CrossEntropyLoss with `kw.cross_entropy`: the same arguments and state_dict.
 
     Shape:
-        input, target: as `kw.cross_entropy` takes them; the loss is one number, or one for each
-        target where reduction is "none".
+        input, target: as in `kw.cross_entropy`; the loss is one number, or one for each target if
+            reduction is "none".
 
     Raises:
         As `kw.cross_entropy`, in the forward.
@@ -33,18 +33,20 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
 
 
 class LinearCrossEntropyLoss(torch.nn.Module):
-    """The last linear layer and its loss, by `kw.linear_cross_entropy`: all logits are never there.
+    """The last linear layer and its loss, with `kw.linear_cross_entropy`, which never stores all
+    logits.
 
-    As torch.nn.LinearCrossEntropyLoss (PyTorch 2.13, which it loads a state_dict of), without
-    `options`: the chunks are always chosen.
+    As torch.nn.LinearCrossEntropyLoss of PyTorch 2.13, whose state_dict it loads, but without
+    `options`: the size of the chunks is always chosen automatically.
 
     Args:
         in_features: H.
         num_classes: C.
-        out_features: d1, ...: further dimensions of the loss. With any, all logits are computed.
+        out_features: d1, ...: further dimensions of the loss. If there are any, all logits are
+            computed.
         bias: whether the linear layer has one.
         weight: of each class, shape (C,).
-        reduction, ignore_index, label_smoothing: as `kw.linear_cross_entropy` takes them.
+        reduction, ignore_index, label_smoothing: as in `kw.linear_cross_entropy`.
 
     Shape:
         input: (*, H); target: class indices, (*), or (*, d1, ...) with out_features.

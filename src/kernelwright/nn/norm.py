@@ -8,7 +8,7 @@ from kernelwright.ops.norm.layer_norm import layer_norm, rms_norm
 
 
 class LayerNorm(torch.nn.LayerNorm):
-    """torch.nn.LayerNorm by `kw.layer_norm`: the same arguments, parameters and state_dict.
+    """torch.nn.LayerNorm with `kw.layer_norm`: the same arguments, parameters and state_dict.
 
     Shape:
         input: (*, *normalized_shape); the result has the same shape and dtype.
@@ -23,7 +23,7 @@ class LayerNorm(torch.nn.LayerNorm):
 
 
 class RMSNorm(torch.nn.RMSNorm):
-    """torch.nn.RMSNorm by `kw.rms_norm`: the same arguments, parameters and state_dict.
+    """torch.nn.RMSNorm with `kw.rms_norm`: the same arguments, parameters and state_dict.
 
     Shape:
         input: (*, *normalized_shape); the result has the same shape and dtype.

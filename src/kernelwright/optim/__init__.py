@@ -1,4 +1,4 @@
-"""Optimizers made of operators; they stand where torch.optim's stood."""
+"""Optimizers made of operators, which replace those of torch.optim."""
 
 from .adamw import AdamW
 

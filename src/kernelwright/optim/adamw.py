@@ -1,4 +1,4 @@
-"""AdamW by one launch for all parameters of a group."""
+"""AdamW with one launch for all parameters of a group."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _get = {n: itemgetter(n) for n in ("step", "exp_avg", "exp_avg_sq", "max_exp_avg
 
 
 class AdamW(torch.optim.Optimizer):
-    """Adam with decoupled weight decay; arguments, groups and state are torch.optim.AdamW's.
+    """Adam with decoupled weight decay, with the arguments, groups and state of torch.optim.AdamW.
 
-    A state_dict loads from torch.optim.AdamW and into it. Steps can be captured in a CUDA graph
-    once one has run; a learning rate that changes then is a tensor on the device. The kernel reads
-    GradScaler's scale and its inf flag; gradients stay scaled. DTensors (FSDP2) are updated shard
-    by shard.
+    State_dicts are interchangeable with those of torch.optim.AdamW. After the first step, steps can
+    be captured in a CUDA graph; a learning rate that changes must then be a tensor on the device.
+    The kernel reads GradScaler's scale and its inf flag; gradients stay scaled. For DTensors
+    (FSDP2), each shard is updated.
 
     Args:
         params, lr, betas, eps, weight_decay, amsgrad, maximize: as in PyTorch.
-        foreach, fused, capturable: kept in the groups for PyTorch's sake; `kw.use(adamw=...)`
-            chooses here, and every step can be captured.
+        foreach, fused, capturable: stored in the groups for compatibility, otherwise ignored;
+            `kw.use(adamw=...)` selects a rung, and every step can be captured.
         differentiable: must be False.
-        master_weights: keep a float32 copy of each float16 or bfloat16 parameter, state "master",
-            and float32 moments; the parameter is the copy, rounded.
-        state_dtype: dtype of the moments. torch.bfloat16 rounds them up or down at random, by a
-            seed from PyTorch's generator, so that small changes are not lost in the mean.
+        master_weights: keep a float32 copy of each float16 or bfloat16 parameter in the state
+            "master", and float32 moments; the parameter is the rounded copy.
+        state_dtype: dtype of the moments. torch.bfloat16 rounds them stochastically, with a seed
+            from PyTorch's generator, so that small changes are preserved on average.
 
     Raises:
         ValueError: an argument is out of range.
@@ -196,8 +196,8 @@ class AdamW(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what this class or torch.optim.AdamW saved.
 
-        PyTorch casts every state to its parameter's dtype; here moments and masters come back in
-        their own.
+        PyTorch casts every state to its parameter's dtype; here moments and masters keep their own
+        dtypes.
         """
         super().load_state_dict(state_dict)
         saved = [i for group in state_dict["param_groups"] for i in group["params"]]
@@ -254,7 +254,8 @@ def _locals(lists: dict[str, list[torch.Tensor]]) -> dict[str, list[torch.Tensor
 
 
 def _alike(lists: dict[str, list[torch.Tensor]]) -> list[dict[str, list[torch.Tensor]]]:
-    """The lists split into such that one launch takes: one device and dtype, nothing empty."""
+    """The lists split into those that one launch can process: one device and dtype, no empty
+    tensors."""
     dtype, device, numel = attrgetter("dtype"), attrgetter("device"), torch.Tensor.numel
     params, grads = lists["params"], lists["grads"]
     filled = map(bool, map(numel, params))

@@ -258,11 +258,13 @@ def _roots() -> tuple[Path, ...]:
         if e.errno in _FULL:
             raise _no_space(folder) from e
         raise ToolchainError(
-            f"the cache folder {folder} cannot be made ({e.strerror}); set KW_CACHE to another one"
+            f"the cache folder {folder} cannot be created ({e.strerror}); "
+            "set KW_CACHE to another one"
         ) from None
     if facts.st_uid != os.getuid():
         raise ToolchainError(
-            f"the cache folder {folder} belongs to another user; set KW_CACHE to a folder of yours"
+            f"the cache folder {folder} belongs to another user; "
+            "set KW_CACHE to a folder that you own"
         )
     if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ToolchainError(
@@ -281,13 +283,13 @@ def _temporary(instead_of: Path) -> Path:
     except OSError as e:
         raise ToolchainError(
             f"neither the cache folder {instead_of} nor a temporary one can be written to "
-            f"({e.strerror}); set KW_CACHE to a folder that can"
+            f"({e.strerror}); set KW_CACHE to a writable folder"
         ) from None
     owner = os.getpid()
     atexit.register(lambda: os.getpid() == owner and shutil.rmtree(made, ignore_errors=True))
     print(
         f"kernelwright: the cache folder {instead_of} cannot be written to: builds are kept in "
-        f"{made} until this process ends; set KW_CACHE to a folder that can",
+        f"{made} until this process ends; set KW_CACHE to a writable folder",
         file=sys.stderr,
     )
     return made

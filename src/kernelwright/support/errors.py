@@ -52,7 +52,12 @@ class CompiledDuringCapture(ToolchainError):
 
 def refuse_capture(what: str) -> None:
     """Raise CompiledDuringCapture if the current stream is being captured."""
+    if capturing():
+        raise CompiledDuringCapture(what)
+
+
+def capturing() -> bool:
+    """Whether the current stream is being captured into a CUDA graph."""
     import torch
 
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise CompiledDuringCapture(what)
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

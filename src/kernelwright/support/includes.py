@@ -75,7 +75,7 @@ def _follow(path: Path, folders: tuple[Path, ...], found: dict[Path, None]) -> N
     for what in _DIRECTIVE.findall(_without_comments(path.read_text())):
         quoted, name = what[:1] == '"', what[1:-1]
         if what[:1] + what[-1:] not in ('""', "<>"):
-            raise CompileError(f"{path}: #include {what}: write the header's name itself")
+            raise CompileError(f"{path}: #include {what}: write the header's name literally")
         places = (path.parent, *folders) if quoted else folders
         header = next((p / name for p in places if (p / name).is_file()), None)
         if header is not None:

@@ -47,6 +47,7 @@ _FOR_LAUNCHER = (
     "cuGetErrorName",
     "cuGetErrorString",
     "cuStreamGetCaptureInfo_v2",
+    "cuTensorMapEncodeTiled",
 )
 
 

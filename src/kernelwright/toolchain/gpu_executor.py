@@ -21,7 +21,7 @@ from kernelwright.support.errors import ToolchainError, refuse_capture
 from . import build, driver, pointer_arrays, redzones, tensor_maps
 from .build import Tensors
 from .compiled import TENSOR_MAP_BYTES, hidden_parameters
-from .workspace import ZeroScratch, places
+from .workspace import ZeroScratches, places
 
 _KINDS = {
     "pointer": "p",
@@ -52,11 +52,8 @@ def executor(
 
 def can_open(plan: Plan) -> bool:
     """Whether a plan's open sizes reach its kernels through arguments and grids alone."""
-    return not (
-        _pointers(plan)
-        or _maps(plan)
-        or any(isinstance(step.kernel, NumbaKernel) for step in plan.launches)
-    )
+    numba = any(isinstance(step.kernel, NumbaKernel) for step in plan.launches)
+    return not (_pointers(plan) or numba)
 
 
 def opened(
@@ -88,13 +85,12 @@ def opened(
         device=device,
         byte=torch.uint8,
     )
-    zero = {n: s for n, s in plan.scratch.items() if s.zero}
-    if zero and redzones.active is None:
-        scope["zeroed"] = ZeroScratch(zero, device)
+    if any(s.zero for s in plan.scratch.values()) and redzones.active is None:
+        scope["zero_scratch"] = ZeroScratches(device)
     for i, argument in enumerate(_pointers(plan)):
         scope[f"locate{i}"] = pointer_arrays.Addresses(tensors[argument].numel(), device)
     for i, argument in enumerate(_maps(plan)):
-        scope[f"map{i}"] = tensor_maps.Encoded(argument, tensors, device)
+        scope[f"encoded{i}"] = tensor_maps.encoder(argument, tensors, device)
     constants = {n: t.to(device) for n, t in plan.constants.items()}
     scope |= {f"constant_{n}": t.data_ptr() for n, t in constants.items()}
     scope["kept"] = constants
@@ -130,9 +126,7 @@ def source_of(
     known = sizes or Sizes()
     listed = ", ".join(a.name for a in operator.args)
     zero = [n for n, s in plan.scratch.items() if s.zero]
-    names: dict[str | Pointers | TensorMap, str] = {
-        p: f"pointers{i}" for i, p in enumerate(_pointers(plan))
-    }
+    names: dict[str | Pointers, str] = {p: f"pointers{i}" for i, p in enumerate(_pointers(plan))}
     body = [f"given_{n}, {n} = {n}, {n}.contiguous()" for n in copies]
     if guarded:
         for n in (*tensors.outputs, *tensors.scratch):
@@ -148,15 +142,18 @@ def source_of(
             names |= {n: f"start + {known(offset)}" for n, offset in offsets.items()}
     body.append(f"stream = current_stream({index})")
     if zero and not guarded:
-        names |= {n: f"zero_{n}" for n in zero}
-        body.append(f"{', '.join(names[n] for n in zero)}, = zeroed(stream)")
+        offsets, size = places({n: tensors.scratch[n] for n in zero})
+        known.bound["zeroed"] = f"zero_scratch({known(size)})"
+        body.append("zero = zeroed(stream)")
+        names |= {n: f"zero + {known(offset)}" for n, offset in offsets.items()}
     for i, p in enumerate(_pointers(plan)):
         body.append(f"pointers{i} = locate{i}(stream, ({', '.join(p.lists)},))")
     names |= {n: f"constant_{n}" for n in plan.constants}
-    for i, m in enumerate(_maps(plan)):
-        names[m] = f"map{i}[{_expression(m.tensor, names, known)}]"
+    maps = _maps(plan)
+    for i, m in enumerate(maps):
+        known.bound[f"map{i}"] = f"encoded{i}({known((m.shape, m.strides, m.box))})"
     for i, step in enumerate(plan.launches):
-        values = [_expression(a, names, known) for a in step.args]
+        values = [_expression(a, names, maps, known) for a in step.args]
         if _open(step.grid):
             values = [*map(known, step.grid), *values]
         body.append(f"launch{i}({', '.join(['stream', *(v for v in values if v)])})")
@@ -171,10 +168,12 @@ def source_of(
 
 
 class Sizes:
-    """Sizes as source. Of one that is open, its name; `lines` computes it when a plan is bound."""
+    """Sizes as source. Of one that is open, its name; `lines` computes it when a plan is bound, and
+    after the sizes what else is `bound`, by name."""
 
     def __init__(self):
         self._names: dict[str, str] = {}
+        self.bound: dict[str, str] = {}
 
     def __call__(self, value: Any) -> str:
         if isinstance(value, tuple) and _open(value):
@@ -185,20 +184,24 @@ class Sizes:
 
     @property
     def lines(self) -> list[str]:
-        return [f"{name} = {source}" for source, name in self._names.items()]
+        sizes = [f"{name} = {source}" for source, name in self._names.items()]
+        return sizes + [f"{name} = {source}" for name, source in self.bound.items()]
 
 
 def _open(values: tuple[Any, ...]) -> bool:
-    return any(isinstance(v, OpenSize) for v in values)
+    return any(isinstance(v, OpenSize) or (isinstance(v, tuple) and _open(v)) for v in values)
 
 
 def _expression(
     argument: str | Scalar | Pointers | TensorMap,
-    names: dict[str | Pointers | TensorMap, str],
+    names: dict[str | Pointers, str],
+    maps: list[TensorMap],
     known: Sizes,
 ) -> str | None:
     """What a call passes for a kernel's argument; None if the launcher holds it. `names` has the
     arguments whose values are already known."""
+    if isinstance(argument, TensorMap):
+        return f"map{maps.index(argument)}[{_expression(argument.tensor, names, maps, known)}]"
     if isinstance(argument, Scalar):
         if isinstance(argument.value, OpenSize):
             return known(argument.value)
@@ -214,10 +217,13 @@ def _pointers(plan: Plan) -> tuple[Pointers, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _maps(plan: Plan) -> tuple[TensorMap, ...]:
-    """The plan's TensorMap arguments, each once."""
-    found = (a for step in plan.launches for a in step.args if isinstance(a, TensorMap))
-    return tuple(dict.fromkeys(found))
+def _maps(plan: Plan) -> list[TensorMap]:
+    """The plan's TensorMap arguments, each once. They may have open sizes, which have no hash."""
+    found: list[TensorMap] = []
+    for a in (a for step in plan.launches for a in step.args):
+        if isinstance(a, TensorMap) and a not in found:
+            found.append(a)
+    return found
 
 
 def _launcher(step, tensors: Tensors, device: torch.device) -> Callable:

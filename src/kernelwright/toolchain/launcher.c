@@ -52,6 +52,9 @@ static struct {
   Result (*error_string)(Result, const char **);
   Result (*capture_info)(void *stream, int *status, uint64_t *id, void *graph, void *dependencies,
                          void *count);
+  Result (*encode)(void *map, int dtype, unsigned rank, void *address, const uint64_t *shape,
+                   const uint64_t *strides, const unsigned *box, const unsigned *steps,
+                   int interleave, int swizzle, int promotion, int fill);
 } driver;
 
 enum { MAX_PARAMETERS = 256 };
@@ -255,9 +258,46 @@ static PyTypeObject launcher_type = {
     .tp_repr = launcher_repr,
 };
 
+// A tensor map but for its address, as tensor_maps.py packs it.
+typedef struct {
+  uint64_t shape[5], strides[5];
+  unsigned box[5], steps[5];
+  int dtype, swizzle;
+  unsigned rank, unused;
+} Layout;
+_Static_assert(sizeof(Layout) == 136, "Layout");
+enum { NO_INTERLEAVE = 0, PROMOTE_TO_256_BYTES = 3, ZEROS_OUTSIDE = 0 };
+
+// The bytes of a map, or the driver's error code.
+static PyObject *encode(PyObject *module, PyObject *args) {
+  unsigned long long context, address;
+  Py_buffer bytes;
+  Layout l;
+  if (!PyArg_ParseTuple(args, "KKy*", &context, &address, &bytes)) return NULL;
+  const int fits = bytes.len == sizeof l;
+  if (fits) memcpy(&l, bytes.buf, sizeof l);
+  PyBuffer_Release(&bytes);
+  if (!fits) return PyErr_Format(PyExc_TypeError, "a layout has %zu bytes", sizeof l);
+  _Alignas(64) char map[128];
+  void *current = NULL;
+  Result code = driver.get_context(&current);
+  const int foreign = code == 0 && current != (void *)(uintptr_t)context;
+  if (foreign) code = driver.push_context((void *)(uintptr_t)context);
+  if (code == 0) {
+    code =
+        driver.encode(map, l.dtype, l.rank, (void *)(uintptr_t)address, l.shape, l.strides, l.box,
+                      l.steps, NO_INTERLEAVE, l.swizzle, PROMOTE_TO_256_BYTES, ZEROS_OUTSIDE);
+    if (foreign) {
+      const Result popped = driver.pop_context(&current);
+      code = code ? code : popped;
+    }
+  }
+  return code ? PyLong_FromLong(code) : PyBytes_FromStringAndSize(map, sizeof map);
+}
+
 static PyObject *set_driver(PyObject *module, PyObject *args) {
-  unsigned long long a[7];
-  if (!PyArg_ParseTuple(args, "KKKKKKK", &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6]))
+  unsigned long long a[8];
+  if (!PyArg_ParseTuple(args, "KKKKKKKK", &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7]))
     return NULL;
   memcpy(&driver.launch, &a[0], sizeof(void *));
   memcpy(&driver.get_context, &a[1], sizeof(void *));
@@ -266,6 +306,7 @@ static PyObject *set_driver(PyObject *module, PyObject *args) {
   memcpy(&driver.error_name, &a[4], sizeof(void *));
   memcpy(&driver.error_string, &a[5], sizeof(void *));
   memcpy(&driver.capture_info, &a[6], sizeof(void *));
+  memcpy(&driver.encode, &a[7], sizeof(void *));
   Py_RETURN_NONE;
 }
 
@@ -292,7 +333,9 @@ static PyObject *capture_id(PyObject *module, PyObject *stream) {
 static PyMethodDef methods[] = {
     {"set_driver", set_driver, METH_VARARGS,
      "set_driver(launch, get_context, push_context, pop_context, error_name, error_string, "
-     "capture_info): addresses of the driver's functions"},
+     "capture_info, encode): addresses of the driver's functions"},
+    {"encode", encode, METH_VARARGS,
+     "encode(context, address, layout): the bytes of a tensor map, or the driver's error code"},
     {"capture_id", capture_id, METH_O, "The id of the graph a stream is captured into, or 0"},
     {NULL, NULL, 0, NULL},
 };

@@ -3,15 +3,17 @@ address."""
 
 from __future__ import annotations
 
-import ctypes
+import struct
+from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 
 from kernelwright.contract import TensorMap
+from kernelwright.contract.tensor_map import MOST_DIMENSIONS
 
 from . import driver
 from .build import Tensors
-from .compiled import TENSOR_MAP_BYTES
 
 MOST = 1024  # of one argument that are kept
 
@@ -30,7 +32,17 @@ _DTYPES = {
     torch.bfloat16: 9,
 }
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
-_NO_INTERLEAVE, _PROMOTE_TO_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
+_LAYOUT = struct.Struct("10Q10I2i2I")  # launcher.c's Layout
+
+
+def encoder(
+    map: TensorMap, tensors: Tensors, device: torch.device
+) -> Callable[[tuple[tuple[int, ...], ...]], Encoded]:
+    """The encodings of a TensorMap for its (shape, strides, box), of which some may be open. Those
+    of equal ones are kept together."""
+    assert tensors[map].align >= 16 and device.index is not None  # what looking it up checks
+    index = device.index
+    return lru_cache(MOST)(lambda layout: Encoded(map, layout, index))
 
 
 class Encoded(dict[int, bytes]):
@@ -41,38 +53,23 @@ class Encoded(dict[int, bytes]):
         ToolchainError: on look-up, if the driver rejects the map or the address.
     """
 
-    def __init__(self, map: TensorMap, tensors: Tensors, device: torch.device):
+    def __init__(self, map: TensorMap, layout: tuple[tuple[int, ...], ...], index: int):
         super().__init__()
-        assert tensors[map].align >= 16 and device.index is not None  # what looking it up checks
-        self.map, self.index = map, device.index
-        dimensions = len(map.shape)
-        wide, narrow = ctypes.c_uint64 * dimensions, ctypes.c_uint32 * dimensions
-        self.layout = (
-            wide(*map.shape),
-            wide(*map.strides, 0),  # of which the driver reads all but the last
-            narrow(*map.box),
-            narrow(*[1] * dimensions),
-        )
+        self.name, self.index = map.tensor, index
+        shape, strides, box = layout
+        numbers = *_five(shape), *_five(strides), *_five(box), *_five((1,) * len(shape))
+        self.layout = _LAYOUT.pack(*numbers, _DTYPES[map.dtype], _SWIZZLES[map.swizzle],
+                                   len(shape), 0)  # fmt: skip
 
     def __missing__(self, address: int) -> bytes:
-        m = self.map
-        # the driver wants a place at a multiple of 64 bytes
-        room = ctypes.create_string_buffer(TENSOR_MAP_BYTES + 64)
-        place = -(-ctypes.addressof(room) // 64) * 64
-        with driver.current(self.index):
-            code = driver.library().cuTensorMapEncodeTiled(
-                place,
-                _DTYPES[m.dtype],
-                len(m.shape),
-                address,
-                *self.layout,
-                _NO_INTERLEAVE,
-                _SWIZZLES[m.swizzle],
-                _PROMOTE_TO_256_BYTES,
-                _ZEROS_OUTSIDE,
-            )
-        driver.check(code, f"encoding a tensor map of {m.tensor} at {address:#x}")
+        made = driver.launchers().encode(driver.context(self.index), address, self.layout)
+        if isinstance(made, int):
+            driver.check(made, f"encoding a tensor map of {self.name} at {address:#x}")
         if len(self) >= MOST:
             self.clear()
-        self[address] = made = ctypes.string_at(place, TENSOR_MAP_BYTES)
+        self[address] = made
         return made
+
+
+def _five(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return (*numbers, *[0] * (MOST_DIMENSIONS - len(numbers)))

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Scratch, TensorSpec
+from kernelwright.contract import TensorSpec
+from kernelwright.support.errors import capturing
 
 from . import driver
 
@@ -35,13 +36,13 @@ def kept_ready(size: int) -> int:
 
 
 class _Arena:
-    """Zeroed memory for captures. Grows when a plan is bound, never during a capture."""
+    """Zeroed memory for captures. Grows when a plan is bound outside of a capture."""
 
     def __init__(self, device: torch.device):
         self.device, self.chunks, self.free, self.next = device, [], 0, 0
 
     def reserve(self, size: int) -> None:
-        if self.free < max(size, _CHUNK // 2):
+        if not capturing() and self.free < max(size, _CHUNK // 2):
             chunk = torch.zeros(kept_ready(size), dtype=torch.uint8, device=self.device)
             torch.cuda.current_stream(self.device).synchronize()  # zero for every stream
             self.chunks.append(chunk)
@@ -59,24 +60,23 @@ _arenas: dict[int, _Arena] = {}
 
 
 class ZeroScratch:
-    """The addresses of a plan's zeroed workspace, for a stream."""
+    """The start of a plan's zeroed workspace, for a stream."""
 
-    def __init__(self, scratch: dict[str, Scratch], device: torch.device):
-        offsets, self.size = places({n: s.spec for n, s in scratch.items()})
-        self.offsets, self.device = tuple(offsets.values()), device
-        self.known: dict[tuple[int, int], tuple[int, ...]] = {}
+    def __init__(self, size: int, device: torch.device):
+        self.size, self.device = size, device
+        self.known: dict[tuple[int, int], int] = {}
         self.kept: list[torch.Tensor] = []
         self.capture_id = driver.launchers().capture_id
         assert device.index is not None
         self.arena = _arenas.setdefault(device.index, _Arena(device))
         self.arena.reserve(self.size)
 
-    def __call__(self, stream: int) -> tuple[int, ...]:
+    def __call__(self, stream: int) -> int:
         capture = self.capture_id(stream)
         found = self.known.get((stream, capture))
         return found if found is not None else self._make(stream, capture)
 
-    def _make(self, stream: int, capture: int) -> tuple[int, ...]:
+    def _make(self, stream: int, capture: int) -> int:
         start = self.arena.take(self.size) if capture else None
         if start is None:
             # Outside of captures: zeroed once, in the stream's order. In a capture whose arena is
@@ -84,5 +84,19 @@ class ZeroScratch:
             fresh = torch.zeros(self.size, dtype=torch.uint8, device=self.device)
             self.kept.append(fresh)
             start = fresh.data_ptr()
-        self.known[stream, capture] = tuple(start + o for o in self.offsets)
-        return self.known[stream, capture]
+        self.known[stream, capture] = start
+        return start
+
+
+class ZeroScratches:
+    """The zeroed workspace of an open plan: one for all sizes up to the same power of two."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._known: dict[int, ZeroScratch] = {}
+
+    def __call__(self, size: int) -> ZeroScratch:
+        room = 1 << (size - 1).bit_length()
+        if room not in self._known:
+            self._known[room] = ZeroScratch(room, self._device)
+        return self._known[room]

@@ -1,4 +1,4 @@
-"""Checkpoints: folders that are whole or are not there.
+"""Checkpoints: folders that are either complete or absent.
 
     RUN/checkpoints/step-00000100/
         model.safetensors       weights, as `models.from_pretrained` reads them, beside

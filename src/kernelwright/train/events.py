@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         validation: the last validation's loss, None where nothing was held out.

@@ -1,4 +1,4 @@
-"""What a run that has ended leaves: the model, samples, and a picture of the losses."""
+"""The files that a run writes at its end: the model, samples, and a picture of the losses."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Selected(TorchDispatchMode):
 
     Attributes:
         calls: by operator, and by rung with its config, how many.
-        varying: operators and rungs that may give other bits each time.
+        varying: operators and rungs whose results may differ between runs.
     """
 
     def __init__(self):
@@ -44,7 +44,7 @@ class Selected(TorchDispatchMode):
         return {operator: dict(found) for operator, found in sorted(self.calls.items())}
 
     def check(self) -> None:
-        """Raise UsageError where a run that is to be deterministic would not be."""
+        """Raise UsageError if a run that must be deterministic would not be."""
         if self.varying:
             raise UsageError(
                 f"deterministic: {', '.join(sorted(self.varying))} may give other bits each time"
@@ -52,7 +52,7 @@ class Selected(TorchDispatchMode):
 
 
 def changes(then: Rungs, now: Rungs) -> list[str]:
-    """What is dispatched otherwise than it was, by operator."""
+    """Changes of the dispatch, by operator."""
 
     def shown(rungs: Rungs, name: str) -> str:
         return "/".join(rungs.get(name, {"nothing": 0}))

@@ -34,7 +34,7 @@ class Settings:
         compile: "block" or "model" by torch.compile; "graph" captures a step in a CUDA graph.
         recompute: activations that the backward computes again: "none", "selective", "full".
         parallel: how processes of torchrun share a step.
-        deterministic: refuse what may give other bits each time.
+        deterministic: refuse rungs and operations whose results may differ between runs.
         save_every, keep: steps between checkpoints (0: only at the end), and how many are kept.
         eval_every, eval_batches: steps between validations, and batches of one.
         max_bad_steps: the run stops after so many steps with a gradient that is not finite.

@@ -27,7 +27,7 @@ def compiled(model, backend):
     return torch.compile(model, backend=backend, fullgraph=True)
 
 
-LATER = ("Gemma", "Gemma 3")  # their parts are Gemma 2's
+LATER = ("Qwen 2", "Mistral", "Gemma", "Gemma 3")  # their parts are Llama's and Gemma 2's
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def padded(ids):
         ("Llama", {}, 0),
         ("Llama", {"attention_mask": padded}, 2),
         ("Llama", {"position_ids": lambda ids: torch.arange(17).remainder(9)[None]}, 2),
-        ("Llama", {"is_causal": lambda ids: False}, 2),
+        pytest.param("Llama", {"is_causal": lambda ids: False}, 2, marks=pytest.mark.long),
         ("Gemma 2", {}, 1),  # one of two layers has a window, which is shorter
-        ("GPT-2", {}, 0),
-        ("GPT-2", {"attention_mask": padded}, 2),
+        pytest.param("GPT-2", {}, 0, marks=pytest.mark.long),
+        pytest.param("GPT-2", {"attention_mask": padded}, 2, marks=pytest.mark.long),
     ],
 )
 def test_attention_is_given_a_mask_only_where_it_needs_one(family, more, masked):

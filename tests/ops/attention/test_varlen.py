@@ -27,8 +27,8 @@ def one_by_one(tensors, ends, mask_of, cap=0.0, sinks=None):
         keys, values = (t[c:e].transpose(0, 1).repeat_interleave(2, 0) for t in (k, v))
         s = x @ keys.mT / x.shape[-1] ** 0.5
         s = cap * torch.tanh(s / cap) if cap else s
-        away = torch.arange(e - c) - (torch.arange(b - a) + (e - c) - (b - a))[:, None]
-        s = s + mask_of(away.to(s.device))
+        rows, columns = (torch.arange(n, device=s.device) for n in s.shape[-2:])
+        s = s + mask_of(columns - (rows + len(columns) - len(rows))[:, None])
         if sinks is not None:
             column = sinks.view(-1, 1, 1).expand(-1, s.shape[1], 1)
             weights = torch.cat((s, column), -1).softmax(-1)[..., :-1]

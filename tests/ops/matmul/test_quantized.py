@@ -10,12 +10,12 @@ import kernelwright as kw
 from kernelwright.contract import H200
 from kernelwright.ops.matmul.gemm.few_rows_tiling import shape_of
 from kernelwright.ops.matmul.quantized import weights
-from support.publics import fullgraph, randn
+from support.publics import DEVICE, fullgraph, randn
 
 
 def integers(*shape, below, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(below, shape, generator=generator, dtype=torch.int64)
+    return torch.randint(below, shape, generator=generator, dtype=torch.int64).to(DEVICE)
 
 
 def words(values, bits, order=None):
@@ -24,13 +24,13 @@ def words(values, bits, order=None):
     each = 32 // bits
     v = values.view(*values.shape[:-1], -1, each)
     v = v if order is None else v[..., order]
-    total = (v << torch.arange(0, 32, bits)).sum(-1)
+    total = (v << torch.arange(0, 32, bits, device=v.device)).sum(-1)
     return torch.where(total >= 2**31, total - 2**32, total).to(torch.int32)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_quantize_rounds_to_the_nearest(bits):
-    w = randn(24, 384) * torch.logspace(-3, 2, 24)[:, None]
+    w = randn(24, 384) * torch.logspace(-3, 2, 24, device=DEVICE)[:, None]
     w[3] = 0  # a group without a range
     w[4] = w[4].abs()
     q = kw.quantize(w, bits)
@@ -62,7 +62,7 @@ def test_awq_layout():
     scales = randn(k // 128, n, dtype=torch.float16).abs()
     columns = [0, 2, 4, 6, 1, 3, 5, 7]
     q = kw.read_awq(words(v, 4, columns), words(z, 4, columns), scales)
-    group = torch.arange(k) // 128
+    group = torch.arange(k, device=DEVICE) // 128
     want = (v - z[group]).float() * scales.float()[group]
     torch.testing.assert_close(q.dequantized(torch.float32), want.t())
 
@@ -74,7 +74,7 @@ def test_gptq_layout(bits):
     scales = randn(k // 128, n, dtype=torch.float16).abs()
     stored = (z - 1) % 2**bits
     given = words(v.t().contiguous(), bits).t(), words(stored, bits), scales
-    group = torch.arange(k) // 128
+    group = torch.arange(k, device=DEVICE) // 128
     want = (v - z[group]).float() * scales.float()[group]
     for g_idx in (None, group.int()):
         q = kw.read_gptq(*given, g_idx)
@@ -104,7 +104,7 @@ def test_compiles_without_a_break_and_casts_under_autocast():
     q = kw.quantize(randn(24, 256, seed=1) / 16)
     x = randn(3, 256)
     torch.testing.assert_close(fullgraph(kw.quantized_linear)(x, q), kw.quantized_linear(x, q))
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(DEVICE, torch.bfloat16):
         assert kw.quantized_linear(x, q).dtype == torch.bfloat16
 
 

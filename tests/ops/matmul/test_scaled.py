@@ -7,7 +7,7 @@ import kernelwright as kw
 from kernelwright.contract import H200, TensorMap, TensorSpec
 from kernelwright.ops.matmul.scaled import LADDER, cuda, heuristics
 from support.hopper import holds
-from support.publics import fullgraph, randn
+from support.publics import DEVICE, fullgraph, randn
 
 FP8 = torch.float8_e4m3fn
 KINDS = {"tensor": ("tensor", "tensor"), "row": ("row", "row"), "block": ("block", "tile")}
@@ -16,7 +16,7 @@ KINDS = {"tensor": ("tensor", "tensor"), "row": ("row", "row"), "block": ("block
 @pytest.mark.parametrize("shape", [(200, 320), (1, 1), (128, 128), (5, 130)])
 @pytest.mark.parametrize("per", ["tensor", "row", "block", "tile"])
 def test_quantizing_uses_the_whole_range_of_each_group(shape, per):
-    x = randn(*shape) * torch.logspace(-3, 3, shape[0])[:, None]
+    x = randn(*shape) * torch.logspace(-3, 3, shape[0], device=DEVICE)[:, None]
     values, scale = kw.quantize_fp8(x, per)
     high = {"tensor": shape[0], "row": 1, "block": 1, "tile": 128}[per]
     wide = {"tensor": shape[1], "row": shape[1], "block": 128, "tile": 128}[per]
@@ -40,7 +40,7 @@ def test_nothing_and_zeros_are_quantized(per):
 def test_scales_belong_to_their_elements(kind):
     x, w = randn(70, 320), randn(256, 320, seed=1)
     (a, of_a), (b, of_b) = (
-        kw.quantize_fp8(t * torch.logspace(-2, 2, t.shape[0])[:, None], per)
+        kw.quantize_fp8(t * torch.logspace(-2, 2, t.shape[0], device=DEVICE)[:, None], per)
         for t, per in zip((x, w), KINDS[kind], strict=True)
     )
     wide_a = of_a.repeat_interleave(128, 1)[:, :320] if kind == "block" else of_a

@@ -58,7 +58,10 @@ def test_any_dimension_and_numbers():
         got, want = kw.topk(x, 3, dim), torch.topk(x, 3, dim)
         agree(got, want)
         assert torch.equal(got.values, want.values)
-    agree(kw.topk(torch.tensor(2.0, device=DEVICE), 1), torch.topk(torch.tensor(2.0), 1))
+    agree(
+        kw.topk(torch.tensor(2.0, device=DEVICE), 1),
+        torch.topk(torch.tensor(2.0, device=DEVICE), 1),
+    )
     agree(kw.topk(torch.arange(9, device=DEVICE), 2), torch.topk(torch.arange(9, device=DEVICE), 2))
 
 

@@ -17,7 +17,7 @@ from kernelwright.support import cache
 from kernelwright.support.settings import Settings
 from kernelwright.workbench.bench import model_calls, tune_model
 from kernelwright.workbench.bench.tune import NoGpu, Tried
-from support.publics import randn
+from support.publics import DEVICE, randn
 
 CPU = torch.device("cpu")
 SOFTMAX = ladder("softmax")
@@ -32,10 +32,11 @@ class Model(nn.Module):
         self.up = nn.Linear(6, 8)
         self.weight = nn.Parameter(torch.rand(6) + 0.5)
         self.mean = nn.BatchNorm1d(6)
+        self.to(DEVICE)
 
     def forward(self, x, scale=1.0):
         x = kw.rms_norm(self.mean(x) * scale, (6,), self.weight)
-        x = x + torch.rand(1)
+        x = x + torch.rand(1, device=x.device)
         x = kw.rms_norm(x, (6,), self.weight)
         return {"y": kw.softmax(kw.gelu(self.up(x)).t(), -1), "n": 3}
 
@@ -84,7 +85,7 @@ def test_other_shapes_strides_and_values_are_other_calls():
         "softmax(x=float32[5, 6], dim=-2)": 1,
     }
     kept = calls["softmax(x=float32[6, 5] by [1, 6], dim=-1)"].args["x"]
-    assert kept.stride() == (1, 6) and torch.equal(kept, x.t())
+    assert kept.stride() == (1, 6) and torch.equal(kept, x.t().cpu())
 
 
 def test_a_compiled_model_and_the_loss_of_a_transformers_output():
@@ -99,7 +100,7 @@ def test_a_compiled_model_and_the_loss_of_a_transformers_output():
             return out
 
     model = Two()
-    model.weight = nn.Parameter(torch.ones(6))
+    model.weight = nn.Parameter(torch.ones(6, device=DEVICE))
     compiled = torch.compile(model, backend="eager")
     found = counts(model_calls.recorded(compiled, randn(5, 6)))
     assert found == {
@@ -274,10 +275,12 @@ def test_functions_without_a_ladder_are_no_calls():
     class Grouped(nn.Module):
         def __init__(self):
             super().__init__()
-            self.weight = nn.Parameter(torch.rand(2, 6, 8))
+            self.weight = nn.Parameter(torch.rand(2, 6, 8, device=DEVICE))
 
         def forward(self, x):
-            return kw.grouped_mm(x, self.weight, torch.tensor([2, 5], dtype=torch.int32))
+            return kw.grouped_mm(
+                x, self.weight, torch.tensor([2, 5], dtype=torch.int32, device=x.device)
+            )
 
     x = randn(5, 6).requires_grad_()
     assert counts(model_calls.recorded(Grouped(), x)) == {"grouped_mm": 1}
@@ -301,7 +304,7 @@ def test_what_cannot_be_tuned(monkeypatch):
         kw.tune(Model(), x)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     with pytest.raises(ValueError, match="model: makes no call of an operator on a GPU"):
-        kw.tune(nn.Linear(6, 2), x, progress=lambda words: None)
+        kw.tune(nn.Linear(6, 2, device=DEVICE), x, progress=lambda words: None)
     monkeypatch.setattr(cache, "writable", lambda: False)
     with pytest.raises(tune_model.NotTuned, match="cannot be written to: set KW_CACHE"):
         kw.tune(Model(), x)

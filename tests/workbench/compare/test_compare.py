@@ -314,7 +314,7 @@ def test_another_schema_is_no_comparison(monkeypatch):
 def test_no_checkout_has_no_commits(monkeypatch, tmp_path):
     git_version.root.cache_clear()
     monkeypatch.setattr(git_version, "PACKAGE", tmp_path)
-    with pytest.raises(UsageError, match="is no git checkout"):
+    with pytest.raises(UsageError, match="is not a git checkout"):
         git_version.root()
     git_version.root.cache_clear()
 

@@ -10,6 +10,7 @@ from kernelwright.toolchain import availability
 from kernelwright.workbench.exercise import check as checking
 from kernelwright.workbench.exercise import exercise, files, watched
 from kernelwright.workbench.exercise.practice import exercises as practice
+from support.publics import strict
 
 WRITE, FAULTS = ([e.id for e in found] for found in (practice.WRITE, practice.FAULTS))
 
@@ -45,6 +46,7 @@ def test_as_written_it_is_not_done(name, tmp_path):
 WHOLE = ("row_sum.cuda_block", "vector_add.triton_block", "row_sum.numba_block")
 
 
+@strict
 @pytest.mark.parametrize(
     "name", [n if n in WHOLE else pytest.param(n, marks=pytest.mark.long) for n in WRITE + FAULTS]
 )
@@ -66,6 +68,7 @@ SAID = {
 }
 
 
+@strict
 @pytest.mark.parametrize("name", [
     n if n in ("fault.prefix_sum", "fault.tile") else pytest.param(n, marks=pytest.mark.long)
     for n in FAULTS
@@ -300,6 +303,7 @@ WRONG = (
 )  # fmt: skip
 
 
+@strict
 @pytest.mark.parametrize(("name", "body", "said"), [
     pytest.param(*w, id=w[0], marks=pytest.mark.long if ".cuda" in w[0] else ()) for w in WRONG
 ])  # fmt: skip

@@ -100,10 +100,13 @@ def test_the_gradient_is_registered_where_there_is_one(tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("softmax.triton_row", "is no CUDA C\\+\\+ rung but triton's"),
+        ("softmax.triton_row", "is a triton rung, not CUDA C\\+\\+"),
         ("adamw.cuda_list", "it changes params"),
-        ("matmul.cuda_wgmma_persistent", "takes a TensorMap, which no host code is written for"),
-        ("cross_entropy.cuda_online", "its kernels stand in 2 files"),
+        (
+            "matmul.cuda_wgmma_persistent",
+            "takes a TensorMap, for which no host code can be written",
+        ),
+        ("cross_entropy.cuda_online", "its kernels are in 2 files"),
     ],
 )
 def test_what_cannot_be_written_is_refused(name, says, tmp_path):
@@ -113,7 +116,7 @@ def test_what_cannot_be_written_is_refused(name, says, tmp_path):
 
 def test_folders_are_not_overwritten_and_have_python_names(tmp_path):
     folder = written("gelu.cuda_vec16", tmp_path / "project")
-    with pytest.raises(CannotExtend, match="is there already, and not empty"):
+    with pytest.raises(CannotExtend, match="exists already and is not empty"):
         written("gelu.cuda_vec16", folder)
     with pytest.raises(CannotExtend, match="it must be a Python name"):
         written("gelu.cuda_vec16", tmp_path / "my-gelu")

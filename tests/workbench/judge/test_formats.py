@@ -96,7 +96,7 @@ def test_host_code_in_a_cu(box):
         ) as e:
             judge(f"{FOLDER / 'host.cu'}:forward", FOLDER / "two_lines.py", box=box)
         assert e.value.exit_code == 3
-    with pytest.raises(UsageError, match=r"--launch: how is host\.cu launched"):
+    with pytest.raises(UsageError, match=r"--launch: host\.cu needs a launch file"):
         judge(f"{FOLDER / 'host.cu'}:twice", FOLDER / "two_lines.py", box=box)
 
 
@@ -110,5 +110,5 @@ def test_what_cannot_be_read_is_said(tmp_path):
         read(task)
     (tmp_path / "reference.py").write_text("def generate_input(): ...\ndef ref_kernel(data): ...\n")
     task.unlink()
-    with pytest.raises(UsageError, match=r"has no task.yml beside it"):
+    with pytest.raises(UsageError, match=r"has no task.yml in its folder"):
         subject_of(tmp_path / "reference.py")

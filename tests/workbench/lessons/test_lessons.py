@@ -14,6 +14,7 @@ from kernelwright.workbench.lessons.lesson import Code, Question, Shown, Text
 from kernelwright.workbench.lessons.tables import EMULATOR, Measured, Picture, Table
 from kernelwright.workbench.report.strips import Strip
 from support.paths import ROOT
+from support.publics import gpu
 from tools import lessons as pages
 
 emulated = pytest.mark.skipif(bool(emulator.missing("dissected")), reason="no C++ compiler here")
@@ -139,6 +140,23 @@ def test_the_code_of_torch_compile_is_counted():
     assert measure.inductors([code, "call()"]).rows == (
         ("kernels", 1), ("loads", 2), ("stores", 1),
     )  # fmt: skip
+
+
+@emulated
+@pytest.mark.long
+def test_the_dependent_kernels_are_right_in_the_emulator():
+    from kernelwright.workbench.lessons import launching
+    from kernelwright.workbench.lessons.launches import measure
+
+    for made in measure.dependent_calls():  # `results` compares with what is expected
+        assert list(launching.results(made)) == ["y", "z"]
+
+
+@gpu
+@pytest.mark.parametrize("name", lesson.NAMES)
+def test_a_lesson_measures_on_this_gpu(name):
+    found = run.run(lesson.read(name)).here
+    assert found and all(isinstance(c, str) or c > 0 for t in found for r in t.rows for c in r)
 
 
 def test_lessons_are_listed_by_number(capfd):

@@ -20,6 +20,8 @@ HERE = Path(__file__).resolve().parent
 PROGRAM = "program"
 #: A program is C++ as nvcc's default takes it, with exceptions.
 DROPPED = ("-std=c++17", "-fno-exceptions")
+#: Kinds of build in which a kernel may run the threads of a block by loops.
+LOOPED = ("fast",)
 #: no-pie: an address is the same in the file and in the process.
 DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fno-builtin-clock",
            "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_FP8_SUPPORT",
@@ -39,7 +41,7 @@ def program(source: Path, kind: str) -> Path:
     if why := compiler.missing(kind):
         raise ToolchainError(why)
     files = sources.own(source.resolve())
-    made = sources.made(files, source.resolve())
+    made = sources.made(files, source.resolve(), kind in LOOPED)
     has_main = any(re.search(r"\bmain\s*\(", text) for text in files.values())
     if not has_main:
         raise UsageError(
@@ -97,15 +99,22 @@ def _compiled(work: Path, source: Path, kind: str, whole: bool) -> Path:
             raise CompileError(errors.explain(done.stderr, source, {}))
         return object_
     files = sources.own(source)
-    made = sources.made(files, source)
-    for name, text in made.items():
-        (folder / name).write_bytes(_bytes(text))
     unit = folder / "unit.cpp"
     end = f'#line 1 "unit.cpp"\nKW_WHOLE_PROGRAM({build.MOST_SHARED})\n' if whole else ""
-    unit.write_text(f'#include "{next(iter(made))}"\n{end}')
     include = ["-include", str(prelude(kind)), f"-I{folder}", *_folders(source)]
-    flags = _flags(kind, files)
-    done = build._call(work, [*flags, *include, "-c", str(unit), "-o", str(object_)])
+    command = [*_flags(kind, files), *include, "-c", str(unit), "-o", str(object_)]
+    made: dict[str, str] = {}
+    # a compiler that refuses the loops gets the kernels as they are
+    for loops in (True, False) if kind in LOOPED else (False,):
+        before, made = made, sources.made(files, source, loops)
+        if made == before:
+            break
+        for name, text in made.items():
+            (folder / name).write_bytes(_bytes(text))
+        unit.write_text(f'#include "{next(iter(made))}"\n{end}')
+        done = build._call(work, command)
+        if not done.returncode:
+            break
     if done.returncode:
         raise CompileError(errors.explain(done.stderr, source, dict(sources.names(files))))
     return object_
@@ -180,6 +189,8 @@ def prelude(kind: str) -> Path:
 def _flags(kind: str, files: dict[Path, str]) -> list[str]:
     own = [f for f in compiler.flags(kind) if f not in DROPPED]
     parallel = ["-fopenmp"] if _uses_openmp(files) else []
+    if kind in LOOPED and compiler.is_gnu():
+        own += ["-fvect-cost-model=dynamic", "-funswitch-loops"]  # loops over threads as vectors
     return [*own, *DIALECT, *parallel, *(_include() if files else ())]
 
 

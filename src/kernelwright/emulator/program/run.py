@@ -29,12 +29,13 @@ class Note:
 
 @dataclass(frozen=True)
 class Result:
-    """How a program ended."""
+    """How a program ended. `loops`: the kernels that ran the threads of their blocks by loops."""
 
     code: int
     notes: tuple[Note, ...]
     findings: tuple[Finding, ...] = ()
     dissected: tuple[Dissected, ...] = ()
+    loops: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -79,7 +80,9 @@ def run(
         found = checks.findings(Path(folder), executable)
         costs = dissect.dissected(Path(folder), source.resolve(), executable)
         notes = _notes(Path(folder), executable, stopped=bool(found))
-        return Result(done.returncode, notes, tuple(found), tuple(costs))
+        loops = tuple(n.text for n in notes if n.kind == "loops")
+        notes = tuple(n for n in notes if n.kind != "loops")
+        return Result(done.returncode, notes, tuple(found), tuple(costs), loops)
 
 
 def _notes(folder: Path, executable: Path, stopped: bool) -> tuple[Note, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernelwright.support.errors import UsageError
 
+from .loops import Facts, looped
 from .rewrite import kernels_of, rewritten
 
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
@@ -87,8 +88,13 @@ def names(files: dict[Path, str]) -> dict[Path, str]:
     return {path: f"{i:03}_{path.name}" for i, path in enumerate(files)}
 
 
-def made(files: dict[Path, str], source: Path) -> dict[str, str]:
-    """{name: text} of the rewritten files; each has a #line directive that names its original."""
+def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str, str]:
+    """{name: text} of the rewritten files; each has a #line directive that names its original.
+
+    Args:
+        loops: whether kernels get loops over the threads of a block, where that is equivalent.
+    """
+    facts = Facts(files.values()) if loops else None
     kernels: dict[str, bool] = {}
     for text in files.values():
         for name, plain in kernels_of(text).items():
@@ -110,6 +116,7 @@ def made(files: dict[Path, str], source: Path) -> dict[str, str]:
             return found[0]
 
         whole = _INCLUDE.sub(included, text)
+        whole = looped(whole, facts) if facts else whole
         done[called[path]] = f'#line 1 "{path}"\n' + rewritten(whole, kernels)
     return done
 

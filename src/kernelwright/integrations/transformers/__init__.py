@@ -19,7 +19,7 @@ from .known import Replacement, class_name, replacement
 
 @dataclass(frozen=True)
 class Line:
-    """Modules of one class, and what became of them.
+    """Modules of one class, and how they were replaced.
 
     Attributes:
         what: norm, rope, MLP, residual or loss; the class's own name where nothing was replaced.
@@ -66,11 +66,11 @@ class Report:
 
 
 def patch(model: nn.Module) -> Report:
-    """Serve what can be served of a transformers model by Kernelwright's operators.
+    """Replace parts of a transformers model by Kernelwright's operators.
 
     The forwards of this model's norms, attentions (for rope), MLPs, decoder layers and loss are
-    replaced on the instance; other models, the classes, parameters and state_dict stay as they
-    are. Patching again changes nothing. In training, given labels, `output.logits` is None: see
+    replaced on the instance; other models, the classes, parameters and state_dict are not changed.
+    Patching a patched model has no effect. In training with labels, `output.logits` is None: see
     docs/patch.md, which also lists the families.
 
     Args:
@@ -115,7 +115,7 @@ def patch(model: nn.Module) -> Report:
 
 
 def unpatch(model: nn.Module) -> None:
-    """Undo `patch`: every forward is the model's own again. A model that is not patched stays.
+    """Undo `patch`: restore every forward of the model. A model that is not patched is not changed.
 
     Raises:
         TypeError: model is neither transformers' nor PEFT's.

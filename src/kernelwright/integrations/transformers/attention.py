@@ -12,8 +12,8 @@ UNKNOWN = ("softcap", "s_aux", "head_mask")
 
 
 def register_attention() -> str:
-    """Make `attn_implementation="kernelwright"` known to transformers, for from_pretrained,
-    from_config and set_attn_implementation. Masks are those of its "sdpa".
+    """Register `attn_implementation="kernelwright"` with transformers, for from_pretrained,
+    from_config and set_attn_implementation. Masks are created as for "sdpa".
 
     Returns:
         "kernelwright", to be passed as attn_implementation.
@@ -41,13 +41,14 @@ def attention(
     position_bias: torch.Tensor | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What transformers calls for each layer: (B, H, L, D) to (B, L, H, D), and no weights.
+    """The function that transformers calls for each layer: (B, H, L, D) to (B, L, H, D), without
+    weights.
 
-    Keys and values keep their own number of heads, and the result comes in the order of the
-    tokens, so that nothing is repeated or copied.
+    Keys and values keep their own number of heads, and the result is in the order of the tokens, so
+    nothing is repeated or copied.
 
     Raises:
-        NotImplementedError: the model asks for something in the scores that is not computed here.
+        NotImplementedError: the model modifies scores in a way that is not supported here.
     """
     import kernelwright as kw
 

@@ -1,1 +1,1 @@
-"""Attention, and what serves it."""
+"""Attention and the operators of its cache."""

@@ -1,1 +1,1 @@
-"""Rows and elements by their numbers."""
+"""Rows and elements selected by index."""

@@ -1,1 +1,1 @@
-"""Elements moved to other places: nothing is computed."""
+"""Operators that only copy elements to other positions."""

@@ -63,7 +63,7 @@ def sample(
     rng = Random(f"{operator.name.removesuffix('.backward')} {seed}")
     templates = [c for c in operator.cases if c.use == "bench"]
     if not templates:
-        raise NotSampled(f"{operator.name} has no bench cases to draw others from")
+        raise NotSampled(f"{operator.name} has no bench cases from which others can be derived")
     known = {c.id for c in operator.cases}
     found: dict[Case, str] = {}
     why = ""

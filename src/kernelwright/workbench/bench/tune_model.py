@@ -158,9 +158,9 @@ def tune(
     if gpu_of(here()) is None:
         raise NoGpu("tune needs a GPU: there is none here")
     if torch.cuda.is_current_stream_capturing():
-        raise NotTuned("a CUDA graph is being captured: tune before")
+        raise NotTuned("a CUDA graph is being captured: tune before the capture")
     if not cache.writable():
-        raise NotTuned("the cache folder cannot be written to: set KW_CACHE to one that can")
+        raise NotTuned("the cache folder cannot be written to: set KW_CACHE to a writable folder")
     progress("running two steps of the model")
     calls = [c for c in recorded(model, example_inputs) if c.device.type == "cuda"]
     if not calls:
@@ -224,7 +224,9 @@ def _timed(call: Call, deadline: float) -> tuple[list[Tried], str]:
         return [], "there is not enough free memory to time it"
 
 
-def try_all(call: Call, deadline: float) -> tuple[list[Tried], str]:
+def try_all(
+    call: Call, deadline: float, rule: clock.StoppingRule = RULE
+) -> tuple[list[Tried], str]:
     """Compare every choice with PyTorch's own result, and time those that are right alternately.
     Past the deadline no more are prepared; two are at least. Call inside `clock.session`."""
     ladder, operator = call.ladder, call.ladder.operator
@@ -248,7 +250,7 @@ def try_all(call: Call, deadline: float) -> tuple[list[Tried], str]:
             candidates[name] = clock.Candidate(
                 name, [partial(run, *a.values()) for a in sets], moved
             )
-    times = clock.measure(list(candidates.values()), call.device, RULE).times
+    times = clock.measure(list(candidates.values()), call.device, rule).times
     return [_with_time(t, times.get(_shown(t.rung, t.config))) for t in tried], note
 
 

@@ -40,7 +40,7 @@ def small_case(ladder: Ladder, rung: Rung) -> Case:
     cases = handful(ladder, "numba") if rung.backend == "numba" else thorough_cases(ladder)
     taken = [c for c in cases if _reason(ladder, rung, c) is None]
     if not taken:
-        raise ValueError(f"rung: {ladder.name}.{rung.name} takes no small case")
+        raise ValueError(f"rung: {ladder.name}.{rung.name} supports no small case")
     return min(taken, key=lambda c: (c.numel <= 32, c.numel))
 
 
@@ -94,9 +94,7 @@ def gdb_command(
 ) -> list[str]:
     """gdb on a second process that runs the rung in the emulator's debug build."""
     if not shutil.which("gdb"):
-        raise ToolchainError(
-            "CUDA C++ rungs are stepped through in gdb, and there is none: install gdb"
-        )
+        raise ToolchainError("debugging a CUDA C++ rung needs gdb, which is not installed")
     kernels = [s.kernel for s in _plan_on(ladder, rung, case).launches]
     names = {re.split("[<(]", k.name)[0] for k in kernels if isinstance(k, CudaKernel)}
     setup = [

@@ -139,12 +139,13 @@ def dissect(
         config: by default the first.
 
     Raises:
-        ValueError: the rung is not CUDA C++, or supports the case not at all.
+        ValueError: the rung is not CUDA C++, or does not support the case.
         ToolchainError: there is no compiler here; the emulator cannot run the rung.
     """
     if rung.backend != "cuda":
         raise ValueError(
-            f"rung: {ladder.name}.{rung.name} is {rung.backend}; dissect watches CUDA C++ rungs"
+            f"rung: {ladder.name}.{rung.name} is {rung.backend}; "
+            "dissect supports only CUDA C++ rungs"
         )
     missing = emulator.missing("dissected")
     if missing:
@@ -177,7 +178,7 @@ def usual_case(ladder: Ladder, rung: Rung) -> Case:
     """The largest of the cases that the checks watch and the rung supports."""
     fitting = [c for c in watched_cases(ladder) if _unable(ladder, rung, _args(ladder, c)) is None]
     if not fitting:
-        raise ValueError(f"rung: {ladder.name}.{rung.name} takes no case that is small enough")
+        raise ValueError(f"rung: {ladder.name}.{rung.name} supports no case that is small enough")
     return max(fitting, key=lambda c: c.numel)
 
 

@@ -90,7 +90,9 @@ def inspect(
     """
     made = ladder.rung(rung)
     if not made.is_gpu:
-        raise ValueError(f"rung: {ladder.name}.{rung} is PyTorch, there is nothing to compile")
+        raise ValueError(
+            f"rung: {ladder.name}.{rung} is a PyTorch rung, which has no kernel to compile"
+        )
     gpu = gpu_of(arch)
     if case is None:
         case = _first_supported(ladder, made, gpu)
@@ -148,22 +150,23 @@ def _here(
     plan = dispatch.entry_of(ladder, rung)(gpu, config, **specs)
     tensors = build.Tensors(plan, ladder.operator, specs)
     head = (ladder.name, rung.name, rung.backend, config, case.id, arch)
-    return [_one(head, step, tensors, arch) for step in plan.launches]
+    return [compiled(head, step, tensors, arch) for step in plan.launches]
 
 
-def _one(head: tuple, step: Launch, tensors: build.Tensors, arch: str) -> Inspection:
-    compiled = build.compile(step, tensors, arch)
-    resources = binary.resources(compiled)
-    threads = compiled.threads or step.block[0] * step.block[1] * step.block[2]
-    dynamic = compiled.shared or step.shared
+def compiled(head: tuple, step: Launch, tensors: build.Tensors, arch: str) -> Inspection:
+    """A launch compiled for `arch`. `head`: the first six fields of its Inspection."""
+    made = build.compile(step, tensors, arch)
+    resources = binary.resources(made)
+    threads = made.threads or step.block[0] * step.block[1] * step.block[2]
+    dynamic = made.shared or step.shared
     occupancy = binary.occupancy(
         arch, threads, resources.registers, resources.static_shared + dynamic
     )
-    code = binary.sass(compiled)
+    code = binary.sass(made)
     return Inspection(
         *head,
         kernel=build.name_of(step.kernel),
-        symbol=compiled.name,
+        symbol=made.name,
         grid=step.grid,
         threads=threads,
         cluster=getattr(step.kernel, "cluster", 1),
@@ -171,9 +174,9 @@ def _one(head: tuple, step: Launch, tensors: build.Tensors, arch: str) -> Inspec
         resources=asdict(resources),
         occupancy=asdict(occupancy),
         instructions=asdict(binary.instructions(code)),
-        ptx=compiled.ptx,
+        ptx=made.ptx,
         sass=code,
-        ttgir=compiled.ttgir,
+        ttgir=made.ttgir,
     )
 
 
@@ -191,10 +194,11 @@ def _elsewhere(
     if done.returncode:
         last = done.stderr.strip().splitlines() or ["no message"]
         raise ToolchainError(f"inspecting {ladder.name}.{rung}: {last[-1]}")
-    return [_loaded(d) for d in json.loads(done.stdout)]
+    return [loaded(d) for d in json.loads(done.stdout)]
 
 
-def _loaded(d: Any) -> Inspection:
+def loaded(d: Any) -> Inspection:
+    """What `as_json(texts=True)` of an Inspection returned, read back."""
     for side in ("global_loads", "global_stores"):
         d["instructions"][side] = {int(k): n for k, n in d["instructions"][side].items()}
     d["grid"] = tuple(d["grid"])

@@ -38,7 +38,7 @@ def root() -> Path:
     top = _git("rev-parse", "--show-toplevel", at=PACKAGE)
     if top is None or not (Path(top) / "src" / NAME).is_dir():
         raise UsageError(
-            "@COMMIT: this Kernelwright is no git checkout, so it has no other commits"
+            "@COMMIT: this Kernelwright is not a git checkout, so there are no other commits"
         )
     return Path(top)
 

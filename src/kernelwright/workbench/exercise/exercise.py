@@ -91,7 +91,7 @@ def named(name: str) -> Exercise:
             return e
     near = difflib.get_close_matches(name, [e.id for e in exercises()], n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
-    raise UsageError(f"NAME: {name} is no exercise{meant} (kernelwright exercise lists them)")
+    raise UsageError(f"NAME: {name} is not an exercise{meant} (kernelwright exercise lists them)")
 
 
 def standings(folder: Path) -> list[Standing]:
@@ -129,8 +129,8 @@ def write(exercise: Exercise, folder: Path) -> Path:
     path = folder / files.source(exercise).file_name
     if path.exists():
         raise UsageError(
-            f"NAME: {path} is there already. Edit it, then: kernelwright exercise "
-            f"{exercise.id} --check (to begin anew, remove it)"
+            f"NAME: {path} already exists. Edit it, then: kernelwright exercise "
+            f"{exercise.id} --check (to start again, delete it)"
         )
     path.write_text(files.text(files.source(exercise)), encoding="utf-8")
     return path

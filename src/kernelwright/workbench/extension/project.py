@@ -42,16 +42,19 @@ def write(
         CannotExtend: naming what the rung has that host code cannot be written for, or the folder.
     """
     if rung.backend != "cuda":
-        raise CannotExtend(f"{found.name}.{rung.name}: is no CUDA C++ rung but {rung.backend}'s")
+        raise CannotExtend(f"{found.name}.{rung.name}: is a {rung.backend} rung, not CUDA C++")
     if not into.name.isidentifier():
         raise CannotExtend(f"-o: {into.name!r} is imported, so it must be a Python name")
     if into.exists() and any(into.iterdir()):
-        raise CannotExtend(f"-o: {into} is there already, and not empty")
+        raise CannotExtend(f"-o: {into} exists already and is not empty")
     served = [_served(found, rung, c) for c in cases or _usual(found, rung)]
     op = found.operator
     kernels = dict.fromkeys(_kernel(step) for s in served for step in s.plan.launches)
     if len(kernels) > 1:
-        raise CannotExtend(f"{found.name}.{rung.name}: its kernels stand in {len(kernels)} files")
+        raise CannotExtend(
+            f"{found.name}.{rung.name}: its kernels are in {len(kernels)} files, "
+            "of which only one can be exported"
+        )
     (source,) = kernels
     native = standalone.source_of(entry_of(found, found.rung("native")), "native")
     into.mkdir(parents=True, exist_ok=True)
@@ -105,7 +108,9 @@ def _usual(found: Ladder, rung: Rung) -> list[Case]:
         if case.use == "bench" and case.dtype not in smallest and takes(found, rung, case):
             smallest[case.dtype] = case
     if not smallest:
-        raise CannotExtend(f"{found.name}.{rung.name}: takes no bench case; name one: --case")
+        raise CannotExtend(
+            f"{found.name}.{rung.name}: supports no bench case; choose another case with --case"
+        )
     return list(smallest.values())
 
 
@@ -124,14 +129,14 @@ def _served(found: Ladder, rung: Rung, case: Case) -> Served:
     args = _specs(op, case)
     specs, copies = normalise(op.layout, args)
     if copies:
-        raise CannotExtend(f"--case {case.id}: {', '.join(copies)} would be copied first")
+        raise CannotExtend(f"--case {case.id}: {', '.join(copies)} would be copied before the call")
     why = unsupported(rung, specs, here())
     if why:
         raise CannotExtend(f"--case {case.id}: {title} does not take it: {why}")
     gpu = gpu_of(here()) or H200
     plan = entry_of(found, rung)(gpu, config_of(found, rung, gpu, specs), **specs)
     if why := host.refusal(op, plan):
-        raise CannotExtend(f"{title}: {why}, which no host code is written for")
+        raise CannotExtend(f"{title}: {why}, for which no host code can be written")
     return Served(case, args, op.outputs(**args), plan)
 
 
@@ -166,7 +171,7 @@ def _case(found: Ladder, served: Served) -> str:
     if any(isinstance(v, TensorSpec) and not v.dtype.is_floating_point
            for v in served.args.values()):  # fmt: skip
         if served.case.numel > DRAWN:
-            raise CannotExtend(f"--case {served.case.id}: its integers are too many to look at")
+            raise CannotExtend(f"--case {served.case.id}: it has too many integers to examine")
         drawn = found.operator.inputs(served.case, "cpu")
     given = ", ".join(_given(n, v, drawn) for n, v in served.args.items())
     return f'    Case("{served.case.id}", [{given}]),'

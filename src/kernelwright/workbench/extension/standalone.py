@@ -60,7 +60,7 @@ class _Found:
         elif isinstance(inspect.unwrap(value), FunctionType):
             self.follow(inspect.unwrap(value), name)
         else:
-            raise CannotExtend(f"{name}, which the operator in PyTorch needs, is no function")
+            raise CannotExtend(f"{name}, which the operator in PyTorch needs, is not a function")
 
 
 def _names(function: FunctionType) -> list[str]:

@@ -84,7 +84,7 @@ def kernelbench(module: ModuleType, path: Path) -> Problem:
     shown = make(Case((), torch.float32), "cpu")
     first = next((t for t in shown if is_tensor(t)), None)
     if first is None:
-        raise UsageError(f"--as: {path}: get_inputs() gives no tensor")
+        raise UsageError(f"--as: {path}: get_inputs() returns no tensor")
     shape, dtype = tuple(first.shape), first.dtype
     cases = (Case(shape, dtype), Case(shape, dtype, (TIMED,), use="bench"))
     return Problem(make, run, cases, {"model": str(path), "folder": str(path.resolve().parent)})
@@ -234,7 +234,9 @@ def _declared(name: str, value: Any, changed: bool) -> str:
         return f"Tensor({name}!) {name}" if changed else f"Tensor {name}"
     kinds = {bool: "bool", int: "int", float: "float", str: "str"}
     if type(value) not in kinds:
-        raise UsageError(f"--as: argument {name} is a {type(value).__name__}, no tensor or number")
+        raise UsageError(
+            f"--as: argument {name} is a {type(value).__name__}, neither a tensor nor a number"
+        )
     return f"{kinds[type(value)]} {name}"
 
 

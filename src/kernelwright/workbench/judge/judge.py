@@ -115,7 +115,7 @@ def judge_all(
         say: called with a line of text before each long step.
     """
     if backward and autograd:
-        raise UsageError("--backward, --autograd: the one or the other")
+        raise UsageError("--backward, --autograd: give only one of them")
     wanted = [(target, what, False)]
     if backward:
         path = target.rpartition(":")[0]

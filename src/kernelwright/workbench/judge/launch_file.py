@@ -63,7 +63,7 @@ def plan_of(
     for n in names:
         if n not in known:
             raise LaunchFile(
-                f"launch: {n!r} is no argument or result; there are {', '.join(known)}"
+                f"launch: {n!r} is neither an argument nor a result; there are {', '.join(known)}"
             )
     said = launch(**{n: known[n] for n in names})
     steps: list[Launch] = []
@@ -114,12 +114,14 @@ def _argument(a: Any, known: dict[str, Any]) -> str | Scalar:
         return a
     if isinstance(a, str):
         if a.split("[")[0] not in known:
-            raise LaunchFile(f"args: {a!r} is no tensor of the call; there are {', '.join(known)}")
+            raise LaunchFile(
+                f"args: {a!r} is not a tensor of the call; there are {', '.join(known)}"
+            )
         return f32(a) if isinstance(known[a.split("[")[0]], float) else a
     if isinstance(a, bool):
         return packed(bytes([a]))
     if isinstance(a, bytes) and a:
         return packed(a)
     if not isinstance(a, (int, float)):
-        raise LaunchFile(f"args: {a!r} is a {type(a).__name__}, no name and no number")
+        raise LaunchFile(f"args: {a!r} is a {type(a).__name__}, neither a name nor a number")
     return i32(a) if isinstance(a, int) else f32(a)

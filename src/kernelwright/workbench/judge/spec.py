@@ -203,7 +203,7 @@ def _of_file(path: Path) -> Subject:
         problem = formats.kernelbench(module, path)
     elif formats.is_gpu_mode(module):
         if not task.is_file():
-            raise UsageError(f"--as: {path} has no task.yml beside it, which lists its tests")
+            raise UsageError(f"--as: {path} has no task.yml in its folder, which lists the tests")
         problem = formats.gpu_mode(module, path, task)
     if problem:
         operator = formats.operator_of(problem, path.stem, str(path))

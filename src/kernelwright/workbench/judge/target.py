@@ -42,10 +42,12 @@ def launchable(asked: Target, launch: Path | None) -> None:
     if launch and not launch.is_file():
         raise UsageError(f"--launch: there is no file {launch}")
     if launch and not cuda:
-        raise UsageError(f"--launch: {asked.path.name} is no .cu; a Python function needs none")
+        raise UsageError(
+            f"--launch: {asked.path.name} is not a .cu file; a Python function needs no launch file"
+        )
     text = asked.path.read_text("utf-8") if cuda else ""
     if cuda and launch is None and not _is_host(text, asked.name):
-        raise UsageError(f"--launch: how is {asked.path.name} launched? {LAUNCHED}")
+        raise UsageError(f"--launch: {asked.path.name} needs a launch file. {LAUNCHED}")
     if cuda and not re.search(rf"\b{re.escape(asked.name)}\b", text):
         there = re.findall(r"__global__[^;{]*?\b(\w+)\s*\(", text)
         kernels = [n for n in there if n != "__launch_bounds__"]

@@ -35,6 +35,7 @@ class Call:
         inputs, outputs: tensors by name; the kernel writes every element of the outputs.
         expected: the right outputs by name, compared after each run.
         shared: dynamic shared memory, bytes.
+        then: launches that follow, on the same tensors.
         bytes: what the kernel must read and write, for its rate.
     """
 
@@ -49,6 +50,12 @@ class Call:
     expected: Mapping[str, torch.Tensor] = field(default_factory=dict)
     shared: int = 0
     bytes: int = 0
+    then: tuple[Launch, ...] = ()
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        kernel = CudaKernel(self.source, self.kernel)
+        return Launch(kernel, self.grid, self.args, self.block, self.shared), *self.then
 
 
 class WrongResult(Exception):
@@ -140,7 +147,8 @@ def _observed(look: Any, calls: Sequence[Call], kind: str = "dissected"):
     if missing := emulator.missing(kind):
         raise ToolchainError(missing)
     with look.mode():
-        emulator.ensure([CudaKernel(c.source, c.kernel) for c in calls])
+        kernels = [x.kernel for c in calls for x in c.launches]
+        emulator.ensure([k for k in kernels if isinstance(k, CudaKernel)])
     return look.mode()
 
 
@@ -156,8 +164,7 @@ def _bound(call: Call, device: torch.device) -> Callable[..., Any]:
         cost=lambda **_: Cost((), ()),
         outputs=lambda **_: tuple(call.outputs.values()),
     )
-    kernel = CudaKernel(call.source, call.kernel)
-    plan = Plan((Launch(kernel, call.grid, call.args, call.block, call.shared),))
+    plan = Plan(call.launches)
     specs = {n: TensorSpec.of(t) for n, t in call.inputs.items()}
     return toolchain.executor(plan, operator, specs, (), device)
 

@@ -118,7 +118,7 @@ def program_of(target: str, launch: Path | None, folder: Path) -> tuple[Path, tu
 def _loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"kernelwright_launch_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"--launch: {path} is no Python file")
+        raise UsageError(f"--launch: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -134,13 +134,15 @@ def _tensors(module: ModuleType, path: Path) -> dict[str, torch.Tensor | TensorS
     made: dict[str, torch.Tensor | TensorSpec] = {}
     for name, t in given.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise UsageError(f"{path}: tensors: {name!r} is no name")
+            raise UsageError(f"{path}: tensors: {name!r} is not a name")
         if isinstance(t, torch.Tensor):
             made[name] = t.cpu()
         elif isinstance(t, tuple) and len(t) == 2 and isinstance(t[1], torch.dtype):
             made[name] = TensorSpec.contiguous(t[0], t[1])
         else:
-            raise UsageError(f"{path}: tensors: {name} is no tensor and no (shape, dtype)")
+            raise UsageError(
+                f"{path}: tensors: {name} is neither a tensor nor a pair (shape, dtype)"
+            )
     return made
 
 
@@ -165,7 +167,7 @@ def _launched(step: Launch, places: Mapping[str, int]) -> str:
 def _argument(argument: Any, places: Mapping[str, int]) -> str:
     if isinstance(argument, str):
         if argument not in places:
-            raise UsageError(f"args: {argument!r} is no tensor; there are {', '.join(places)}")
+            raise UsageError(f"args: {argument!r} is not a tensor; there are {', '.join(places)}")
         return f"kw_at[{places[argument]}]"
     assert isinstance(argument, Scalar)
     value = argument.value

@@ -57,9 +57,7 @@ def debug(source: Path, arguments: Sequence[str], gpu: str, options: Sequence[st
     """
     known(gpu)
     if not shutil.which("gdb"):
-        raise ToolchainError(
-            "the program is stepped through in gdb, and there is none: install gdb"
-        )
+        raise ToolchainError("--debug needs gdb, which is not installed")
     executable, kernels = program.debugged(source)
     folder = Path(tempfile.mkdtemp(prefix="kernelwright-"))
     for name, value in (("gpu", gpu), ("workers", "1"), ("patience", "0")):

@@ -84,7 +84,7 @@ def seeds_of(seed: int | None, checks: Sequence[str]) -> tuple[int, ...]:
     if seed is None:
         return SEEDS
     if not checks:
-        raise ValueError("--seed: needs --check, whose thread schedules it selects")
+        raise ValueError("--seed: selects a thread schedule of --check; give --check too")
     if not 0 < seed < 2**63:
         raise ValueError(f"--seed {seed}: must be from 1 to 2**63 - 1")
     return (seed,)

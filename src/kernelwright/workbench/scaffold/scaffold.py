@@ -42,7 +42,9 @@ def new(op: str, into: Path | None = None) -> list[Path]:
     if not name.isidentifier() or name != name.lower() or name[0] == "_" or keyword.iskeyword(name):
         raise CannotScaffold(f"OP: {name!r} is not a Python name in lower case")
     if into is None and not CHECKOUT:
-        raise CannotScaffold("--into: this is no checkout of Kernelwright; name a folder")
+        raise CannotScaffold(
+            "--into: this is not a checkout of Kernelwright; name the destination folder"
+        )
     if into is None and family not in families():
         known = ", ".join(families())
         raise CannotScaffold(f"OP: name its family too, FAMILY/{name}; there are {known}")
@@ -53,7 +55,7 @@ def new(op: str, into: Path | None = None) -> list[Path]:
         raise CannotScaffold(f"--into: there is no folder {home}")
     folder = home / name
     if folder.exists():
-        raise CannotScaffold(f"OP: {folder} is there already")
+        raise CannotScaffold(f"OP: {folder} already exists")
     folder.mkdir()
     written: list[Path] = []
     for template in sorted(TEMPLATES.glob("*.tmpl")):
@@ -81,10 +83,10 @@ def spec(name: str, into: Path | None = None) -> Path:
     """
     name = name.removesuffix(".py")
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise CannotScaffold(f"--spec: {name!r} is no name of a Python file")
+        raise CannotScaffold(f"--spec: {name!r} is not a valid name of a Python file")
     path = (into or Path()) / f"{name}.py"
     if path.exists() or not path.parent.is_dir():
-        why = "is there already" if path.exists() else "is in no folder"
+        why = "already exists" if path.exists() else "is in no folder"
         raise CannotScaffold(f"--spec: {path} {why}")
     text = Template((TEMPLATES / "judged" / "spec.py.tmpl").read_text()).substitute(name=name)
     path.write_text(text, encoding="utf-8")

@@ -18,6 +18,7 @@ from kernelwright.contract import Case, Operator
 from kernelwright.contract.compare import Accuracy, compare
 from kernelwright.toolchain import redzones
 
+from . import captures
 from .candidate import (
     Candidate,
     Expected,
@@ -103,8 +104,7 @@ class Here:
             with torch.cuda.graph(graph, pool=pool):
                 results = self._results(fenced.args)
         except Exception as e:
-            # a capture that could not end leaves the allocator recording, its cache unfreeable
-            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+            captures.end_recording(pool)
             raise NotCaptured(f"{type(e).__name__}: {str(e).splitlines()[0]}") from e
 
         def replay() -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ from kernelwright.dispatch import (
     specs_of,
     unsupported,
 )
+from kernelwright.support import cache
 from kernelwright.support.errors import GOOD, INCONCLUSIVE, WRONG
 from kernelwright.toolchain import availability, redzones
 from kernelwright.toolchain.interpreter import GLUON
@@ -249,7 +250,11 @@ def verify_case(
     if reason:
         return Outcome("skipped", case, why=reason)
     if case.use == "big":
-        return _verify_big(ladder, rung, config, case)
+        with cache.locked("memory of a GPU"):  # processes beside this one need most of it, too
+            try:
+                return _verify_big(ladder, rung, config, case)
+            finally:
+                torch.cuda.empty_cache()
     trial = Trial(candidate(ladder, rung, config, device), case, device)
     try:
         args = trial.expected().args

@@ -4,11 +4,11 @@
 #ifdef KW_PROGRAM  // variables: programs give the names to members and to variables of their own
 #pragma GCC visibility push(default)
 #define KW_INDEX(T, name) \
-  extern __thread const T name __asm__("kw_" #name) __attribute__((tls_model("initial-exec")))
-KW_INDEX(uint3, threadIdx);
-KW_INDEX(uint3, blockIdx);
-KW_INDEX(dim3, blockDim);
-KW_INDEX(dim3, gridDim);
+  extern __thread T name __asm__("kw_" #name) __attribute__((tls_model("initial-exec")))
+KW_INDEX(uint3, threadIdx);  // no constant: a loop over threads changes it
+KW_INDEX(const uint3, blockIdx);
+KW_INDEX(const dim3, blockDim);
+KW_INDEX(const dim3, gridDim);
 #undef KW_INDEX
 #pragma GCC visibility pop
 #elif defined(KW_WATCHED)  // as values: reading them is no access to memory

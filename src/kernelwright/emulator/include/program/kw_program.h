@@ -26,6 +26,7 @@
 #include "program/ptx.h"
 #include "program/textures.h"
 #include "program/lockstep.h"
+#include "program/loops.h"
 
 #define __CUDA_RUNTIME_H__
 #define __CUDACC__ 1

@@ -66,6 +66,15 @@ cudaError_t error_of(const std::string &message) {
   return cudaErrorLaunchFailure;
 }
 
+// Once for each kernel.
+void note_loops(const char *kernel) {
+  static std::mutex lock;
+  static std::map<std::string, bool> noted;
+  std::lock_guard<std::mutex> hold(lock);
+  if (!noted[kernel]) note("loops", kernel);
+  noted[kernel] = true;
+}
+
 }  // namespace
 
 void run(const Job &job) {
@@ -94,9 +103,11 @@ void run(const Job &job) {
   if (r.before && !r.before(job, launch)) launch.observer = nullptr;
   std::string wrong;
   // the host's thread keeps its own thread-local variables
+  const unsigned long long before = kw_blocks_in_loops();
   std::thread([&] {
     if (const char *message = kw_launch(&launch)) wrong = message;
   }).join();
+  if (kw_blocks_in_loops() != before) note_loops(job.name);
   if (r.after) r.after();
   if (wrong.empty()) return;
   note("failed", std::string(job.name) + ": " + wrong);

@@ -22,12 +22,12 @@ _PLANS = {
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     return (
-        Rung("manual", "torch", f"torch_rungs:manual{side}", "the recurrence, a token at a time",
+        Rung("manual", "torch", f"torch_rungs:manual{side}", "the recurrence, one token at a time",
              supports=heuristics.fits_manual, serves=False),
         Rung("quadratic", "torch", f"torch_rungs:quadratic{side}", "a masked square of scores",
              supports=heuristics.fits_quadratic, serves=False),
         Rung("native", "torch", f"torch_rungs:native{side}", "chunks of 64, and their states"),
-        Rung("triton_chunked", "triton", _PLANS[side], "states, then all chunks at once",
+        Rung("triton_chunked", "triton", _PLANS[side], "states, then all chunks in parallel",
              supports=heuristics.fits_triton, configs=heuristics.CONFIGS,
              heuristic=heuristics.choose),
     )  # fmt: skip
@@ -71,27 +71,26 @@ def linear_attention(
     initial_state: torch.Tensor | None = None,
     output_final_state: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Causal linear attention with a scalar decay: the state of a head is S = exp(g) S + k^T v at
-    each token, and its output scale q S.
+    """Causal linear attention with a scalar decay. At each token, the state of a head becomes S =
+    exp(g) S + k^T v, and the output is scale q S.
 
-    Decoding is a call with the new token (or a few of them), the state of the one before as
-    `initial_state`, and `output_final_state`.
+    To decode, pass one or a few new tokens, the previous state as `initial_state`, and
+    `output_final_state=True`.
 
     Args:
-        q: (B, H, L, K). float32, float16 and bfloat16 have GPU rungs. Any strides: a transposed
-            (B, L, H, K) is not copied, nor are heads that are expanded from fewer.
+        q: (B, H, L, K). float32, float16 and bfloat16 have GPU rungs. Any strides: a transposed (B,
+            L, H, K) is not copied, nor are heads that are expanded from fewer heads.
         k: (B, H, L, K), of q's dtype.
         v: (B, H, L, V), of q's dtype.
-        g: log of the decay, (B, H, L) of each token or (H,) of each head, floating; by default no
-            decay. -inf forgets all tokens before. Where it is positive, decays may overflow as the
-            result would.
+        g: log of the decay, floating point: (B, H, L) for each token or (H,) for each head; by
+            default no decay. -inf removes all earlier tokens. Positive values may overflow.
         scale: of the output; by default 1 / sqrt(K).
         initial_state: (B, H, K, V), floating; by default zeros.
         output_final_state: whether to return the state after the last token.
 
     Returns:
-        (B, H, L, V) in q's dtype; and (B, H, K, V) in float32 (float64 of float64), or None.
-        All arguments that are tensors have gradients, through both.
+        (B, H, L, V) in q's dtype; and the last state, (B, H, K, V) in float32 (float64 for
+        float64), or None. All tensor arguments have gradients, through both results.
 
     Raises:
         TypeError: an argument is not floating point, or dtypes do not agree.

@@ -49,9 +49,9 @@ def chunk_states(
     state = tl.zeros((BK, BV), tl.float32)
     k, v = col_k + tl.arange(0, BK), col_v + tl.arange(0, BV)
     if FIRST:
-        at = (first_ptr + b * first_b + h * first_h + (k * first_k)[:, None]
-              + (v * first_v)[None, :])  # fmt: skip
-        state = tl.load(at, mask=(k < K)[:, None] & (v < V)[None, :], other=0.0).to(tl.float32)
+        first = (first_ptr + b * first_b + h * first_h + (k * first_k)[:, None]
+                 + (v * first_v)[None, :])  # fmt: skip
+        state = tl.load(first, mask=(k < K)[:, None] & (v < V)[None, :], other=0.0).to(tl.float32)
     for step in range(chunks):
         chunk = step
         if BACKWARDS:

@@ -20,7 +20,7 @@ LADDER = Ladder(
         rungs.triton(
             "split",
             "",
-            "keys split among programs, heads that share them in one tile; a merge",
+            "keys split among programs, the heads that share them in one tile, then a merge",
             heuristics.fits,
             heuristics.CONFIGS,
         ),
@@ -36,7 +36,7 @@ LADDER_UPDATE = Ladder(
         rungs.triton(
             "scatter",
             "",
-            "a token a program, keys and values together",
+            "one token per program, keys and values together",
             heuristics.fits_scatter,
             heuristics.SCATTER_CONFIGS,
         ),
@@ -60,25 +60,26 @@ def paged_attention(
     k_scale: float = 1.0,
     v_scale: float = 1.0,
 ) -> torch.Tensor:
-    """Attention of one new token of each sequence to all of its tokens in a cache of pages.
+    """Attention of one new token per sequence over all tokens of the sequence in a paged cache.
 
     Args:
-        query: (B, H, E). float32, float16 and bfloat16 have GPU rungs. It gets no gradient.
+        query: (B, H, E). float32, float16 and bfloat16 have GPU rungs. It has no gradient.
         key_cache: (pages, page size, Hk, E), Hk a divisor of H; of the query's dtype, or
-            float8_e4m3fn, float8_e5m2 or int8. A contiguous cache (B, S, Hk, E) is one of B pages.
+            float8_e4m3fn, float8_e5m2 or int8. A contiguous cache (B, S, Hk, E) is a cache of B
+            pages.
         value_cache: (pages, page size, Hk, Ev), likewise.
-        block_tables: (B, pages of the longest sequence) int32: where a sequence's pages are. What
-            stands behind a sequence's last page is not read.
-        seq_lens: (B,) int32: tokens of each sequence, the new one included.
+        block_tables: (B, pages of the longest sequence) int32: the pages of each sequence. Entries
+            after a sequence's last page are not read.
+        seq_lens: (B,) int32: tokens of each sequence, including the new one.
         scale: of the scores; by default 1 / sqrt(E).
-        k_scale, v_scale: what elements of an 8-bit cache are multiplied with.
+        k_scale, v_scale: factors of the elements of an 8-bit cache.
 
     Returns:
         (B, H, Ev) in the query's dtype; zeros for a sequence without tokens.
 
     Raises:
         TypeError: a dtype is none of these.
-        ValueError: shapes do not agree, or the query wants a gradient.
+        ValueError: shapes do not agree, or the query requires a gradient.
 
     Source: Kwon et al., arXiv:2309.06180.
     """
@@ -121,10 +122,10 @@ def reshape_and_cache(
         key: (tokens, Hk, E), floating, any strides.
         value: (tokens, Hk, Ev).
         key_cache, value_cache: as in `paged_attention`; of key's dtype or of 8 bits.
-        slot_mapping: (tokens,) int64: page * page size + place in the page; no two alike. A token
-            of a negative slot is not written.
-        k_scale, v_scale: what elements are divided by for an 8-bit cache, and rounded; what is too
-            large becomes the largest number.
+        slot_mapping: (tokens,) int64: page * page size + position in the page, all different. A
+            token with a negative slot is not written.
+        k_scale, v_scale: elements are divided by them for an 8-bit cache, rounded, and clamped to
+            the range of its dtype.
 
     Raises:
         TypeError: a dtype is none of these.

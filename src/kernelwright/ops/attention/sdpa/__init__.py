@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention: from the formula to tensor cores that never wait for a weight."""
+"""scaled_dot_product_attention: from the formula to products and exponentials that overlap."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from . import heuristics, hopper_tiling, spec, statistics
 
 __all__ = ["LADDER", "LADDER_BACKWARD", "scaled_dot_product_attention"]
 
-_NATIVE = "cuDNN or FlashAttention-2 as PyTorch has them, else the formula"
+_NATIVE = "PyTorch's cuDNN or FlashAttention-2 kernels, otherwise the formula"
 
 
 def _pytorch_backward() -> tuple[Rung, ...]:
-    """FlashAttention-2 adds gradients of queries up by atomics."""
+    """FlashAttention-2 accumulates the gradients of queries with atomics."""
     manual, native = rungs.pytorch("_backward", native=_NATIVE, compiled=None)
     return manual, replace(native, deterministic=False)
 
@@ -37,7 +37,7 @@ RUNGS = (
     rungs.cuda(
         "tiled",
         "",
-        "one kernel: tiles of keys, online softmax, no score leaves the chip",
+        "one kernel: tiles of keys, online softmax; scores stay on the chip",
         heuristics.fits_tiled,
         ({},),
         serves=False,
@@ -52,7 +52,7 @@ RUNGS = (
     rungs.triton(
         "flash",
         "",
-        "FlashAttention-2: a block of queries a program, every option",
+        "FlashAttention-2: a block of queries per program, every option",
         heuristics.fits_triton,
         heuristics.FORWARD_CONFIGS,
         heuristic=heuristics.choose_forward,
@@ -61,7 +61,7 @@ RUNGS = (
         "cuda_wgmma",
         "cuda",
         "cuda_hopper:wgmma",
-        "two warp groups in ping-pong: one's exponentials beside the other's products",
+        "two warp groups in ping-pong: exponentials of one overlap with products of the other",
         supports=hopper_tiling.fits,
         configs=hopper_tiling.WGMMA_CONFIGS,
         sources=("cuda_wgmma.cu",),
@@ -70,7 +70,7 @@ RUNGS = (
         "cuda_wgmma_persistent",
         "cuda",
         "cuda_hopper:persistent",
-        "a block works through many tiles: the next one is loaded beside the last values",
+        "a block iterates over many tiles; loads of the next overlap with the last product",
         supports=hopper_tiling.fits,
         configs=hopper_tiling.PERSISTENT_CONFIGS,
         heuristic=hopper_tiling.choose_persistent,
@@ -83,7 +83,7 @@ RUNGS_BACKWARD = (
         "triton_flash",
         "triton",
         "triton_flash_backward:plan",
-        "weights computed again; keys and queries in kernels of their own, no atomics",
+        "weights recomputed; separate kernels for gk, gv and for gq, no atomics",
         supports=heuristics.fits_triton,
         configs=heuristics.BACKWARD_CONFIGS,
     ),
@@ -91,7 +91,7 @@ RUNGS_BACKWARD = (
         "cuda_wgmma",
         "cuda",
         "cuda_hopper:wgmma_backward",
-        "gk and gv with keys first, gq by itself: weights and dS stay in registers",
+        "one kernel for gk and gv, another for gq; weights and dS stay in registers",
         supports=hopper_tiling.fits,
         configs=hopper_tiling.BACKWARD_CONFIGS,
         sources=("cuda_bwd_dot.cu", "cuda_wgmma_keys.cu", "cuda_wgmma_queries.cu"),
@@ -122,30 +122,30 @@ def scaled_dot_product_attention(
     """softmax(scale query key^T + attn_mask) value, as
     torch.nn.functional.scaled_dot_product_attention.
 
-    A key that is masked, by `is_causal`, by False or by -inf, counts for nothing, whatever its
-    score is; a query all of whose keys are masked gets zeros, and so do gradients through it.
+    A key that is masked by `is_causal`, by False or by -inf has no effect, whatever its score is,
+    even NaN. A query whose keys are all masked gives zeros, and no gradient passes through it.
 
     Args:
         query: (*, H, L, E) or (L, E). float32, float16 and bfloat16 have GPU rungs. Any strides: a
-            transposed (B, L, H, E) or a slice of a packed qkv is not copied, and the result comes
-            in the same order.
-        key: (*, H, S, E), of the query's dtype; dimensions in front of the heads broadcast.
+            transposed (B, L, H, E) or a slice of a packed qkv is not copied, and the result has the
+            same order in memory.
+        key: (*, H, S, E), of the query's dtype; dimensions before the heads broadcast.
         value: (*, H, S, Ev).
-        attn_mask: broadcasts to (*, H, L, S): boolean, True where a query sees a key, or floating,
-            added to the scores. A floating one may want a gradient.
+        attn_mask: broadcasts to (*, H, L, S): boolean, True where a query sees a key; or floating
+            point, added to the scores. A floating-point mask may require a gradient.
         dropout_p: probability of dropping a weight; applies whether or not a module is training.
             The seed comes from PyTorch's generator of the query's device.
-        is_causal: query i sees keys 0 to i, also where L and S differ.
+        is_causal: query i sees keys 0 to i, even if L and S differ.
         scale: of the scores; by default 1 / sqrt(E).
-        enable_gqa: key and value may have fewer heads, a divisor of the query's; each serves as
-            many neighboring heads of the query.
+        enable_gqa: key and value may have fewer heads, a divisor of the number of query heads; each
+            is used by a group of consecutive query heads.
 
     Returns:
-        (*, H, L, Ev) in the query's dtype; under autocast that of autocast.
+        (*, H, L, Ev) in the query's dtype, or autocast's dtype under autocast.
 
     Raises:
         TypeError: an argument is not floating point, or dtypes do not agree.
-        ValueError: shapes do not agree, or dropout_p is no probability.
+        ValueError: shapes do not agree, or dropout_p is not a probability.
 
     Source: Dao, FlashAttention-2, arXiv:2307.08691.
     """
@@ -190,7 +190,7 @@ def _heads(t: torch.Tensor) -> int:
 
 
 def _leading(query, key, value, grouped: bool) -> tuple[tuple[int, ...], int]:
-    """(the batch dimensions that all have, the result's heads)."""
+    """(the common batch dimensions, the result's heads)."""
     try:
         batch = torch.broadcast_shapes(*(t.shape[:-3] for t in (query, key, value)))
     except RuntimeError:
@@ -211,7 +211,7 @@ def _leading(query, key, value, grouped: bool) -> tuple[tuple[int, ...], int]:
 
 
 def _four(t: torch.Tensor, batch: tuple[int, ...], heads: int) -> torch.Tensor:
-    """(B, heads, rows, columns): batches as one dimension, heads repeated where there are fewer."""
+    """(B, heads, rows, columns): batch dimensions merged, heads repeated if there are fewer."""
     own = _heads(t)
     if t.ndim == 2:
         t = t.unsqueeze(0)

@@ -21,7 +21,7 @@ LADDER = Ladder(
         rungs.triton(
             "varlen",
             "",
-            "FlashAttention-2 over packed sequences; tiles outside a window are not visited",
+            "FlashAttention-2 over packed sequences; tiles outside the window are skipped",
             heuristics.fits,
             heuristics.CONFIGS,
         ),
@@ -38,7 +38,7 @@ LADDER_BACKWARD = Ladder(
             "triton_varlen",
             "triton",
             "triton_varlen_backward:plan",
-            "keys and queries in kernels of their own, no atomics",
+            "separate kernels for the gradients of keys and queries, no atomics",
             supports=heuristics.fits,
             configs=heuristics.BACKWARD_CONFIGS,
         ),
@@ -66,7 +66,8 @@ def attention_varlen(
     alibi_slopes: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention of sequences packed behind each other; a query attends to its own sequence only.
+    """Attention over sequences that are stored one after the other; a query attends only to its own
+    sequence.
 
     If a sequence's numbers of queries and keys differ, its last query is at the position of its
     last key: query i of n is at position i + m - n among m keys.
@@ -74,16 +75,17 @@ def attention_varlen(
     Args:
         query: (tokens, H, E). float32, float16 and bfloat16 have GPU rungs; any strides.
         key: (tokens, Hk, E), Hk a divisor of H. value: (tokens, Hk, Ev).
-        cu_seqlens_q, cu_seqlens_k: (sequences + 1,) int32: where each sequence begins and, last,
-            where the last one ends: at the end of query, or of key. Their values are not read
-            before the kernels run, so wrong values raise no error.
+        cu_seqlens_q, cu_seqlens_k: (sequences + 1,) int32: the start of each sequence, and finally
+            the end of the last one, which is the number of tokens of query or of key. The host does
+            not read their values, so wrong values raise no error.
         max_seqlen_q, max_seqlen_k: at least the length of the longest sequence.
         is_causal: a query sees no later keys.
-        window: how many keys before and behind its own position a query sees; -1 is no limit.
-        softcap: where above 0, scores become softcap tanh(score / softcap).
-        sinks: (H,) a score of no key in each query's softmax. It may require a gradient.
-        alibi_slopes: (H,) float32: the distance of a query and a key times it is taken from the
-            score. It gets no gradient.
+        window: how many keys before and after its own position a query sees; -1 means no limit.
+        softcap: if above 0, scores become softcap tanh(score / softcap).
+        sinks: (H,) an additional score in each query's softmax that belongs to no key. It may
+            require a gradient.
+        alibi_slopes: (H,) float32: the slope times the distance of query and key is subtracted from
+            the score. It has no gradient.
         scale: of the scores, at least 0; by default 1 / sqrt(E).
 
     Returns:

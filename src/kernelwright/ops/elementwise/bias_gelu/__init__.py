@@ -1,4 +1,4 @@
-"""bias_gelu: gelu(x + bias) in one pass, and the bias's gradient in the pass that makes x's."""
+"""bias_gelu: gelu(x + bias) in one pass; the gradients of x and of the bias in another."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
     return (
         *rungs.pytorch(
             side,
-            manual="the formula, a kernel an operator",
-            native="PyTorch's sum, and its gelu",
+            manual="the formula, one kernel per operator",
+            native="PyTorch's addition, then its gelu",
         ),
         rungs.triton(
             "rows",
             side,
-            "a tile of rows a program, column sums in registers",
+            "a tile of rows per program, column sums in registers",
             heuristics.fits,
             heuristics.ROWS_CONFIGS,
         ),
         rungs.cuda(
             "vec16",
             side,
-            "16-byte vectors; a strip of columns a block in the backward",
+            "16-byte vectors; in the backward, one strip of columns per block",
             heuristics.fits_strips if side else heuristics.fits_vec16,
             heuristics.STRIPS_CONFIGS if side else heuristics.VEC16_CONFIGS,
             heuristic=heuristics.choose_strips if side else heuristics.choose_vec16,
@@ -49,7 +49,7 @@ def bias_gelu(input: torch.Tensor, bias: torch.Tensor, approximate: str = "none"
 
     Args:
         input: any shape but 0-d. float32, float16 and bfloat16 have GPU rungs; other floating types
-            are served by PyTorch. Rows may be any stride apart.
+            use PyTorch's kernels. Rows may have any stride.
         bias: of shape (input.shape[-1],).
         approximate: "none" for the error function, "tanh" for its approximation by tanh.
 

@@ -13,21 +13,25 @@ from . import heuristics, spec
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        *rungs.pytorch(side, manual="the formula, a kernel an operator"),
+        *rungs.pytorch(side, manual="the formula, one kernel per operator"),
         rungs.numba(
             "thread",
             side,
-            "one element a thread, in Python",
+            "one element per thread, in Python",
             heuristics.fits_numba,
             heuristics.THREAD_CONFIGS,
         ),
         rungs.cuda(
-            "thread", side, "one element a thread", heuristics.fits_flat, heuristics.THREAD_CONFIGS
+            "thread",
+            side,
+            "one element per thread",
+            heuristics.fits_flat,
+            heuristics.THREAD_CONFIGS,
         ),
         rungs.triton(
             "block",
             side,
-            "a block of elements a program, vectorised by the compiler",
+            "a block of elements per program, vectorized by the compiler",
             heuristics.fits_flat,
             heuristics.BLOCK_CONFIGS,
             heuristic=heuristics.choose_block,
@@ -50,7 +54,8 @@ LADDER_BACKWARD = Ladder(
 
 
 def _formula(x, approximate):
-    """What torch.compile sees: Inductor decomposes it and fuses it with its neighbours."""
+    """The formula that torch.compile sees: Inductor decomposes it and fuses it with adjacent
+    operators."""
     return torch.nn.functional.gelu(x, approximate=approximate)
 
 
@@ -61,12 +66,12 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """x Phi(x), Phi the normal distribution, as torch.nn.functional.gelu.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
-            served by PyTorch.
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use
+            PyTorch's kernels.
         approximate: "none" for the error function, "tanh" for its approximation by tanh.
 
     Returns:
-        A tensor of the input's shape, dtype and, where it is dense, strides.
+        A tensor of the input's shape and dtype, and of its strides if it is dense.
 
     Raises:
         TypeError: input is not floating point.

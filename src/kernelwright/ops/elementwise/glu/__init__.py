@@ -1,4 +1,4 @@
-"""swiglu and geglu: the gate's activation times up, without a trip of the activation to memory."""
+"""swiglu and geglu: the gate's activation times up, without writing the activation to memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
     return (
         *rungs.pytorch(
             f"_{name}{side}",
-            manual="the formula, a kernel an operator",
-            native="PyTorch's activation, and its product",
+            manual="the formula, one kernel per operator",
+            native="PyTorch's activation, then its product",
         ),
         rungs.triton(
             "rows",
             side,
-            "a tile of a row a program, rows of any stride",
+            "one tile of a row per program, rows of any stride",
             heuristics.fits_rows,
             heuristics.ROWS_CONFIGS,
         ),
@@ -36,7 +36,7 @@ def _rungs(name: str, side: str = "") -> tuple[Rung, ...]:
         rungs.cuda(
             "rows16",
             side,
-            "the same through rows with a stride: halves of one tensor",
+            "the same for rows with a stride: halves of one tensor",
             heuristics.fits_rows16,
             heuristics.VEC16_CONFIGS,
             heuristic=heuristics.choose_vec16,
@@ -65,9 +65,9 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """silu(gate) * up.
 
     Args:
-        gate: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
-            served by PyTorch. Rows may be any stride apart: the halves of a fused projection,
-            `gate, up = gate_up.chunk(2, -1)`, are taken as they are.
+        gate: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use
+            PyTorch's kernels. Rows may have any stride: the halves of a fused projection, `gate, up
+            = gate_up.chunk(2, -1)`, are not copied.
         up: of the gate's shape.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Elementwise operators: one template a rung, a line an operator.
+"""Elementwise operators: one template per rung, one line per operator.
 
 `spec.TABLE` lists the operators; each gets the same ladder, forward and backward.
 """
@@ -17,11 +17,11 @@ from . import heuristics, spec, torch_rungs
 
 
 def _grid2d(f: spec.Formula) -> Rung:
-    """Of the forwards: what it is for is an operand that is one row for all."""
+    """Forward only: for an operand that is one row, shared by all rows."""
     return rungs.cuda(
         "grid2d",
         f"_{f.name}",
-        "columns by x, rows by y: one row for all needs no division",
+        "columns along x, rows along y: a row shared by all rows needs no division",
         heuristics.fits_grid2d,
         heuristics.GRID2D_CONFIGS,
         serves=f.binary,
@@ -29,12 +29,12 @@ def _grid2d(f: spec.Formula) -> Rung:
 
 
 def _broadcast(f: spec.Formula, backward: str) -> Rung:
-    """Of operators of two arguments, where one is repeated."""
+    """For operators of two arguments, one of which is broadcast."""
     return Rung(
         "cuda_broadcast",
         "cuda",
         f"cuda_broadcast:broadcast_{f.name}{backward}",
-        "16-byte vectors of the result; what is repeated comes out of the caches",
+        "16-byte vectors of the result; broadcast operands are read from the caches",
         supports=heuristics.fits_broadcast_backward if backward else heuristics.fits_broadcast,
         configs=heuristics.STRIPS_CONFIGS if backward else heuristics.VEC16_CONFIGS,
         heuristic=heuristics.choose_strips if backward else heuristics.choose_vec16,
@@ -46,15 +46,19 @@ def _rungs(f: spec.Formula, backward: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `backward` is the suffix of the backward's entries."""
     side = f"_{f.name}{backward}"
     return (
-        *rungs.pytorch(side, manual="the formula, a kernel an operator"),
+        *rungs.pytorch(side, manual="the formula, one kernel per operator"),
         rungs.cuda(
-            "thread", side, "one element a thread", heuristics.fits_flat, heuristics.THREAD_CONFIGS
+            "thread",
+            side,
+            "one element per thread",
+            heuristics.fits_flat,
+            heuristics.THREAD_CONFIGS,
         ),
         *(() if backward else (_grid2d(f),)),
         rungs.triton(
             "block",
             side,
-            "a block of elements a program, vectorised by the compiler",
+            "a block of elements per program, vectorized by the compiler",
             heuristics.fits_flat,
             heuristics.BLOCK_CONFIGS,
             heuristic=heuristics.choose_block,
@@ -102,13 +106,13 @@ def relu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     """max(x, 0), elementwise, as torch.nn.functional.relu.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs; PyTorch serves other
-            floating types and integers.
-        inplace: write the result over the input (by way of a temporary of its size).
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types and
+            integers use PyTorch's kernels.
+        inplace: write the result to the input (through a temporary of its size).
 
     Returns:
-        A tensor of the input's shape, dtype and, where it is dense, strides; the input where it is
-        changed in place.
+        A tensor of the input's shape and dtype, and of its strides if it is dense; the input itself
+        if inplace is set.
 
     Raises:
         TypeError: input is not a tensor of real numbers.
@@ -124,11 +128,11 @@ def squared_relu(input: torch.Tensor) -> torch.Tensor:
     """max(x, 0)^2, elementwise.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
-            served by PyTorch.
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use
+            PyTorch's kernels.
 
     Returns:
-        A tensor of the input's shape, dtype and, where it is dense, strides.
+        A tensor of the input's shape and dtype, and of its strides if it is dense.
 
     Raises:
         TypeError: input is not a tensor of floating-point numbers.
@@ -143,13 +147,13 @@ def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     """x / (1 + exp(-x)), elementwise, as torch.nn.functional.silu.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
-            served by PyTorch.
-        inplace: write the result over the input (by way of a temporary of its size).
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use
+            PyTorch's kernels.
+        inplace: write the result to the input (through a temporary of its size).
 
     Returns:
-        A tensor of the input's shape, dtype and, where it is dense, strides; the input where it is
-        changed in place.
+        A tensor of the input's shape and dtype, and of its strides if it is dense; the input itself
+        if inplace is set.
 
     Raises:
         TypeError: input is not a tensor of floating-point numbers.
@@ -162,13 +166,13 @@ def sigmoid(input: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Te
     """1 / (1 + exp(-x)), elementwise, as torch.sigmoid.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs; PyTorch serves the rest.
-            Integers and bool give the default floating type.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other dtypes use PyTorch's
+            kernels. Integers and bool give the default floating type.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A tensor of the input's shape and, where it is dense, strides; `out` where it is given.
+        A tensor of the input's shape, and of its strides if it is dense; `out` if it is given.
 
     Raises:
         TypeError: input is not a tensor.
@@ -184,7 +188,7 @@ def tanh(input: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tenso
         input, out: as in `sigmoid`.
 
     Returns:
-        A tensor of the input's shape and, where it is dense, strides; `out` where it is given.
+        A tensor of the input's shape, and of its strides if it is dense; `out` if it is given.
 
     Raises:
         TypeError: input is not a tensor.
@@ -212,14 +216,15 @@ def add(
 
     Args:
         input: any shape. float32, float16 and bfloat16 have GPU rungs.
-        other: a tensor that broadcasts with the input, or a number. PyTorch serves numbers, 0-d
-            tensors beside others, other dtypes and, where no rung is faster, broadcasts.
-        alpha: PyTorch serves any but 1.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        other: a tensor that broadcasts with the input, or a number. PyTorch's kernels are used for
+            numbers, for a 0-d tensor with another tensor, for other dtypes and, where no rung is
+            faster, for broadcasts.
+        alpha: with a value other than 1, PyTorch's kernel is used.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A tensor of the broadcast shape and the promoted dtype; `out` where it is given.
+        A tensor of the broadcast shape and the promoted dtype; `out` if it is given.
 
     Raises:
         TypeError: input is not a tensor.
@@ -240,13 +245,14 @@ def mul(
 
     Args:
         input: any shape. float32, float16 and bfloat16 have GPU rungs.
-        other: a tensor that broadcasts with the input, or a number. PyTorch serves numbers, 0-d
-            tensors beside others, other dtypes and, where no rung is faster, broadcasts.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        other: a tensor that broadcasts with the input, or a number. PyTorch's kernels are used for
+            numbers, for a 0-d tensor with another tensor, for other dtypes and, where no rung is
+            faster, for broadcasts.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A tensor of the broadcast shape and the promoted dtype; `out` where it is given.
+        A tensor of the broadcast shape and the promoted dtype; `out` if it is given.
 
     Raises:
         TypeError: input is not a tensor.
@@ -261,9 +267,9 @@ def mul(
 
 
 def _in_ladder(input, other) -> bool:
-    """Whether both are floating-point tensors, and both or neither are 0-d. PyTorch treats a 0-d
-    tensor beside another one like a number: it does not promote the other's dtype, and it may be on
-    another device."""
+    """Whether both are floating-point tensors, and both or neither are 0-d. With another tensor,
+    PyTorch treats a 0-d tensor like a number: it does not promote the other's dtype, and it may be
+    on another device."""
     return (
         isinstance(other, torch.Tensor)
         and input.is_floating_point()
@@ -273,7 +279,8 @@ def _in_ladder(input, other) -> bool:
 
 
 def _aligned(input, other):
-    """Both with the same number of dimensions, so that a batch in front stays in front."""
+    """Both with the same number of dimensions, so that a leading batch dimension stays the first
+    one."""
     extra = input.ndim - other.ndim
     a = input[(None,) * -extra] if extra < 0 else input
     b = other[(None,) * extra] if extra > 0 else other

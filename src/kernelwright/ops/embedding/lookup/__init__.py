@@ -1,4 +1,4 @@
-"""embedding: rows of a table by their numbers; the gradient adds rows that share one."""
+"""embedding: rows of a table, selected by index; the gradient adds the rows with equal indices."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kernelwright.dispatch import bind
 from . import heuristics, heuristics_runs, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "select rows by number", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "rows selected by index", serves=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     Rung("compiled", "inductor", "torch_rungs:manual", "the selection, by torch.compile"),
     Rung(
         "triton_rows",
         "triton",
         "triton_rows:plan",
-        "a tile of rows a program, slice by slice of the table, which L2 keeps",
+        "a tile of rows per program; slice by slice of the table, which stays in L2",
         supports=heuristics.fits,
         configs=heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton,
@@ -36,7 +36,7 @@ RUNGS = (
         "cuda_sliced",
         "cuda",
         "cuda:sliced",
-        "slice by slice of the table, so that L2 holds what is looked up again",
+        "slice by slice of the table, so that rows looked up again are still in L2",
         supports=heuristics.fits_sliced,
         configs=heuristics.SLICED_CONFIGS,
         heuristic=heuristics.choose_sliced,
@@ -46,7 +46,7 @@ RUNGS = (
         "cuda_scatter",
         "cuda",
         "cuda_runs:scatter",
-        "by row: each read once, and written wherever it is looked up",
+        "by row: each row is read once and written to every position that looks it up",
         supports=heuristics_runs.fits_scatter,
         configs=heuristics_runs.SCATTER_CONFIGS,
         sources=("cuda_runs.cu", "cuda_scatter.cu"),
@@ -58,7 +58,7 @@ RUNGS_BACKWARD = (
         "manual",
         "torch",
         "torch_rungs:manual_backward",
-        "add rows by number, in float32",
+        "rows added by index, in float32",
         serves=False,
         deterministic=False,
     ),
@@ -75,7 +75,7 @@ RUNGS_BACKWARD = (
         "triton_rows",
         "triton",
         "triton_rows:plan_backward",
-        "what a tile of positions holds of a row, added by atomics in float32",
+        "partial sums of a tile of positions, added by atomics in float32",
         supports=heuristics.fits,
         configs=heuristics.TRITON_ATOMICS_CONFIGS,
         serves=False,
@@ -105,7 +105,7 @@ RUNGS_BACKWARD = (
         "cuda_slots",
         "cuda",
         "cuda_runs:slots",
-        "positions counted into runs, put in order where they are added: no sort",
+        "runs of positions found by counting, ordered where they are added: no sort",
         supports=heuristics.fits_sorted,
         configs=heuristics_runs.SLOTS_CONFIGS,
         sources=("cuda_runs.cu", "cuda_slots.cu"),
@@ -137,13 +137,14 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> torch.Tensor:
-    """Rows of weight by their numbers, as torch.nn.functional.embedding.
+    """Rows of weight, selected by index, as torch.nn.functional.embedding.
 
     Args:
-        input: int32 or int64 numbers of rows, any shape.
-        weight: (rows, D); float32, float16 and bfloat16 have GPU rungs. Its gradient is summed in
-            float32 by the rungs written here, and has the same bits every time by all that serve.
-        padding_idx: a row that gets no gradient; negative ones count from the end.
+        input: int32 or int64 row indices, any shape.
+        weight: (rows, D); float32, float16 and bfloat16 have GPU rungs. The rungs written here sum
+            its gradient in float32, and all rungs that are dispatched give the same bits every
+            time.
+        padding_idx: a row without a gradient; a negative index counts from the end.
         max_norm, norm_type: rescaling of rows in place; max_norm must be None.
         scale_grad_by_freq: must be False.
         sparse: must be False.
@@ -154,8 +155,8 @@ def embedding(
     Raises:
         TypeError: input is not int32 or int64, or weight not floating point.
         ValueError: weight is not a matrix, or has no row padding_idx.
-        NotImplementedError: max_norm, scale_grad_by_freq or sparse is asked for.
-        IndexError: on a CPU, a number that weight has no row for; a GPU stops with a device-side
+        NotImplementedError: max_norm, scale_grad_by_freq or sparse is set.
+        IndexError: on a CPU, an index is out of range; on a GPU this triggers a device-side
             assertion, as in PyTorch.
     """
     arguments.tensor("input", input)

@@ -15,20 +15,20 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
     return (
         *rungs.pytorch(
             side,
-            manual="the formula, a kernel an operator",
-            native="PyTorch's operators, into halves of the result",
+            manual="the formula, one kernel per operator",
+            native="PyTorch's operators, written into halves of the result",
         ),
         rungs.triton(
             "token",
             side,
-            "a token a program, its angles loaded once for all heads",
+            "one token per program; its angles are loaded once for all heads",
             heuristics.fits_triton,
             heuristics.TRITON_CONFIGS,
         ),
         rungs.cuda(
             "vec16",
             side,
-            "16-byte vectors, angles shared by several heads of a thread",
+            "16-byte vectors; a thread uses its angles for several heads",
             heuristics.fits_vec16,
             heuristics.VEC16_CONFIGS,
             heuristic=heuristics.choose_vec16,
@@ -58,26 +58,27 @@ def rope(
     positions: torch.Tensor | None = None,
     base: float = 10000.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """q and k with each head's pairs of dimensions rotated by the angles of their token.
+    """Rotate pairs of dimensions of q and k by the angles of each token.
 
-    A pair (a, b) becomes (a cos - b sin, b cos + a sin). In its first five arguments this is
-    transformers' apply_rotary_pos_emb; angles are computed in float32 or better whatever the dtype.
+    A pair (a, b) becomes (a cos - b sin, b cos + a sin). The first five arguments are those of
+    transformers' apply_rotary_pos_emb. For every dtype, the computation is in float32 or wider.
 
     Args:
         q: (B, H, T, D), or without B; float32, float16 and bfloat16 have GPU rungs. Any strides: a
             transposed (B, T, H, D) or a slice of a packed qkv is not copied.
         k: the same with its own number of heads.
-        cos, sin: (T, W), (1, T, W) or (B, T, W), W being rotary_dim, each value twice as models
-            make them, or rotary_dim / 2. Of values that stand twice the first is read. They get
+        cos, sin: (T, W), (1, T, W) or (B, T, W), where W is rotary_dim (with each value twice, as
+            models create them) or rotary_dim / 2. The first of two equal values is read. They have
             no gradient.
         unsqueeze_dim: the dimension of q and k that holds heads: 1 for (B, H, T, D), 2 (or -2) for
             (B, T, H, D).
-        interleaved: pairs are neighbours (2i, 2i + 1), as in GPT-J, else (i, i + rotary_dim / 2).
-        rotary_dim: how many dimensions of a head are rotated, the first ones; by default as many
-            as cos is wide, or all of them where angles are computed. The others are copied.
-        positions: (T) or (B, T) integers, instead of cos and sin: pair i of the token at position
-            p turns by p * base^(-2i / rotary_dim), exact at any position.
-        base: of computed angles.
+        interleaved: pairs are neighbours (2i, 2i + 1), as in GPT-J; otherwise (i, i + rotary_dim /
+            2).
+        rotary_dim: the first rotary_dim dimensions of a head are rotated and the others copied; by
+            default the width of cos, or all dimensions if angles are computed.
+        positions: (T) or (B, T) integers, instead of cos and sin: pair i of the token at position p
+            is rotated by p * base^(-2i / rotary_dim), accurately at every position.
+        base: base of computed angles.
 
     Returns:
         Rotated q and k, of the same shapes and dtypes, dense in the order of their dimensions in
@@ -85,8 +86,8 @@ def rope(
 
     Raises:
         TypeError: q or k is not floating point, positions are not integers.
-        ValueError: shapes do not agree, angles are given twice or not at all, or cos or sin wants
-            a gradient.
+        ValueError: shapes do not agree, angles are given twice or not at all, or cos or sin
+            requires a gradient.
 
     Source: RoFormer, Su et al., arXiv:2104.09864.
     """

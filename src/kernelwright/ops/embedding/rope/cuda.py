@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, f64, i32, i64
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import cdiv, gcd
 from kernelwright.contract.template_args import CTYPE
 
 from .heuristics import heads, vector
@@ -73,7 +72,7 @@ def _table_vector(cos, sin, pairs: int) -> int:
         return 1
     between = [s for n, s in zip(cos.shape[:-1], cos.stride()[:-1], strict=True) if n > 1]
     aligned = min(cos.align, sin.align) // cos.itemsize
-    return math.gcd(16 // cos.itemsize, pairs, aligned, *between)
+    return gcd(16 // cos.itemsize, pairs, aligned, *between)
 
 
 def _kernel(template) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.arithmetic import gcd, next_power_of_2
 from kernelwright.contract.eligibility import kind, unsupported_dtype
 
 TILE = 16384  # elements of all heads of a token that a Triton program rotates
@@ -26,11 +24,11 @@ def fits(gpu, **args):
             return why
     if x.dtype != y.dtype:
         return f"heads of {x.dtype} and {y.dtype}"
-    tables = [t for t in (args["cos"], args["sin"]) if t is not None]
+    cos, sin = args["cos"], args["sin"]
     for name in ("cos", "sin"):
         if args[name] is not None and (why := unsupported_dtype(args[name].dtype, name)):
             return why
-    if len({t.dtype for t in tables}) > 1 or len({t.stride() for t in tables}) > 1:
+    if cos is not None and (cos.dtype != sin.dtype or cos.stride() != sin.stride()):
         return "cos and sin differ in dtype or strides"
     return None
 
@@ -71,7 +69,7 @@ def vector(x, y, rotary_dim: int, interleaved: bool) -> int:
     for t in (x, y):
         between = zip(t.shape[:-1], t.stride()[:-1], strict=True)
         parts += [t.align // t.itemsize, *(s for n, s in between if n > 1)]
-    return math.gcd(*parts)
+    return gcd(*parts)
 
 
 def choose_vec16(gpu, **args):

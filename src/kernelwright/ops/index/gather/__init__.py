@@ -1,10 +1,10 @@
-"""gather and scatter_add: elements by their numbers along a dimension."""
+"""gather and scatter_add: elements selected by index along a dimension."""
 
 from __future__ import annotations
 
 import torch
 
-from kernelwright.contract import Ladder, Rung, arguments, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import bind
 from kernelwright.ops._out import written
 from kernelwright.ops.embedding.lookup import embedding
@@ -35,15 +35,15 @@ def _adding(suffix: str) -> tuple[Rung, ...]:
             deterministic=False,
         ),
         rungs.cuda(
-            "atomics", suffix, "L2 adds, in float32", heuristics.fits_add, heuristics.ATOMICS,
-            serves=False, deterministic=False,
+            "atomics", suffix, "atomic additions in L2, in float32", heuristics.fits_add,
+            heuristics.ATOMICS, serves=False, deterministic=False,
         ),
         rungs.cuda(
             "sorted", suffix, "positions sorted by element, runs added in order",
             heuristics.fits_sorted, heuristics.SORTED, sources=("cuda_order.cu",),
         ),
         rungs.cuda(
-            "small", suffix, "few numbers in a fiber: each looks at the others",
+            "small", suffix, "short fibers: each position is compared with the others",
             heuristics.fits_small, heuristics.SMALL,
         ),
     )  # fmt: skip
@@ -51,7 +51,7 @@ def _adding(suffix: str) -> tuple[Rung, ...]:
 
 RUNGS = _gathering(
     "",
-    rungs.cuda("thread", "", "an element per thread", heuristics.fits, heuristics.THREAD),
+    rungs.cuda("thread", "", "one element per thread", heuristics.fits, heuristics.THREAD),
     rungs.triton(
         "block", "", "a block of the result per program", heuristics.fits_triton, heuristics.TRITON
     ),
@@ -81,29 +81,29 @@ def gather(
     sparse_grad: bool = False,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Elements of input by their numbers along a dimension, as torch.gather.
+    """Elements of input, selected by index along a dimension, as torch.gather.
 
     Args:
         input: any shape and dtype; elements of 1, 2, 4 and 8 bytes have GPU rungs. The gradient of
             float32, float16 and bfloat16 is summed in float32.
-        dim: the dimension whose elements are numbered.
-        index: int32 or int64, as many dimensions as input, and in no dimension but `dim` more
-            elements; a number may come again. Expanded along all dimensions behind `dim`
-            (`index[..., None].expand(...)`), it names whole rows, which `embedding` looks up.
+        dim: the dimension that the index refers to.
+        index: int32 or int64, with as many dimensions as input and, except in `dim`, at most its
+            sizes; entries may repeat. If it is expanded along all dimensions after `dim`
+            (`index[..., None].expand(...)`), it selects whole rows, which `embedding` looks up.
         sparse_grad: must be False.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A tensor of the index's shape and the input's dtype; `out` where it is given.
+        A tensor of the index's shape and the input's dtype; `out` if it is given.
 
     Raises:
-        TypeError: input or index is no tensor, or index is not int32 or int64.
+        TypeError: input or index is not a tensor, or index is not int32 or int64.
         ValueError: the shapes do not agree.
         IndexError: dim is out of range.
-        NotImplementedError: sparse_grad is asked for.
-        RuntimeError: on a CPU, a number in index is out of range (negative ones do not count from
-            the end). A GPU stops with a device-side assertion, as in PyTorch.
+        NotImplementedError: sparse_grad is set.
+        RuntimeError: on a CPU, an entry of index is out of range (negative entries do not count
+            from the end). On a GPU this triggers a device-side assertion, as in PyTorch.
     """
     arguments.tensor("input", input)
     dim = _numbered(input, dim, index)
@@ -129,35 +129,36 @@ def scatter_add(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """input, with elements of src added to those of its elements that index names along a
-    dimension, as torch.scatter_add.
+    """A copy of input to whose elements, selected by index along a dimension, those of src are
+    added, as torch.scatter_add.
 
     Args:
         input: any shape. float32, float16 and bfloat16 have GPU rungs, which add in float32 and
-            round once; PyTorch serves the rest.
-        dim: the dimension whose elements are numbered.
-        index: int32 or int64, as many dimensions as input, and in no dimension but `dim` more
-            elements; a number may come again. Expanded along all dimensions behind `dim`, it names
-            whole rows, which `index_add` adds.
-        src: what is added, of the input's dtype, in no dimension smaller than index; what lies
-            beyond the index's shape is not added.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+            round once; other dtypes use PyTorch's kernels.
+        dim: the dimension that the index refers to.
+        index: int32 or int64, with as many dimensions as input and, except in `dim`, at most its
+            sizes; entries may repeat. If it is expanded along all dimensions after `dim`, it
+            selects whole rows, which `index_add` adds.
+        src: the values to add, of the input's dtype and in no dimension smaller than index;
+            elements beyond the index's shape are not added.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A tensor of the input's shape; `out` where it is given.
+        A tensor of the input's shape; `out` if it is given.
 
     Raises:
-        TypeError: an argument is no tensor, index is not int32 or int64, or src has another dtype
-            than input.
+        TypeError: an argument is not a tensor, index is not int32 or int64, or src and input have
+            different dtypes; under CUDA autocast, float32 and the autocast dtype give float32.
         ValueError: the shapes do not agree.
         IndexError: dim is out of range.
-        RuntimeError: on a CPU, a number in index is out of range (negative ones do not count from
-            the end). A GPU stops with a device-side assertion, as in PyTorch.
+        RuntimeError: on a CPU, an entry of index is out of range (negative entries do not count
+            from the end). On a GPU this triggers a device-side assertion, as in PyTorch.
     """
     arguments.tensor("input", input)
     arguments.tensor("src", src)
     dim = _numbered(input, dim, index)
+    input, src = autocast.widest(input, src)
     if src.dtype != input.dtype:
         raise TypeError(f"src: must be {input.dtype} like input, is {src.dtype}")
     if index.numel() == 0:
@@ -181,8 +182,8 @@ def _numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
     """The dimension from the front.
 
     Raises:
-        TypeError, ValueError, IndexError: index is no tensor of integers, has another number of
-            dimensions, or dim is out of range.
+        TypeError, ValueError, IndexError: index is not a tensor of integers or has another number
+            of dimensions, or dim is out of range.
     """
     arguments.tensor("index", index)
     span = max(input.ndim, 1)
@@ -204,7 +205,7 @@ def _at_least_1d(t: torch.Tensor) -> torch.Tensor:
 def _narrowed(
     name: str, x: torch.Tensor, index: torch.Tensor, dim: int | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(x without what lies beyond the index's shape in dimensions other than `dim`, index)."""
+    """(x without the elements beyond the index's shape in dimensions other than `dim`, index)."""
     for d, (size, most) in enumerate(zip(index.shape, x.shape, strict=True)):
         if d == dim or size == most:
             continue
@@ -230,24 +231,24 @@ def _replaced(x: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
 
 
 def _names_rows(index: torch.Tensor, dim: int) -> bool:
-    """Whether all elements behind `dim` share their numbers: the index is expanded there."""
+    """Whether the index is expanded along all dimensions after `dim`."""
     behind = list(zip(index.shape, index.stride(), strict=True))[dim + 1 :]
     return index.shape[dim + 1 :].numel() > 1 and all(n == 1 or s == 0 for n, s in behind)
 
 
 def _as_fibers(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """(dimensions in front of `dim`, that one, those behind it as one)."""
+    """(dimensions before `dim`, `dim`, the dimensions after it as one)."""
     return x.reshape(*x.shape[: dim + 1], x.shape[dim + 1 :].numel())
 
 
 def _as_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """(the dimensions up to `dim`, those behind it) as a matrix."""
+    """(the dimensions up to `dim`, those after it) as a matrix."""
     return x.reshape(x.shape[: dim + 1].numel(), x.shape[dim + 1 :].numel())
 
 
 def _rows(x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
-    """The numbers of an expanded index as those of rows of `_as_rows(x)`. A number out of range
-    stays so."""
+    """The entries of an expanded index as indices of rows of `_as_rows(x)`. An entry that is out of
+    range stays out of range."""
     of = index[(..., *(0,) * (index.ndim - 1 - dim))]
     lead, n = of.shape[:-1].numel(), x.shape[dim]
     of = of.reshape(lead, of.shape[-1])

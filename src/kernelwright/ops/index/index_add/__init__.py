@@ -1,4 +1,4 @@
-"""index_add: rows added to rows by their numbers, in an order that does not change."""
+"""index_add: rows added to rows selected by index, in a fixed order."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ RUNGS = (
         "native", "torch", "torch_rungs:native", "PyTorch's own operator", deterministic=False
     ),
     rungs.cuda(
-        "atomics", "", "a copy, to which L2 adds in float32", heuristics.fits, heuristics.ATOMICS,
-        serves=False, deterministic=False,
+        "atomics", "", "a copy, then atomic additions in L2, in float32", heuristics.fits,
+        heuristics.ATOMICS, serves=False, deterministic=False,
     ),
     rungs.cuda(
-        "small", "", "few rows: each position looks at all others", heuristics.fits_small,
+        "small", "", "few rows: each position is compared with all others", heuristics.fits_small,
         heuristics.SMALL,
     ),
     rungs.cuda(
-        "ordered", "", "runs of positions, added in order: read and written once", heuristics.fits,
-        heuristics.SLOTS, sources=("cuda_find_runs.cu",),
+        "ordered", "", "runs of positions, added in order; each row read and written once",
+        heuristics.fits, heuristics.SLOTS, sources=("cuda_find_runs.cu",),
     ),
 )  # fmt: skip
 RUNGS_BACKWARD = (
-    *rungs.pytorch("_backward", manual="rows by number, times alpha", compiled=None),
+    *rungs.pytorch("_backward", manual="rows selected by index, times alpha", compiled=None),
     rungs.cuda(
         "vec16",
         "_backward",
@@ -63,27 +63,27 @@ def index_add(
     alpha: float = 1,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """input, with slices of source added to those of its slices that index names, as
+    """A copy of input to whose slices, selected by index, those of source are added, as
     torch.index_add.
 
     Args:
         input: any shape. float32, float16 and bfloat16 have GPU rungs, which add in float32 and
-            give the same bits every time; PyTorch serves the rest.
-        dim: the dimension of input whose slices are numbered.
-        index: int32 or int64 numbers of slices, one dimension or none; one may come again.
+            give the same bits every time; other dtypes use PyTorch's kernels.
+        dim: the dimension that the index refers to.
+        index: int32 or int64 indices of slices, with one dimension or none; entries may repeat.
         source: the slices, of the shape of input with len(index) in `dim`, and its dtype.
-        alpha: what source is multiplied by; read at each call.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        alpha: factor of source; read at each call.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A tensor of the input's shape; `out` where it is given.
+        A tensor of the input's shape; `out` if it is given.
 
     Raises:
-        TypeError: index is not int32 or int64, or source has another dtype than input.
+        TypeError: index is not int32 or int64, or source and input have different dtypes.
         ValueError: the shapes do not agree.
-        IndexError: dim is out of range; on a CPU, so is a number in index. A GPU stops with a
-            device-side assertion, as in PyTorch.
+        IndexError: dim is out of range; on a CPU, also if an entry of index is. On a GPU such an
+            entry triggers a device-side assertion, as in PyTorch.
     """
     arguments.tensor("input", input)
     arguments.tensor("source", source)
@@ -105,10 +105,10 @@ def index_add(
 
 
 def numbered(input: torch.Tensor, dim: int, index: torch.Tensor) -> int:
-    """The dimension from the front, of an input whose slices are numbered.
+    """The dimension, counted from the front, that the index refers to.
 
     Raises:
-        TypeError, ValueError, IndexError: index is no list of integers, or dim is out of range.
+        TypeError, ValueError, IndexError: index is not a list of integers, or dim is out of range.
     """
     arguments.tensor("index", index)
     if index.dtype not in heuristics.INTEGERS:
@@ -127,7 +127,8 @@ def as_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def rows_along(index: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Of the slices' numbers, those of the rows of `as_rows`. A number out of range stays so."""
+    """The row indices in `as_rows` of the slices. An index that is out of range stays out of
+    range."""
     before, n = x.shape[:dim].numel(), x.shape[dim]
     if before == 1:
         return index.contiguous()

@@ -1,4 +1,4 @@
-"""cat: tensors one behind the other, along any dimension."""
+"""cat: tensors joined along any dimension."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kernelwright.ops._out import written
 from . import heuristics, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "a copy for each tensor", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "one copy per tensor", serves=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
-    rungs.cuda("naive", "", "an element per thread", heuristics.fits, heuristics.THREADS),
+    rungs.cuda("naive", "", "one element per thread", heuristics.fits, heuristics.THREADS),
     rungs.cuda("vec16", "", "16-byte stores for any widths", heuristics.fits, heuristics.VEC16),
 )
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
@@ -26,22 +26,22 @@ _cat = bind(LADDER, gradient=spec.gradient)
 def cat(
     tensors: Sequence[torch.Tensor], dim: int = 0, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Tensors one behind the other along a dimension, as torch.cat.
+    """Tensors joined along a dimension, as torch.cat.
 
     Args:
-        tensors: at least one, of the same shape but for `dim`; those of shape (0,) are left out, as
-            in PyTorch. Different dtypes are promoted. Up to eight are joined by one kernel; of
-            more, groups of eight are joined first, which moves all data once more. Elements of 1,
-            2, 4 and 8 bytes have GPU rungs.
+        tensors: at least one, of the same shape except in `dim`; tensors of shape (0,) are skipped,
+            as in PyTorch. Different dtypes are promoted. One kernel joins up to eight tensors; more
+            are first joined in groups of eight, which moves all data once more. Elements of 1, 2, 4
+            and 8 bytes have GPU rungs.
         dim: the dimension along which they are joined.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A contiguous tensor; `out` where it is given.
+        A contiguous tensor; `out` if it is given.
 
     Raises:
-        TypeError: tensors is no list or tuple of tensors.
+        TypeError: tensors is not a list or tuple of tensors.
         ValueError: tensors is empty, or holds tensors whose shapes do not agree.
         IndexError: dim is out of range.
     """
@@ -54,14 +54,14 @@ def cat(
 
 
 def _rows_joined(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Matrices one behind the other, joined by eights."""
+    """Matrices joined along their columns, in groups of eight."""
     while len(parts) > spec.MOST:
         parts = [_rows_joined(parts[i : i + spec.MOST]) for i in range(0, len(parts), spec.MOST)]
     return _cat(*parts, *[None] * (spec.MOST - len(parts)))
 
 
 def _joined(tensors: Sequence[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
-    """(the tensors without those that are left out, the dimension from the front).
+    """(the tensors that are not skipped, the dimension counted from the front).
 
     Raises:
         TypeError, ValueError, IndexError: as `cat` says.

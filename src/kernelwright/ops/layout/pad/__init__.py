@@ -1,4 +1,4 @@
-"""pad: a tensor in a larger one that is constant around it."""
+"""pad: a tensor inside a larger one that is constant everywhere else."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kernelwright.dispatch import bind
 from . import heuristics, spec
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "a fill, and a copy into its box", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "a fill, then a copy into its box", serves=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
-    rungs.cuda("naive", "", "an element per thread", heuristics.fits, heuristics.THREADS),
+    rungs.cuda("naive", "", "one element per thread", heuristics.fits, heuristics.THREADS),
     rungs.triton("block", "", "a block per program", heuristics.fits, heuristics.TRITON),
     rungs.cuda("vec16", "", "16-byte stores for any widths", heuristics.fits, heuristics.VEC16),
 )
@@ -32,19 +32,19 @@ def pad(
 
     Args:
         input: any shape, strides and dtype; float32, float16 and bfloat16 have GPU rungs.
-        pad: (before, after) of the last dimension, then of the one in front of it, and so on;
-            negative numbers take elements away.
+        pad: (before, after) of the last dimension, then of the one before it, and so on; negative
+            amounts remove elements.
         mode: must be "constant".
-        value: what stands around input, 0 by default; read at each call.
+        value: value of the padding, 0 by default; read at each call.
 
     Returns:
         A contiguous tensor.
 
     Raises:
-        TypeError: input is no tensor, or pad no sequence of integers.
-        ValueError: pad has an odd length, more pairs than input has dimensions, or takes away more
+        TypeError: input is not a tensor, or pad is not a sequence of integers.
+        ValueError: pad has an odd length, has more pairs than input has dimensions, or removes more
             elements than there are.
-        NotImplementedError: another mode is asked for.
+        NotImplementedError: mode is not "constant".
     """
     arguments.tensor("input", input)
     if mode != "constant":

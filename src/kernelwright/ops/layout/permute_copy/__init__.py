@@ -1,4 +1,4 @@
-"""permute_copy and transpose_copy: the classic transpose, for any permutation."""
+"""permute_copy and transpose_copy: matrix transpose in shared memory, for any permutation."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from . import heuristics, spec
 
 TRITON = ({"side": 32, "num_warps": 4}, {"side": 64, "num_warps": 8})
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "elements by computed places", serves=False),
+    Rung("manual", "torch", "torch_rungs:manual", "elements by computed indices", serves=False),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     rungs.cuda(
-        "naive", "", "an element per thread", heuristics.fits_any, heuristics.THREADS
+        "naive", "", "one element per thread", heuristics.fits_any, heuristics.THREADS
     ),
     rungs.cuda(
         "tile", "", "a tile through shared memory", heuristics.fits_tiles, heuristics.SQUARE,
         serves=False,
     ),
     rungs.cuda(
-        "padded", "", "rows of the tile 33 apart: no bank conflicts", heuristics.fits_tiles,
+        "padded", "", "a row stride of 33 in the tile: no bank conflicts", heuristics.fits_tiles,
         heuristics.SQUARE,
     ),
     rungs.triton(
@@ -35,7 +35,8 @@ RUNGS = (
         heuristics.SWIZZLED,
     ),
     rungs.cuda(
-        "rows", "", "rows that stay rows: 16-byte vectors", heuristics.fits_rows, heuristics.ROWS
+        "rows", "", "the last dimension stays last: 16-byte vectors", heuristics.fits_rows,
+        heuristics.ROWS
     ),
 )  # fmt: skip
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)
@@ -49,15 +50,15 @@ def permute_copy(
 
     Args:
         input: any shape, strides and dtype; elements of 1, 2, 4 and 8 bytes have GPU rungs.
-        dims: which dimension of input stands at each place of the result.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        dims: for each dimension of the result, the dimension of input that it is.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A contiguous tensor; `out` where it is given.
+        A contiguous tensor; `out` if it is given.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         IndexError: dims names a dimension that input does not have.
         ValueError: dims does not name each dimension once.
     """
@@ -81,14 +82,14 @@ def transpose_copy(
     Args:
         input: any shape, strides and dtype; elements of 1, 2, 4 and 8 bytes have GPU rungs.
         dim0, dim1: the dimensions.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A contiguous tensor; `out` where it is given.
+        A contiguous tensor; `out` if it is given.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         IndexError: dim0 or dim1 is out of range.
     """
     arguments.tensor("input", input)
@@ -102,7 +103,7 @@ def transpose_copy(
 
 
 def _moved(dims: list[int]) -> tuple[int, ...]:
-    """Without the dimensions in front that keep their places."""
+    """Without the leading dimensions that keep their positions."""
     while len(dims) > 1 and dims[0] == -len(dims):
         dims = dims[1:]
     return tuple(dims)

@@ -1,4 +1,4 @@
-"""cross_entropy, and loss and gradient in one pass: ladders over rows of up to 262,144 classes."""
+"""cross_entropy, alone or with its gradient in the same pass, for rows of up to 262,144 classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import heuristics, heuristics_superset, probabilities, spec, torch_rungs
 
 
 def _cuda(name: str, side: str, idea: str, supports, configs, **more) -> Rung:
-    """A rung of cuda.py, which adds up the targets' weights besides."""
+    """A rung of cuda.py, which also adds the targets' weights."""
     totals = ("cuda_totals.cu",)
     return rungs.cuda(name, side, idea, supports, configs, sources=totals, **more)
 
@@ -80,7 +80,7 @@ LADDER = _ladder(
     _rungs(
         "",
         _superset("", heuristics_superset.fits, heuristics_superset.CONFIGS),
-        _online("", "a block a row, 16-byte loads, exp2", heuristics.ONLINE_CONFIGS),
+        _online("", "one block per row, 16-byte loads, exp2", heuristics.ONLINE_CONFIGS),
     ),
     heuristics.order,
     spec.public,
@@ -90,7 +90,9 @@ LADDER_BACKWARD = _ladder(
     _rungs(
         "_backward",
         _superset("_backward", heuristics_superset.fits, heuristics_superset.CONFIGS_BACKWARD),
-        _online("_backward", "elementwise: a block a piece of a row", heuristics.BACKWARD_CONFIGS),
+        _online(
+            "_backward", "elementwise: one block per piece of a row", heuristics.BACKWARD_CONFIGS
+        ),
     ),
     heuristics.order,
 )
@@ -134,35 +136,37 @@ def cross_entropy(
     softcap: float | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """-log softmax(input)[target], as torch.nn.functional.cross_entropy, and two terms more.
+    """-log softmax(input)[target], as torch.nn.functional.cross_entropy, with two additional
+    options.
 
     Args:
         input: logits, shape (C,), (N, C) or (N, C, d1, ...). float32, float16 and bfloat16 have
-            GPU rungs and are accumulated in float32; float64 is served by PyTorch. Classes in a
-            dimension that is not contiguous are copied.
+            GPU rungs and are accumulated in float32; float64 uses PyTorch's kernels. If the
+            dimension of the classes is not contiguous, the logits are copied.
         target: class indices, int64, int32 or uint8, of the input's shape without C; or class
-            probabilities, floating point, of the input's shape, which PyTorch's kernels serve: the
-            memory traffic is PyTorch's.
-        weight: a weight for each class, shape (C,). A mean divides by the sum of the targets'; of
-            probabilities, by the number of tokens.
-        size_average, reduce: deprecated; where one is given it decides instead of `reduction`.
-        ignore_index: targets of this value count for nothing and get no gradient. Probabilities
+            probabilities, floating point, of the input's shape, for which PyTorch's kernels are
+            used.
+        weight: a weight for each class, shape (C,). A mean is divided by the sum of the targets'
+            weights; for class probabilities, by the number of tokens.
+        size_average, reduce: deprecated; if one is given, it replaces `reduction`.
+        ignore_index: targets of this value are ignored and have no gradient. Probabilities
             have no such value.
         reduction: "mean" over the targets that are not ignored (NaN where there is none), "sum",
             or "none".
         label_smoothing: share of the target that is spread over all classes.
-        z_loss: factor of log(sum exp logits)^2, added to each token's loss and weighted as it is
-            (Chowdhery et al. 2022).
+        z_loss: factor of log(sum exp logits)^2, which is added to each token's loss and weighted
+            like it (Chowdhery et al. 2022).
         softcap: logits are softcap * tanh(input / softcap) (Gemma Team 2024).
         dtype: of the loss; the input's, or float32 for 16-bit input under autocast.
 
     Returns:
-        The loss: one number, or one for each target where reduction is "none".
+        The loss: one number, or one for each target if reduction is "none".
 
     Raises:
         TypeError: input is not floating point, target neither integers nor floating point.
         ValueError: a shape or an option does not agree.
-        IndexError: a target is out of range. On a GPU the launch fails, as PyTorch's does.
+        IndexError: on a CPU, a target is out of range; on a GPU the kernel fails with a device-side
+            assertion, as in PyTorch.
     """
     if size_average is not None or reduce is not None:
         reduction = _options.legacy_reduction(size_average, reduce, reduction)
@@ -188,14 +192,15 @@ def cross_entropy_with_grad(
     z_loss: float = 0.0,
     softcap: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss and its gradient in one pass over the logits, two thirds of what two passes move.
+    """The loss and its gradient in one pass over the logits, with two thirds of the memory traffic
+    of two passes.
 
     Args:
         input, ...: as `cross_entropy` takes them. No graph is recorded.
 
     Returns:
-        (loss, gradient): `cross_entropy`'s loss, and its gradient by the input (of each token's
-        own loss where reduction is "none"), in the input's dtype: `input.backward(gradient)`.
+        (loss, gradient): `cross_entropy`'s loss, and its gradient with respect to the input, in the
+        input's dtype (with reduction "none", of each token's own loss): `input.backward(gradient)`.
 
     Raises:
         As `cross_entropy`.
@@ -219,7 +224,7 @@ def cross_entropy_with_grad_(
     z_loss: float = 0.0,
     softcap: float | None = None,
 ) -> torch.Tensor:
-    """The losses of tokens; their gradients take the place of the logits.
+    """The losses of tokens; their gradients overwrite the logits.
 
     For callers that compute logits in chunks and do not need them afterwards. `scale` holds factors
     that depend on all chunks, such as 1 over the number of all tokens.
@@ -227,7 +232,7 @@ def cross_entropy_with_grad_(
     Args:
         input: logits, shape (N, C) or (C,), contiguous in C; becomes scale * d loss / d logits.
         scale: float32, one number or one for each token.
-        others: as `cross_entropy` takes them.
+        others: as in `cross_entropy`.
 
     Returns:
         The tokens' losses, float32 (float64 for float64 logits), unscaled.
@@ -250,7 +255,7 @@ def cross_entropy_with_grad_(
 
 
 def _checked(input, target, weight, reduction):
-    """(logits with the classes last, target, weight as kernels read it)."""
+    """(logits with the classes as the last dimension, target, weight as the kernels read it)."""
     arguments.floating("input", input)
     if input.is_nested:
         _options.not_jagged(input)

@@ -1,4 +1,4 @@
-"""linear_cross_entropy: the last linear layer and its loss, without all logits in memory."""
+"""linear_cross_entropy: the last linear layer and its loss, without storing all logits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ RUNGS = (
         native="PyTorch's linear and loss over all logits",
         compiled="the formula, compiled by torch.compile",
     ),
-    Rung("chunked", "torch", "chunked:run", "a chunk of tokens after the other, gradients at once"),
+    Rung(
+        "chunked",
+        "torch",
+        "chunked:run",
+        "one chunk of tokens after another; gradients computed with the loss",
+    ),
 )
 SCALE_RUNGS = (
     Rung("native", "torch", "torch_rungs:scale", "PyTorch's mul_, whatever the factor is"),
     rungs.triton(
         "unless_one",
         "",
-        "returns at once where the factor is 1",
+        "returns immediately if the factor is 1",
         heuristics.fits_scale,
         heuristics.SCALE_CONFIGS,
     ),
@@ -53,15 +58,15 @@ def linear_cross_entropy(
 ) -> torch.Tensor:
     """cross_entropy(linear(input, linear_weight, linear_bias), target) by chunks of tokens.
 
-    As torch.nn.functional.linear_cross_entropy (PyTorch 2.13), and any leading shape. Where a
-    gradient is wanted and the loss is one number, all gradients are computed with it, and the
-    backward only multiplies them by the gradient of the loss if that is not 1. With reduction
+    As torch.nn.functional.linear_cross_entropy (PyTorch 2.13), for any leading shape. If a gradient
+    is required and the loss is one number, all gradients are computed with the loss, and the
+    backward multiplies them by the gradient of the loss only if that is not 1. With reduction
     "none", and in float16, whose range is too small for gradients that a GradScaler has not scaled
     yet, the backward computes the logits again.
 
-    Forward mode, nested transforms of torch.func, and those of tensors that require a gradient
-    outside of them differentiate the formula over all logits.
-    Double backward without torch.func raises NotImplementedError: what it needs is not kept.
+    Forward mode, nested transforms of torch.func, and transforms of tensors that also require a
+    gradient outside of them, differentiate the formula over all logits. Double backward without
+    torch.func raises NotImplementedError, because the values that it needs are not saved.
 
     Args:
         input: shape (*, H).
@@ -70,13 +75,13 @@ def linear_cross_entropy(
         target: class indices, shape (*); with (C, d1, ..., H) of shape (N, d1, ...). Class
             probabilities, of the shape of `cross_entropy`'s logits, compute all logits too.
         linear_bias: shape (C,), or (C, d1, ...).
-        weight, reduction, label_smoothing, z_loss, softcap: as `cross_entropy` takes them.
-        ignore_index: None is -100.
+        weight, reduction, label_smoothing, z_loss, softcap: as in `cross_entropy`.
+        ignore_index: None means -100.
         dtype: of the loss; the input's, or float32 under autocast. It is computed in float32 or
             wider.
 
     Returns:
-        The loss: one number, or one for each target where reduction is "none". Under autocast the
+        The loss: one number, or one for each target if reduction is "none". Under autocast the
         product runs in its dtype, as PyTorch's linear does.
 
     Raises:
@@ -158,7 +163,7 @@ def _all_logits(input, linear_weight, linear_bias):
 
 
 def _factor(x, target, weight, reduction, ignore_index):
-    """What each token's loss counts in the result; for a mean NaN's source where none counts."""
+    """The factor of each token's loss in the result; NaN for a mean over no tokens."""
     wide = torch.promote_types(x.dtype, torch.float32)
     if reduction != "mean":
         return torch.ones((), dtype=wide, device=x.device)
@@ -213,9 +218,9 @@ _apply = apply_of(_Loss)
 
 
 def _scaled(t, g):
-    """t times g. In place, for memory that only this backward holds; a graph that is retained may
-    ask again, a compiler places results itself, torch.func allows no change, and a DTensor has no
-    rule for it."""
+    """t times g. In place if only this backward holds the memory. Not in place if the graph is
+    retained and may run again, under a compiler, which allocates results itself, under torch.func,
+    which allows no change, and for DTensors, which have no rule for it."""
     watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     watched = watched or type(t) is not torch.Tensor
     if watched or torch._C._autograd._get_current_graph_task_keep_graph():

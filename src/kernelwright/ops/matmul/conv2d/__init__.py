@@ -1,4 +1,4 @@
-"""conv2d: a convolution of images with channels last, as a lesson in implicit matrix products."""
+"""conv2d: a convolution of images with channels last, computed as an implicit matrix product."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RUNGS = (
         native="cuDNN",
         compiled=None,
     ),
-    rungs.cuda("naive", "", "a thread for each result", heuristics.fits, ({},), serves=False),
+    rungs.cuda("naive", "", "one thread per result", heuristics.fits, ({},), serves=False),
     rungs.cuda(
         "implicit",
         "",
-        "tiles of the matrix of patches are put together in shared memory",
+        "tiles of the matrix of patches are assembled in shared memory",
         heuristics.fits_implicit,
         ({},),
         serves=False,
@@ -39,13 +39,13 @@ def conv2d(
     padding: int | tuple[int, int] = 0,
     dilation: int | tuple[int, int] = 1,
 ) -> torch.Tensor:
-    """A convolution of images, as torch.nn.functional.conv2d of one group.
+    """A convolution of images, as torch.nn.functional.conv2d with one group.
 
     Args:
         input: shape (N, C, H, W); copied to channels last unless it is stored so.
         weight: shape (O, C, R, S), of the input's dtype.
         bias: shape (O,).
-        stride, padding, dilation: of both dimensions, or of each.
+        stride, padding, dilation: one number for both dimensions, or one for each.
 
     Returns:
         Shape (N, O, P, Q), with channels last in memory.

@@ -27,10 +27,10 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     Args:
         input: shape (K,), (M, K) or (*, M, K).
         other: shape (K,), (K, N) or (*, K, N), of the input's dtype. Dimensions before the last two
-            broadcast. float32, float16 and bfloat16 have GPU rungs; float64 is served by PyTorch.
+            broadcast. float32, float16 and bfloat16 have GPU rungs; float64 uses PyTorch's kernels.
 
     Returns:
-        Shape (*, M, N), without the dimension of an operand that has one only. Under autocast the
+        Shape (*, M, N), without M or N if that operand has only one dimension. Under autocast the
         product runs in its dtype; float32 is rounded to tf32 where PyTorch's setting allows it.
 
     Raises:
@@ -59,7 +59,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _broadcast(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a b for two or more dimensions each."""
+    """a b for operands with two or more dimensions each."""
     if a.ndim == b.ndim == 2:
         return _product(a, b)
     if b.ndim == 2 and _rows_of(a):
@@ -78,8 +78,8 @@ def _broadcast(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _rows_of(t: torch.Tensor) -> bool:
-    """Whether all dimensions but the last are one, so that a batch times one matrix is one product.
-    Of three dimensions that are not, the matrix is taken once for each instead of a copy."""
+    """Whether all dimensions except the last can be merged, so that a batch times one matrix is one
+    product. If they cannot, the matrix is expanded instead of copying the batch."""
     return t.ndim > 3 or t.shape[0] == 1 or t.stride(0) == t.shape[1] * t.stride(1)
 
 
@@ -94,20 +94,20 @@ def linear(
 ) -> torch.Tensor:
     """activation(input weight^T + bias) * gate + residual in one pass over the result.
 
-    As torch.nn.functional.linear where nothing but `bias` is given. A gated layer is two calls:
-    `linear(x, w_gate, activation="silu", gate=linear(x, w_up))`.
+    With no argument other than `bias`, as torch.nn.functional.linear. A gated layer is two
+    calls: `linear(x, w_gate, activation="silu", gate=linear(x, w_up))`.
 
     Args:
         input: shape (*, K).
         weight: shape (N, K), or (K,) for one output without a dimension; of the input's dtype.
         bias: shape (N,), or () with a weight of one dimension.
         activation: "relu", "gelu", "gelu_tanh", "silu", or None.
-        gate: what the activation is multiplied by, of the result's shape.
-        residual: what is added at the end, of the result's shape.
+        gate: factor of the activation, of the result's shape.
+        residual: added at the end, of the result's shape.
 
     Returns:
-        Shape (*, N). What stands between the product and the result is computed in float32 and
-        rounded once. Under autocast all is cast to its dtype.
+        Shape (*, N). All operations after the product are computed in float32, and the result is
+        rounded once. Under autocast all arguments are cast to its dtype.
 
     Raises:
         TypeError: an argument is not floating point, or of another dtype than the input.

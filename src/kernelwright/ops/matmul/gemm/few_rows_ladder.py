@@ -1,12 +1,10 @@
-"""The rungs for few rows, from the bottom up. None is dispatched yet: cuda_gemv_split is not proven
-on a GPU. On an H200, cuda_gemv_split was 1.09 to 1.47 times as fast as cuBLAS for one row of 16-bit
-types and 1.29 to 2.04 times for up to 8 rows of float32, cuda_few_rows 0.84 to 0.99 times for 2 to
-32 rows (records/nvidia-h200/measured/gemv_and_experts.txt, matrix_products.txt)."""
+"""The rungs for few rows, from the bottom up."""
 
 from __future__ import annotations
 
 from kernelwright.contract import Rung
 
+from . import few_rows_cluster_choice as cluster
 from . import few_rows_tiling as shape
 
 
@@ -22,19 +20,48 @@ def _rung(trick: str, entry: str, idea: str, supports, **more) -> Rung:
     )
 
 
+def _cluster(entry: str, supports, heuristic) -> Rung:
+    return Rung(
+        "cuda_few_rows_cluster",
+        "cuda",
+        f"cuda_few_rows_cluster:{entry}",
+        "up to 64 rows: k shared by a cluster, each lane copies what it multiplies",
+        supports=supports,
+        configs=cluster.CONFIGS,
+        sources=("few_rows/cuda_few_rows_cluster.cu",),
+        heuristic=heuristic,
+    )
+
+
+def _wgmma(entry: str, supports) -> Rung:
+    return Rung(
+        "cuda_few_rows_wgmma",
+        "cuda",
+        f"cuda_few_rows_cluster:{entry}",
+        "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
+        supports=supports,
+        configs=cluster.WGMMA_CONFIGS,
+        sources=("few_rows/cuda_few_rows_wgmma.cu",),
+    )
+
+
 RUNGS = (
-    _rung("gemv_thread", "thread", "few rows: a thread for each result", shape.fits_thread,
+    _rung("gemv_thread", "thread", "few rows: one thread per result", shape.fits_thread,
           serves=False),
-    _rung("gemv_warp", "warp", "few rows: a warp for each row of the weight", shape.fits_vectors,
+    _rung("gemv_warp", "warp", "few rows: one warp per row of the weight", shape.fits_vectors,
           serves=False),
-    _rung("gemv_split", "split", "few rows: warps share k, a thread loads eight rows ahead",
+    _rung("gemv_split", "split", "few rows: warps divide k; eight rows of loads per thread",
           shape.fits_vectors),
-    _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores, k shared by all blocks",
+    _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_tensor_cores, configs=shape.CONFIGS),
+    _cluster("plan", cluster.fits, cluster.choose),
+    _wgmma("wgmma", cluster.fits_wgmma),
 )  # fmt: skip
 LINEAR_RUNGS = (
-    _rung("gemv_split", "split_linear", "few rows: warps share k, a thread loads eight rows ahead",
+    _rung("gemv_split", "split_linear", "few rows: warps divide k; eight rows of loads per thread",
           shape.fits_linear),
-    _rung("few_rows", "tensor_cores_linear", "up to 64 rows: tensor cores, k shared by all blocks",
+    _rung("few_rows", "tensor_cores_linear", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_linear_tensor_cores, configs=shape.CONFIGS),
+    _cluster("plan_linear", cluster.fits_linear, cluster.choose_linear),
+    _wgmma("wgmma_linear", cluster.fits_wgmma_linear),
 )  # fmt: skip

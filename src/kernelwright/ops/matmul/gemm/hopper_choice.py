@@ -1,14 +1,21 @@
 """Which rung for Hopper's tensor cores takes a product, with which config, and when cuBLAS does: by
-the cost model of hopper_cost.py. Imports no kernel language."""
+the cost model of hopper_cost.py. Imports no kernel language.
+
+The model is evaluated once for all sizes that it takes about as long for (`product`): all tiles are
+multiples of 64 rows, and of many tiles some more or less do not change the choice.
+"""
 
 from __future__ import annotations
 
 import math
-from functools import cache
+from dataclasses import replace
+from functools import lru_cache
 
+from kernelwright.contract.arithmetic import cdiv, gcd
+from kernelwright.contract.open_size import fixed
 from kernelwright.contract.operator import Config, Gpu
 
-from .hopper_cost import Product, cublas_us, us
+from .hopper_cost import LINE, SLICE, Product, cublas_us, us
 from .hopper_tiling import (
     CONFIGS,
     LINEAR_CONFIGS,
@@ -26,6 +33,8 @@ from .hopper_tiling import (
 CAUTION = 1.03
 #: us to launch, bytes a ns: a kernel of PyTorch's behind cuBLAS, for what its epilogues lack.
 KERNEL_START, KERNEL_RATE = 2.0, 3500.0
+DIGITS = 7  # of a number of tiles
+MOST = 4096  # estimates that are kept
 
 
 def order(gpu, a, b, tf32=False):
@@ -35,7 +44,7 @@ def order(gpu, a, b, tf32=False):
         return ()
     p = product(a, b)
     without = {"cuda_wgmma_split"} if fits_split(gpu, a, b) else set[str]()
-    return _order(gpu, p, without, cublas_us(gpu, p))
+    return _order(gpu, p, without, 0.0)
 
 
 def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
@@ -46,11 +55,11 @@ def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fa
     without = {"cuda_wgmma_split"} if fits_split(gpu, x, transposed(weight)) else set[str]()
     if fits_linear_lean(gpu, *args):
         without |= CONFIGS.keys() - {"cuda_wgmma_persistent", "cuda_wgmma_split"}
-    result = x.shape[0] * weight.shape[0] * x.itemsize
+    result = p.a.width * p.b.width * x.itemsize
     passes = [2] if activation != "none" else []  # over the result, behind cuBLAS
     passes += [3 for t in (gate, residual) if t is not None]
     behind = sum(KERNEL_START + n * result / KERNEL_RATE / 1000 for n in passes)
-    return _order(gpu, p, without, cublas_us(gpu, p) + behind, linear=True)
+    return _order(gpu, p, without, behind, linear=True)
 
 
 def choose(name, gpu, a, b, tf32=False):
@@ -63,15 +72,21 @@ def choose_linear(name, gpu, x, weight, **others):
 
 
 def _order(
-    gpu: Gpu, p: Product, without: set[str], theirs: float, linear: bool = False
+    gpu: Gpu, p: Product, without: set[str], behind: float, linear: bool = False
 ) -> tuple[str, ...]:
-    times = sorted((best(name, gpu, p, linear)[0], name) for name in CONFIGS.keys() - without)
-    if theirs < times[0][0] * CAUTION:
+    times = [(best(name, gpu, p, linear)[0], name) for name in CONFIGS.keys() - without]
+    times.sort()
+    if _theirs(gpu, p) + behind < times[0][0] * CAUTION:
         return ("native",)
     return tuple(name for time, name in times if time < math.inf)
 
 
-@cache
+@lru_cache(MOST)
+def _theirs(gpu: Gpu, p: Product) -> float:
+    return cublas_us(gpu, p)
+
+
+@lru_cache(MOST)
 def best(name: str, gpu: Gpu, p: Product, linear: bool = False) -> tuple[float, Config]:
     """The microseconds and the config that take least."""
     configs = (LINEAR_CONFIGS if linear else CONFIGS)[name]
@@ -79,6 +94,25 @@ def best(name: str, gpu: Gpu, p: Product, linear: bool = False) -> tuple[float, 
 
 
 def product(a, b) -> Product:
+    """A product that takes as long, the same one for many sizes."""
     of_a, of_b = matrix("a", a), matrix("b", transposed(b))
     assert isinstance(of_a, Matrix) and isinstance(of_b, Matrix), (of_a, of_b)
-    return Product(of_a, of_b)
+    return Product(_alike(of_a), _alike(of_b))
+
+
+def _alike(of: Matrix) -> Matrix:
+    return replace(
+        of,
+        width=_rounded(of.width, 8) if of.width < SLICE else _rounded(of.width, SLICE),
+        k=_rounded(of.k, SLICE),
+        stride=gcd(of.stride, LINE // of.dtype.itemsize),
+        batch=_rounded(of.batch, 1),
+        batch_stride=int(of.batched),
+    )
+
+
+def _rounded(n: int, unit: int) -> int:
+    """Up to whole units, of which DIGITS binary digits count."""
+    units = cdiv(n, unit)
+    step = 1 << max(units.bit_length() - DIGITS, 0)
+    return fixed(cdiv(units, step)) * step * unit

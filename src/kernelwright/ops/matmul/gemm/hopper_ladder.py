@@ -60,7 +60,7 @@ RUNGS = (
     _rung(
         "wgmma_tma",
         "tma",
-        "the copy engine loads, several slices ahead",
+        "TMA loads, several slices ahead",
         shape.fits_grid,
         shape.TMA_CONFIGS,
         "_tma",
@@ -69,23 +69,25 @@ RUNGS = (
     _product(
         "wgmma_persistent",
         "persistent",
-        "a warp loads, others multiply; a block works through many tiles",
+        "one warp loads, others multiply; a block iterates over many tiles",
     ),
-    _product("wgmma_multicast", "persistent", "blocks of a cluster load for each other"),
+    _product(
+        "wgmma_multicast", "persistent", "multicast: the blocks of a cluster share their loads"
+    ),
     _product(
         "wgmma_pingpong",
         "pingpong",
-        "two warp groups in turns, a tile each: one stores while the other multiplies",
+        "two warp groups alternate, one tile each: one stores while the other multiplies",
     ),
     _product(
         "wgmma_pingpong_multicast",
         "pingpong",
-        "the same, and blocks of a cluster load for each other",
+        "the same, and the blocks of a cluster share their loads",
     ),
     _product(
         "wgmma_split",
         "split",
-        "few tiles: the blocks of a cluster share a tile's k",
+        "few tiles: the blocks of a cluster divide a tile's k",
         shape.fits_split,
     ),
 )
@@ -98,25 +100,25 @@ LINEAR_RUNGS = (
     _linear(
         "wgmma_multicast",
         "persistent",
-        "blocks of a cluster load for each other",
+        "multicast: the blocks of a cluster share their loads",
         shape.fits_linear_lean,
     ),
     _linear(
         "wgmma_pingpong",
         "pingpong",
-        "the epilogue of a tile beside the products of the next",
+        "the epilogue of a tile overlaps with the products of the next",
         shape.fits_linear_lean,
     ),
     _linear(
         "wgmma_pingpong_multicast",
         "pingpong",
-        "the same, and blocks of a cluster load for each other",
+        "the same, and the blocks of a cluster share their loads",
         shape.fits_linear_lean,
     ),
     _linear(
         "wgmma_split",
         "split",
-        "few tiles: the blocks of a cluster share a tile's k",
+        "few tiles: the blocks of a cluster divide a tile's k",
         shape.fits_linear_split,
     ),
 )

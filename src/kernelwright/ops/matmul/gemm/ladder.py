@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
 
-from . import few_rows_ladder, heuristics, hopper_choice, hopper_ladder, spec
+from . import few_rows_choice, few_rows_ladder, heuristics, hopper_ladder, spec
 
 
 def _lesson(trick: str, idea: str, configs=({},), supports=heuristics.fits_rows) -> Rung:
@@ -33,25 +33,25 @@ RUNGS = (
     rungs.numba(
         "tile", "", "square tiles in shared memory, in Python", heuristics.fits_rows, ({},)
     ),
-    _lesson("naive", "a thread for each element"),
+    _lesson("naive", "one thread per element"),
     _lesson("coalesced", "neighbouring threads take neighbouring columns"),
     _lesson("shared", "square tiles in shared memory"),
     _lesson("dynamic", "the tile's width chosen at launch", heuristics.DYNAMIC_CONFIGS),
-    _lesson("column", "eight elements of a column for each thread"),
-    _lesson("square", "8 x 8 elements for each thread"),
+    _lesson("column", "eight elements of a column per thread"),
+    _lesson("square", "8 x 8 elements per thread"),
     _lesson("vec16", "16 bytes in each load and store", supports=heuristics.fits_vectors),
     _lesson("banks", "no bank conflicts", supports=heuristics.fits_vectors),
     _lesson(
         "double",
-        "the next tile is copied while this one is multiplied",
+        "the next tile is copied while the current one is multiplied",
         supports=heuristics.fits_copied,
     ),
-    _lesson("warp", "warps take tiles too", supports=heuristics.fits_copied),
-    _lesson("staged", "c leaves through shared memory", supports=heuristics.fits_copied),
+    _lesson("warp", "each warp has its own tile", supports=heuristics.fits_copied),
+    _lesson("staged", "c is stored through shared memory", supports=heuristics.fits_copied),
     rungs.cuda(
         "tuned",
         "",
-        "every size a parameter, every layout of the operands",
+        "tile sizes as parameters, any layout of the operands",
         heuristics.fits_tuned,
         heuristics.TUNED_CONFIGS,
         heuristic=heuristics.choose_tuned,
@@ -68,7 +68,7 @@ RUNGS = (
     rungs.triton(
         "block",
         "",
-        "a tile of c for each program",
+        "one tile of c per program",
         heuristics.fits_block,
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton,
@@ -76,7 +76,7 @@ RUNGS = (
     rungs.triton(
         "persistent",
         "",
-        "as many programs as multiprocessors, each with many tiles",
+        "one program per multiprocessor, each with many tiles",
         heuristics.fits_persistent,
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton,
@@ -98,13 +98,13 @@ LINEAR_RUNGS = (
         "compiled",
         "inductor",
         "torch_rungs:compiled_linear",
-        "F.linear and what follows under torch.compile",
+        "F.linear and the epilogue, under torch.compile",
         supports=heuristics.fits_compiled,
     ),
     rungs.cuda(
         "tuned",
         "_linear",
-        "the epilogue on the way out of registers",
+        "the epilogue on sums in registers",
         heuristics.fits_tuned_linear,
         heuristics.TUNED_CONFIGS,
         heuristic=heuristics.choose_tuned_linear,
@@ -112,7 +112,7 @@ LINEAR_RUNGS = (
     rungs.triton(
         "block",
         "_linear",
-        "a tile of y for each program, the epilogue in registers",
+        "one tile of y per program, the epilogue in registers",
         heuristics.fits_block_linear,
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton_linear,
@@ -120,7 +120,7 @@ LINEAR_RUNGS = (
     rungs.triton(
         "persistent",
         "_linear",
-        "as many programs as multiprocessors, each with many tiles",
+        "one program per multiprocessor, each with many tiles",
         heuristics.fits_persistent_linear,
         heuristics.TRITON_CONFIGS,
         heuristic=heuristics.choose_triton_linear,
@@ -128,12 +128,12 @@ LINEAR_RUNGS = (
     *hopper_ladder.LINEAR_RUNGS,
     *few_rows_ladder.LINEAR_RUNGS,
 )
-LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, hopper_choice.order, heuristics.bucket)
+LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, few_rows_choice.order, heuristics.bucket)
 LADDER_LINEAR = Ladder(
     spec.LINEAR,
     LINEAR_RUNGS,
     __package__,
-    hopper_choice.order_linear,
+    few_rows_choice.order_linear,
     heuristics.bucket_linear,
     "peers:PEERS",
 )

@@ -1,4 +1,4 @@
-"""grouped_mm and grouped_swiglu: rows in groups, each group by a matrix of its own."""
+"""grouped_mm and grouped_swiglu: groups of rows, each multiplied by its own matrix."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def grouped_mm(input: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor)
     Args:
         input: shape (T, K).
         weight: shape (E, K, N), in any order of memory.
-        offsets: shape (E,), int32, ascending: where groups end. The last is T; on a GPU that is not
-            checked, since the host would have to wait, and rows from the last offset on are not
-            written.
+        offsets: shape (E,), int32, ascending: the ends of the groups. The last one must be T. On a
+            GPU this is not checked, because the host would have to wait, and rows after the last
+            offset are not written.
 
     Returns:
         Shape (T, N).
@@ -37,13 +37,13 @@ def grouped_mm(input: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor)
 def grouped_swiglu(
     input: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor
 ) -> torch.Tensor:
-    """silu(g) u with (g, u) the halves of `grouped_mm`'s columns. Source: as torch.nn.functional's
-    grouped_mm, chunk and silu, rounded once.
+    """silu(g) u, where g and u are the halves of the columns of `grouped_mm`. Source: as
+    torch.nn.functional's grouped_mm, chunk and silu, rounded once.
 
     Args:
         input: shape (T, K).
-        weight: shape (E, K, 2 N): columns of the gate, then of the values.
-        offsets: as of `grouped_mm`.
+        weight: shape (E, K, 2 N): the columns of the gate, then those of the values.
+        offsets: as in `grouped_mm`.
 
     Returns:
         Shape (T, N).
@@ -79,7 +79,7 @@ def _check(input: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor) -> 
 
 
 def _plain_check(offsets: torch.Tensor, rows: int) -> bool:
-    """Whether offsets that the host can read are right; those of a trace it cannot."""
+    """Check offsets whose values the host can read; under tracing it cannot."""
     if torch.compiler.is_compiling() or type(offsets) is not torch.Tensor:
         return True
     bounds = [0, *offsets.tolist()]

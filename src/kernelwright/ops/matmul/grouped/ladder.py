@@ -23,22 +23,23 @@ def _wgmma(suffix: str, idea: str, supports) -> Rung:
 
 RUNGS = (
     *rungs.pytorch(
-        manual="a product for each group, in float32",
+        manual="one product per group, in float32",
         native="PyTorch's grouped product, or a loop",
         compiled=None,
     ),
-    rungs.cuda("mma", "", "a block finds its group, tiles of 64 x 64", heuristics.fits_mma, ({},)),
-    _wgmma("", "Hopper's tensor cores, blocks work through the tiles of all groups",
+    rungs.cuda("mma", "", "blocks search for their groups; tiles of 64 x 64",
+               heuristics.fits_mma, ({},)),
+    _wgmma("", "Hopper's tensor cores; each block iterates over tiles of all groups",
            heuristics.fits_wgmma),
 )  # fmt: skip
 SWIGLU_RUNGS = (
     *rungs.pytorch(
         "_swiglu",
-        manual="a product for each group in float32, then the formula",
-        native="PyTorch's grouped product, then its operators",
+        manual="one product per group in float32, then the formula",
+        native="PyTorch's grouped product, then its activation and product",
         compiled=None,
     ),
-    _wgmma("_swiglu", "a tile has as many columns of the gate as of the values",
+    _wgmma("_swiglu", "tiles with equally many columns of the gate and of the values",
            heuristics.fits_swiglu_wgmma),
 )  # fmt: skip
 LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)

@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from kernelwright.contract import Ladder, arguments, autocast, rungs
+from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import apply_of, bind, vmap_loop
-from kernelwright.ops.matmul.gemm import matmul
+from kernelwright.ops.matmul.gemm import few_rows_cluster_choice, matmul
 from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS
 from kernelwright.ops.reduce.sum import sum
 
@@ -33,7 +33,7 @@ RUNGS = (
     rungs.cuda(
         "warp",
         "",
-        "few rows: a warp for each row of the weight, which becomes float32 in registers",
+        "few rows: one warp per row of the weight, converted to float32 in registers",
         heuristics.fits_warp,
         ({},),
         serves=False,
@@ -41,9 +41,28 @@ RUNGS = (
     rungs.cuda(
         "few_rows",
         "",
-        "up to 64 rows: tensor cores, the weight's integers become operands in registers",
+        "up to 64 rows: tensor cores; the weight's integers are converted in registers",
         heuristics.fits_tensor_cores,
         CONFIGS,
+    ),
+    Rung(
+        "cuda_few_rows_cluster",
+        "cuda",
+        "cuda_cluster:plan",
+        "up to 64 rows: k shared by a cluster, each lane copies what it multiplies",
+        supports=heuristics.fits_cluster,
+        configs=few_rows_cluster_choice.CONFIGS,
+        sources=("cuda_few_rows_cluster.cu",),
+        heuristic=heuristics.choose_cluster,
+    ),
+    Rung(
+        "cuda_few_rows_wgmma",
+        "cuda",
+        "cuda_cluster:wgmma",
+        "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
+        supports=heuristics.fits_wgmma,
+        configs=few_rows_cluster_choice.WGMMA_CONFIGS,
+        sources=("cuda_few_rows_wgmma.cu",),
     ),
 )
 LADDER = Ladder(
@@ -63,8 +82,8 @@ def quantized_linear(
         bias: shape (N,).
 
     Returns:
-        Shape (*, N), of the input's dtype; under autocast, of its dtype. Differentiable by `input`
-        and `bias`; the weight is constant.
+        Shape (*, N), of the input's dtype, or autocast's dtype under autocast. Differentiable with
+        respect to `input` and `bias`; the weight is constant.
 
     Raises:
         TypeError: an argument has another type or dtype.
@@ -97,7 +116,7 @@ def quantized_linear(
 
 
 def _wants(*tensors: torch.Tensor | None) -> bool:
-    """Whether autograd or a transform of torch.func has to see a call."""
+    """Whether a call must be visible to autograd or to a transform of torch.func."""
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         return True
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

@@ -4,7 +4,13 @@ kernel language."""
 from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.contract.eligibility import kind, unsupported_dtype
+from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dtype
+from kernelwright.ops.matmul.gemm.few_rows_cluster_choice import (
+    choose_split,
+    held,
+    no_wgmma,
+    wgmma_held,
+)
 from kernelwright.ops.matmul.gemm.few_rows_tiling import (
     FEW,
     HALVES,
@@ -25,6 +31,22 @@ def fits_tensor_cores(gpu, x, packed, scales, bias, bits):
     if x.dtype not in HALVES:
         return f"x: {x.dtype} is not float16 or bfloat16"
     return fits_memory(gpu) or _fits(x, packed, scales, bias, bits, MOST)
+
+
+def fits_cluster(gpu, x, packed, scales, bias, bits):
+    if why := no_clusters(gpu) or fits_tensor_cores(gpu, x, packed, scales, bias, bits):
+        return why
+    return held(gpu, x.shape[0], packed.shape[0], x.shape[1], bits)
+
+
+def fits_wgmma(gpu, x, packed, scales, bias, bits):
+    if why := no_wgmma(gpu) or fits_tensor_cores(gpu, x, packed, scales, bias, bits):
+        return why
+    return wgmma_held(gpu, x.shape[0], packed.shape[0], x.shape[1], bits)
+
+
+def choose_cluster(gpu, x, packed, scales, bias, bits):
+    return choose_split(gpu, x.shape[0], packed.shape[0], x.shape[1], bits)
 
 
 def _fits(x, packed, scales, bias, bits, most: int) -> str | None:

@@ -23,7 +23,7 @@ RUNGS = (
         "cuda_wgmma",
         "cuda",
         "cuda:wgmma",
-        "Hopper's tensor cores, sums of 14 bits, scales on the result",
+        "Hopper's tensor cores with their 14-bit sums; scales applied to the result",
         supports=heuristics.fits_fast,
         configs=heuristics.FAST_CONFIGS,
         heuristic=heuristics.choose_fast,
@@ -33,7 +33,7 @@ RUNGS = (
         "cuda_promoted",
         "cuda",
         "cuda:promoted",
-        "sums of 128 products are added in float32, by blocks times their scales",
+        "sums of 128 products are added in float32, scaled per block if needed",
         supports=heuristics.fits_promoted,
         configs=heuristics.PROMOTED_CONFIGS,
         heuristic=heuristics.choose_promoted,
@@ -56,11 +56,12 @@ def scaled_mm(
 
     Args:
         input: shape (M, K).
-        other: shape (K, N), usually a transposed weight: fast where K is contiguous.
-        scale_input, scale_other: float32. One element each; shapes (M, 1) and (1, N); or, by blocks
-            of 128 along K and along N, (M, ceil(K / 128)) and (ceil(K / 128), ceil(N / 128)).
-        fast_accum: leave sums on tensor cores, which keep about 14 bits of them, for all of K. Else
-            they are added in float32 at least every 128 products. Scales of blocks always do.
+        other: shape (K, N), usually a transposed weight; fast if K is contiguous.
+        scale_input, scale_other: float32. One element each; shapes (M, 1) and (1, N); or, for
+            blocks of 128 along K and N, (M, ceil(K / 128)) and (ceil(K / 128), ceil(N / 128)).
+        fast_accum: accumulate over all of K on the tensor cores, which keep about 14 bits.
+            Otherwise, and always with scales per block, sums are added in float32 after at most 128
+            products.
 
     Raises:
         TypeError: an argument has another dtype.
@@ -102,8 +103,10 @@ def _kind(a, b, scale_a, scale_b) -> str:
 
 
 def quantize_fp8(input: torch.Tensor, per: str = "tensor") -> tuple[torch.Tensor, torch.Tensor]:
-    """A matrix as float8_e4m3fn and scales: input is about their product. Source: the largest
-    magnitude of each group becomes 448, as in NVIDIA's Transformer Engine ("current scaling").
+    """A matrix as float8_e4m3fn values and scales, whose product approximates the input.
+
+    Source: the largest magnitude of each group becomes 448, as in NVIDIA's Transformer Engine
+    ("current scaling").
 
     Args:
         input: shape (M, K).
@@ -112,7 +115,7 @@ def quantize_fp8(input: torch.Tensor, per: str = "tensor") -> tuple[torch.Tensor
             (ceil(M / 128), ceil(K / 128)).
 
     Returns:
-        The 8-bit values and the float32 scales. `scaled_mm` takes them for its input as they are,
+        The 8-bit values and the float32 scales. Pass them to `scaled_mm` unchanged for its input,
         and transposed for its other operand.
 
     Raises:

@@ -17,16 +17,18 @@ RUNGS = (
         native="cuSPARSE",
         compiled=None,
     ),
-    rungs.cuda("thread", "", "a thread for each row", heuristics.fits, ({},), serves=False),
+    rungs.cuda("thread", "", "one thread per row", heuristics.fits, ({},), serves=False),
     rungs.cuda(
         "warp",
         "",
-        "lanes share a row, as many as its mean length",
+        "2 to 32 lanes per row, by the mean length",
         heuristics.fits,
         heuristics.WARP_CONFIGS,
         heuristic=heuristics.choose_warp,
     ),
-    rungs.cuda("merge", "", "nonzeros and ends of rows in equal parts", heuristics.fits, ({},)),
+    rungs.cuda(
+        "merge", "", "equal parts of the merged nonzeros and row ends", heuristics.fits, ({},)
+    ),
 )
 LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)
 _product = bind(LADDER, vmap="loop")
@@ -41,8 +43,8 @@ def spmv(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         vector: shape (N,), of the matrix's dtype.
 
     Returns:
-        Shape (M,). Differentiable by the vector; that gradient is added by index, in an order that
-        varies on a GPU.
+        Shape (M,). Differentiable with respect to the vector; on a GPU, that gradient is added in
+        an order that varies.
 
     Raises:
         TypeError: an argument has another layout or dtype.

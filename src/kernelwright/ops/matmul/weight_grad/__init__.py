@@ -14,14 +14,14 @@ __all__ = ["LADDER", "accumulate_weight_grad_"]
 RUNGS = (
     *rungs.pytorch(
         manual="a float32 product, then an addition",
-        native="cuBLAS with results of float32, then an addition",
+        native="cuBLAS with a float32 result, then an addition",
         compiled=None,
     ),
     Rung(
         "cuda_wgmma",
         "cuda",
         "cuda:wgmma",
-        "Hopper's tensor cores, sums are added to memory as they leave registers",
+        "Hopper's tensor cores; the epilogue adds the sums to memory",
         supports=heuristics.fits,
         configs=heuristics.CONFIGS,
         heuristic=heuristics.choose,

@@ -37,7 +37,7 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
         return getattr(heuristics, f"{what}{suffix.upper() if what.isupper() else suffix}", None)
 
     def cuda(trick: str, idea: str) -> Rung:
-        """A rung of cuda.py; a backward's adds up its parts of gweight and gbias besides."""
+        """A rung of cuda.py; in the backward it also adds its partial sums of gweight and gbias."""
         return rungs.cuda(
             trick,
             suffix,
@@ -76,9 +76,9 @@ def _rungs(name: str, suffix: str) -> tuple[Rung, ...]:
             heuristic=getattr(heuristics_superset, f"choose{suffix}"),
             sources=(f"cuda_superset{suffix}.cu", *(("cuda_parts.cu",) if suffix else ())),
         ),
-        cuda("warp", "a row in a warp's registers; backward, the next rows on their way"),
+        cuda("warp", "a row in a warp's registers; in the backward, the next rows are prefetched"),
         cuda("block", "a row in a block's registers, one barrier"),
-        cuda("cluster", "a row on several multiprocessors"),
+        cuda("cluster", "a row divided among several multiprocessors"),
     )
 
 
@@ -130,9 +130,9 @@ def layer_norm(
 
     Args:
         input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
-            is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32.
-        normalized_shape: the last dimensions, over which mean and variance are taken; a number
-            for the last one alone.
+            uses PyTorch's kernels. Under CUDA autocast, 16-bit input is cast to float32.
+        normalized_shape: the last dimensions, over which mean and variance are computed; a number
+            means only the last one.
         weight, bias: of normalized_shape, or None; may be wider than the input.
         eps: added to the variance; by default 1e-5.
 
@@ -163,13 +163,13 @@ def rms_norm(
 
     Args:
         input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs; float64
-            is served by PyTorch. Under CUDA autocast, 16-bit input is cast to float32 where
+            uses PyTorch's kernels. Under CUDA autocast, 16-bit input is cast to float32 where
             PyTorch does so (from 2.12).
-        normalized_shape: the last dimensions, over which the mean is taken; a number for the last
-            one alone.
+        normalized_shape: the last dimensions, over which the mean is computed; a number means only
+            the last one.
         weight: of normalized_shape, or None for no scaling; may be wider than the input.
         eps: added to the mean square; by default float32's epsilon (float64's for float64).
-        offset: added to the weight, in float32; Gemma's weights are stored less 1.
+        offset: added to the weight, in float32; Gemma stores its weights minus 1.
 
     Returns:
         A tensor of the input's shape and dtype.
@@ -197,11 +197,11 @@ def add_layer_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """h = input + residual and layer_norm(h), in one pass.
 
-    h is rounded to its dtype before it is normalised, so the results are those of the two
-    operations one after the other. Autocast leaves both in their dtypes.
+    h is rounded to its dtype before it is normalised, so the results equal those of the two
+    separate operations. Autocast does not change their dtypes.
 
     Args:
-        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        residual: of the input's shape; if dtypes differ, both are promoted to the wider one.
         input, normalized_shape, weight, bias, eps: as in `layer_norm`.
 
     Returns:
@@ -233,11 +233,11 @@ def add_rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """h = input + residual and rms_norm(h), in one pass.
 
-    h is rounded to its dtype before it is normalised, so the results are those of the two
-    operations one after the other. Autocast leaves both in their dtypes.
+    h is rounded to its dtype before it is normalised, so the results equal those of the two
+    separate operations. Autocast does not change their dtypes.
 
     Args:
-        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+        residual: of the input's shape; if dtypes differ, both are promoted to the wider one.
         input, normalized_shape, weight, eps, offset: as in `rms_norm`.
 
     Returns:
@@ -259,7 +259,7 @@ def add_rms_norm(
 
 
 def _autocast(input):
-    """What autocast makes of the input of an operator that it runs in float32."""
+    """The input as autocast casts it for an operator that it runs in float32."""
     if torch.is_autocast_enabled() and input.is_cuda and input.itemsize == 2:
         return input.float()
     return input

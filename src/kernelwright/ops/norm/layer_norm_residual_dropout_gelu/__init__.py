@@ -17,7 +17,7 @@ OCTETS = Rung(
     "cuda_octets",
     "cuda",
     "cuda_octets:octets",
-    "several vectors a thread: half the instructions an element",
+    "several vectors per thread: half the instructions per element",
     supports=heuristics.fits_block,
     configs=heuristics.OCTETS_CONFIGS,
     sources=("cuda_octets.cu",),
@@ -27,7 +27,7 @@ WALK = Rung(
     "cuda_walk",
     "cuda",
     "cuda_walk:walk",
-    "blocks walk over the rows, the next one on its way",
+    "blocks iterate over rows and prefetch the next one",
     supports=heuristics.fits_walk,
     configs=heuristics.WALK_CONFIGS,
     sources=("cuda_walk.cu",),
@@ -37,7 +37,7 @@ WALK = Rung(
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     """The ladder from the bottom up; `side` is "_backward" in a backward's entries."""
     return (
-        *rungs.pytorch(side, native="PyTorch's operators, in turn", compiled=None),
+        *rungs.pytorch(side, native="PyTorch's operators, one after another", compiled=None),
         rungs.triton(
             "row",
             side,
@@ -48,7 +48,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         rungs.cuda(
             "block",
             side,
-            "a row in a block, 16-byte vectors; backward, the next row on its way",
+            "one block per row, 16-byte vectors; in the backward, the next row is prefetched",
             heuristics.fits_block_backward if side else heuristics.fits_block,
             heuristics.BLOCK_CONFIGS_BACKWARD if side else heuristics.BLOCK_CONFIGS,
         ),
@@ -76,16 +76,17 @@ def layer_norm_residual_dropout_gelu(
 ) -> torch.Tensor:
     """gelu(dropout(layer_norm(input) + residual)), the operations in the order of the name.
 
-    Everything between is float32 and rounded once. The backward saves the arguments, mean and rstd
-    of each row and the seed, which is drawn as `dropout` draws it, and computes the rest again.
+    Intermediate values are float32, and the result is rounded once. The arguments, the mean and
+    rstd of each row and the seed are saved for the backward, which recomputes the rest. The seed is
+    drawn as in `dropout`.
 
     Args:
         input: shape (*, *normalized_shape). float32, float16 and bfloat16 have GPU rungs, for rows
             of up to 16,384 elements (Triton), 32,768 (CUDA), in the backward 8,192; float64 and
-            longer rows are served by PyTorch.
-        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
-        normalized_shape: the last dimensions, over which mean and variance are taken; a number
-            for the last one alone.
+            longer rows use PyTorch's kernels.
+        residual: of the input's shape; if dtypes differ, both are promoted to the wider one.
+        normalized_shape: the last dimensions, over which mean and variance are computed; a number
+            means only the last one.
         weight, bias: of normalized_shape, or None; may be wider than the input.
         p: probability of zeroing, 0 to 1, in steps of 2**-24.
         training: False drops nothing.

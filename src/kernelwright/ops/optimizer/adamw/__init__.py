@@ -21,7 +21,7 @@ RUNGS = (
     rungs.triton(
         "each",
         "",
-        "the update in registers, one kernel a parameter",
+        "the update in registers, one kernel per parameter",
         heuristics.fits_each,
         heuristics.EACH,
         serves=False,
@@ -29,7 +29,7 @@ RUNGS = (
     rungs.triton(
         "list",
         "",
-        "one launch: every program looks up its part of a parameter",
+        "one launch; each program looks up its part of a parameter",
         heuristics.fits,
         heuristics.TRITON,
     ),
@@ -37,7 +37,7 @@ RUNGS = (
         "cuda_list",
         "cuda",
         "cuda:list_plan",
-        "the same by vectors of 16 bytes, a parameter's factors once a block",
+        "the same with 16-byte vectors; a parameter's factors computed once per block",
         supports=heuristics.fits,
         configs=heuristics.CUDA,
         sources=("cuda_list.cu",),
@@ -72,26 +72,26 @@ def adamw(
 
     Args:
         params: changed. float32, float16 and bfloat16 have GPU rungs.
-        grads: the parameters' gradients, of the same shapes; left alone.
+        grads: the parameters' gradients, of the same shapes; not changed.
         exp_avgs, exp_avg_sqs: running means of the gradient and of its square; changed.
         max_exp_avg_sqs: AMSGrad's largest second moments, changed; empty without AMSGrad.
-        state_steps: float32 tensors of one element on the parameters' device: steps taken so far;
-            each grows by one.
+        state_steps: float32 tensors of one element on the parameters' device: the steps taken so
+            far; each is incremented.
         amsgrad: divide by the largest second moment so far.
         lr: a number, read at each call, or a tensor of one element on the parameters' device.
         beta1, beta2, weight_decay, eps: numbers, read at each call.
-        maximize: climb instead of descend.
-        grad_scale: one float32: what the gradients were multiplied with.
-        found_inf: one float32: where it is not 0, nothing changes.
-        copies: tensors of the parameters' shapes and of a smaller dtype that receive each new
-            parameter, rounded; `params` are then the masters of these.
-        seed: one int64 on the parameters' device: moments are bfloat16 and rounded up or down at
-            random, without bias. Another step needs another seed.
+        maximize: maximize the objective instead of minimizing it.
+        grad_scale: one float32: the factor by which the gradients were multiplied.
+        found_inf: one float32: if it is not 0, nothing changes.
+        copies: tensors of the parameters' shapes and of a narrower dtype, to which each new
+            parameter is rounded; `params` are then the master weights.
+        seed: one int64 on the parameters' device: the moments are bfloat16 and rounded
+            stochastically, without bias. Each step needs a new seed.
 
     Raises:
         TypeError: a step is not float32; with a seed, moments are not bfloat16.
         ValueError: a list's length or a tensor's shape does not agree with params; amsgrad has no
-            max_exp_avg_sqs; a number's tensor has several elements.
+            max_exp_avg_sqs; a tensor given for a number has several elements.
     """
     if amsgrad != bool(max_exp_avg_sqs) and params:
         raise ValueError(

@@ -18,13 +18,13 @@ def _rungs(what: str, fits, configs, choose_list=None) -> tuple[Rung, ...]:
         *rungs.pytorch(
             f"_{what}",
             manual="tensor by tensor",
-            native="PyTorch's own, many at a time",
+            native="PyTorch's own operators, on many tensors at a time",
             compiled=None,
         ),
         rungs.triton(
             "list",
             f"_{what}",
-            "one launch: every program looks up its part of a tensor",
+            "one launch; each program looks up its part of a tensor",
             fits,
             heuristics.TRITON,
         ),
@@ -32,7 +32,7 @@ def _rungs(what: str, fits, configs, choose_list=None) -> tuple[Rung, ...]:
             "cuda_list",
             "cuda",
             f"cuda:plan_{what}",
-            "the same by vectors of 16 bytes, whatever the alignment of each tensor",
+            "the same with 16-byte vectors, for any alignment of each tensor",
             supports=fits,
             configs=configs,
             heuristic=choose_list,
@@ -71,11 +71,11 @@ def get_total_norm(
     """The norm of tensors taken as one vector, as torch.nn.utils.get_total_norm.
 
     Args:
-        tensors: one or several. DTensors, and tensors on several devices, are PyTorch's: a norm
-            over shards is a reduction among ranks, which a DTensor carries with it.
+        tensors: one or several. For DTensors and for tensors on several devices PyTorch's function
+            is used: the norm of shards is a reduction over ranks, which DTensor implements.
         norm_type: p of the norm; 1, 2 and infinity have GPU rungs.
-        error_if_nonfinite: look at the result, which waits for the device.
-        foreach: as in PyTorch, which alone reads it.
+        error_if_nonfinite: check the result, which waits for the device.
+        foreach: passed to PyTorch's function; the rungs here ignore it.
 
     Returns:
         A tensor without dimensions, of the tensors' common dtype; 0 for no tensors.
@@ -105,14 +105,14 @@ def clip_grads_with_norm_(
     total_norm: torch.Tensor,
     foreach: bool | None = None,
 ) -> None:
-    """Scale the gradients of parameters by max_norm / (total_norm + 1e-6) where that is below 1,
-    as torch.nn.utils.clip_grads_with_norm_. Where it is not, nothing is read or written.
+    """Scale the gradients of parameters by max_norm / (total_norm + 1e-6) if that is below 1, as
+    torch.nn.utils.clip_grads_with_norm_. Otherwise no gradient is read or written.
 
     Args:
-        parameters: those without a gradient are left out. Of DTensors, local shards are scaled.
-        max_norm: what the norm may be, read at each call.
+        parameters: those without a gradient are skipped. For DTensors, the local shards are scaled.
+        max_norm: maximum of the norm, read at each call.
         total_norm: of one element; may be a DTensor.
-        foreach: as in PyTorch, which alone reads it.
+        foreach: passed to PyTorch's function; the rungs here ignore it.
     """
     several = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     grads = [p.grad for p in several if p.grad is not None]
@@ -134,12 +134,12 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> torch.Tensor:
-    """Clip the norm of all gradients, in place, as torch.nn.utils.clip_grad_norm_: two launches,
-    and nothing waits for the device.
+    """Clip the norm of all gradients, in place, as torch.nn.utils.clip_grad_norm_, with two
+    launches and without waiting for the device.
 
     Args:
-        parameters: one or several; those without a gradient are left out.
-        max_norm: what the norm may be at most.
+        parameters: one or several; those without a gradient are skipped.
+        max_norm: maximum of the norm.
         norm_type, error_if_nonfinite, foreach: as in `get_total_norm`.
 
     Returns:

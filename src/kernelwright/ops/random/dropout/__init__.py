@@ -1,5 +1,5 @@
-"""dropout with a seed, whose mask is computed twice and never stored; with a mask of a bit an
-element, which is; and between a bias and a residual, in one pass."""
+"""dropout with a seed, whose mask is recomputed in the backward; with a stored mask of one bit per
+element; and between a bias and a residual, in one pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _rungs(backward: str = "") -> tuple[Rung, ...]:
         rungs.triton(
             "philox",
             backward,
-            "eight elements a Philox call, drawn where they are used",
+            "eight elements per Philox call, drawn where they are used",
             heuristics.fits,
             heuristics.CONFIGS,
         ),
@@ -39,7 +39,7 @@ def _vec16(kept: str, backward: str) -> Rung:
     return rungs.cuda(
         "vec16",
         f"{kept}{backward}",
-        "16-byte vectors: words are drawn while they are on their way",
+        "16-byte vectors; random words are drawn while the vectors are loaded",
         heuristics.fits_vec16,
         heuristics.STRIPS_CONFIGS if backward else heuristics.VEC16_CONFIGS,
         heuristic=heuristics.choose_strips if backward else heuristics.choose_vec16,
@@ -52,7 +52,7 @@ def _octets(kept: str, backward: str, sums: bool = False) -> Rung:
         "cuda_octets",
         "cuda",
         f"cuda_octets:octets{kept}{backward}",
-        "vectors one after another; words are compared as they are drawn",
+        "one vector after another; random words are compared as they are drawn",
         supports=heuristics.fits_cuda_octets,
         configs=heuristics.OCTET_STRIPS_CONFIGS if sums else heuristics.OCTET_CONFIGS,
         heuristic=heuristics.choose_octet_strips if sums else heuristics.choose_octets,
@@ -123,16 +123,16 @@ def dropout(
     torch.nn.functional.dropout.
 
     The seed of each call comes from PyTorch's generator of the input's device:
-    torch.manual_seed, CUDA graphs and checkpoint's recomputation hold for it.
+    torch.manual_seed, CUDA graphs and recomputation by checkpoint work as usual.
 
     Args:
         input: any shape. float32, float16 and bfloat16 have GPU rungs.
         p: probability of zeroing, 0 to 1, in steps of 2**-24.
         training: False returns the input itself.
-        inplace: write the result over the input (by way of a temporary of its size).
+        inplace: write the result to the input (through a temporary of its size).
 
     Returns:
-        A contiguous tensor of the input's shape; the input where nothing can be zeroed.
+        A contiguous tensor of the input's shape; the input itself if nothing can be zeroed.
 
     Raises:
         TypeError: input is not floating point.
@@ -149,7 +149,7 @@ def dropout(
 def dropout_with_mask(
     input: torch.Tensor, p: float = 0.5, training: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """dropout, and the mask that it used, a bit an element; the backward reads it.
+    """dropout, and its mask with one bit per element, which the backward reads.
 
     The elements that are dropped are those of `dropout` for the same state of PyTorch's generator.
 
@@ -159,8 +159,8 @@ def dropout_with_mask(
     Returns:
         (output, mask): a contiguous tensor of the input's shape, and int32 words of shape
         (ceil(input.numel() / 32),), in which bit i % 32 of word i // 32 says whether element i, in
-        row-major order, is kept; the bits behind the last element are 0. Where nothing can be
-        zeroed, the input itself and a mask that says so.
+        row-major order, is kept; the bits after the last element are 0. If nothing can be zeroed,
+        the input itself and a mask that keeps all elements.
 
     Raises:
         TypeError: input is not floating point.
@@ -184,19 +184,19 @@ def bias_dropout_add(
     *,
     keep_mask: bool = False,
 ) -> torch.Tensor:
-    """dropout(input + bias) + residual, in one pass: what follows a transformer's projections.
+    """dropout(input + bias) + residual, in one pass, as after the projections of a transformer.
 
-    Sums are taken in float32 and rounded once. The seed is drawn as `dropout` draws it, so that
-    the same elements are dropped for the same state of PyTorch's generator.
+    Sums are computed in float32 and rounded once. The seed is drawn as in `dropout`, so the same
+    elements are dropped for the same state of PyTorch's generator.
 
     Args:
         input: any shape but 0-d. float32, float16 and bfloat16 have GPU rungs; other floating types
-            are served by PyTorch. Rows may be any stride apart.
-        bias: of shape (input.shape[-1],), or None for none.
-        residual: of the input's shape; where dtypes differ, both are promoted to the wider.
+            use PyTorch's kernels. Rows may have any stride.
+        bias: of shape (input.shape[-1],), or None.
+        residual: of the input's shape; if dtypes differ, both are promoted to the wider one.
         p: probability of zeroing an element of input + bias, 0 to 1, in steps of 2**-24.
         training: False drops nothing.
-        keep_mask: save a bit an element for the backward, which else draws the mask again.
+        keep_mask: save one bit per element for the backward, which otherwise recomputes the mask.
 
     Returns:
         A contiguous tensor of the input's shape and the wider dtype.

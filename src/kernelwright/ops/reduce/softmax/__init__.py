@@ -18,14 +18,14 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         rungs.numba(
             "block",
             side,
-            "a block a row with a shared-memory tree, in Python",
+            "one block per row with a shared-memory tree, in Python",
             heuristics.fits_numba,
             heuristics.THREAD_CONFIGS,
         ),
         rungs.cuda(
             "naive",
             side,
-            "the formula, one thread a row",
+            "the formula, one thread per row",
             heuristics.fits_rows,
             heuristics.THREAD_CONFIGS,
             serves=False,
@@ -33,7 +33,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         rungs.triton(
             "columns",
             side,
-            "any other dim: a tile walks down, its loads run along the rows",
+            "any other dim: a tile iterates over rows, and its loads run along them",
             heuristics.fits_columns,
             heuristics.COLUMNS_CONFIGS,
         ),
@@ -47,7 +47,7 @@ def _rungs(side: str = "") -> tuple[Rung, ...]:
         rungs.cuda(
             "online",
             side,
-            "the same by a block's threads, second read back to front",
+            "the same with one block per row; the second read runs back to front",
             heuristics.fits_rows,
             heuristics.CUDA_ONLINE_CONFIGS,
         ),
@@ -113,13 +113,14 @@ def softmax(
     """exp(x - max x) / sum(exp(x - max x)) along `dim`, as torch.nn.functional.softmax.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types are
-            served by PyTorch.
-        dim: the dimension whose elements sum to 1. None warns and guesses, as PyTorch does.
+        input: any shape. float32, float16 and bfloat16 have GPU rungs; other floating types use
+            PyTorch's kernels.
+        dim: the dimension whose elements sum to 1. With None, a dimension is chosen and a warning
+            printed, as in PyTorch.
         dtype: cast the input to it first. Under CUDA autocast, 16-bit input is cast to float32.
 
     Returns:
-        A tensor of the input's shape. A row that is all -inf, or holds +inf or NaN, is NaN.
+        A tensor of the input's shape. A row that is all -inf, or contains +inf or NaN, becomes NaN.
 
     Raises:
         TypeError: input is not floating point.

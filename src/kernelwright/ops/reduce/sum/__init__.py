@@ -1,4 +1,4 @@
-"""sum of a whole tensor or along dimensions: the classic reduction ladder, a file a step."""
+"""sum of a whole tensor or along dimensions: the classic reduction ladder, one file per step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ def _lesson(name: str, idea: str, configs) -> Rung:
 
 
 RUNGS = (
-    Rung("manual", "torch", "torch_rungs:manual", "halving, an addition a kernel", serves=False),
+    Rung(
+        "manual",
+        "torch",
+        "torch_rungs:manual",
+        "repeated halving, one addition per kernel",
+        serves=False,
+    ),
     Rung("native", "torch", "torch_rungs:native", "PyTorch's own operator"),
     Rung("compiled", "inductor", "torch_rungs:native", "PyTorch's operator under torch.compile"),
     rungs.numba(
@@ -40,11 +46,13 @@ RUNGS = (
     ),
     _lesson("interleaved", "a tree in shared memory, neighbours first", BLOCKS),
     _lesson("strided", "the same tree by consecutive threads: no divergence", BLOCKS),
-    _lesson("sequential", "halves instead of neighbours: no bank conflicts", BLOCKS),
+    _lesson(
+        "sequential", "pairs half a block apart instead of neighbours: no bank conflicts", BLOCKS
+    ),
     _lesson("first_add", "every thread adds two elements before the tree", BLOCKS),
     _lesson("last_warp", "the last six steps without barriers", BLOCKS),
     _lesson("unrolled", "block size as template parameter, no loop left", BLOCKS),
-    _lesson("grid_stride", "many additions a thread before one tree", ITEMS),
+    _lesson("grid_stride", "many additions per thread before one tree", ITEMS),
     _lesson("shuffle", "lanes read each other's registers", ITEMS),
     _lesson("vec16", "16-byte vectors, several loads in flight", VECTORS),
     _step(
@@ -55,7 +63,7 @@ RUNGS = (
     ),
     _step(
         "atomics",
-        "one launch, blocks add to one number as they come",
+        "one launch; blocks add to one number by atomics",
         heuristics.STREAM[:4],
         heuristic=heuristics.choose_stream,
         deterministic=False,
@@ -69,7 +77,7 @@ RUNGS = (
     ),
     _step(
         "flagged",
-        "one launch, partial sums carry their own flag: no counter, no fence",
+        "one launch; partial sums carry their own flag: no counter, no fence",
         heuristics.FLAGGED,
         heuristics.fits_split_rows,
         heuristic=heuristics.choose_stream,
@@ -77,13 +85,13 @@ RUNGS = (
     rungs.triton(
         "block",
         "",
-        "a running sum for every place of a tile",
+        "a running sum for each position of a tile",
         heuristics.fits_rows,
         heuristics.TRITON,
     ),
     _step(
         "rows",
-        "a warp or a block for each row",
+        "one warp or one block per row",
         heuristics.ROWS,
         heuristics.fits_rows,
         heuristic=heuristics.choose_rows,
@@ -100,7 +108,7 @@ LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.buck
 
 
 def _gradient(specs, gy):
-    """`spec.gradient`; of one dimension with fewer views, each of which costs the host a
+    """`spec.gradient`; for one dimension with fewer views, each of which takes the host a
     microsecond."""
     x, dim = specs["x"], specs["dim"]
     if len(dim) != 1 or x.ndim < 2 or gy.dtype != x.dtype:
@@ -121,22 +129,22 @@ def sum(
     axis: int | Sequence[int] | None = None,
     keepdims: bool | None = None,
 ) -> torch.Tensor:
-    """The sum over `dim`, or of everything, as torch.sum.
+    """The sum over `dim`, or over all elements, as torch.sum.
 
     Args:
-        input: any shape, any dtype. float32, float16, bfloat16 (added up in float32) and float64
-            have GPU rungs; the rest is served by PyTorch, and so are sums of jagged tensors over
-            samples.
-        dim: the dimensions that disappear. None, or none named: all of them.
+        input: any shape, any dtype. float32, float16, bfloat16 (accumulated in float32) and float64
+            have GPU rungs; other dtypes, and sums of jagged tensors over samples, use PyTorch's
+            kernels.
+        dim: the dimensions to sum over; None or an empty tuple means all.
         keepdim: keep them with size 1.
-        dtype: of the result, and what the input is cast to first. Integers and bool give int64
-            without it. Under CUDA autocast, 16-bit input gives float32.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+        dtype: of the result; the input is cast to it first. Without it, integers and bool give
+            int64. Under CUDA autocast, 16-bit input gives float32.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
         axis, keepdims: other names of dim and keepdim.
 
     Returns:
-        A tensor without the dimensions `dim`; `out` where it is given.
+        A tensor without the dimensions `dim`; `out` if it is given.
 
     Raises:
         IndexError: dim is out of range.
@@ -164,7 +172,7 @@ def sum(
 
 
 def _of_jagged(input, dims, keepdim, dtype):
-    """Of rows by this operator; PyTorch adds up samples of different lengths."""
+    """Sums over rows use this operator; PyTorch sums samples of different lengths."""
     y = on_rows(lambda values: sum(values, dims, keepdim, dtype=dtype), input, dims)
     return torch.sum(input, dims, keepdim, dtype=dtype) if y is None else y
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import torch
 
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, i64
-from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.arithmetic import cdiv, gcd, next_power_of_2
 from kernelwright.contract.template_args import CTYPE
 
 from .spec import result_dtype
@@ -156,7 +155,7 @@ def rows(gpu, config, x, dim, to=None):
 def columns(gpu, config, x, dim, to=None):
     r = reduction(x, tuple(dim))
     block, vecs = config["block"], config["vecs"]
-    width = math.gcd(16 // x.itemsize, x.align // x.itemsize, r.inner, r.x_n, r.x_outer)
+    width = gcd(16 // x.itemsize, x.align // x.itemsize, r.inner, r.x_n, r.x_outer)
     across = min(config["x"], next_power_of_2(cdiv(r.inner, width)))
     down = block // across
     tiles = cdiv(r.inner, across * width)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from kernelwright.contract import TensorSpec, contiguous_strides
 
@@ -32,7 +31,6 @@ class Reduction:
         return "whole" if self.outer == 1 else "rows"
 
 
-@cache
 def reduction(x: TensorSpec, dim: tuple[int, ...]) -> Reduction | None:
     """The sum over `dim` (negative) as a Reduction, or None where its dimensions merge to more
     than one summed, or more than an outer and an inner kept one."""

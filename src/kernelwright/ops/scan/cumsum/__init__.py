@@ -1,4 +1,4 @@
-"""cumsum and cumprod: running totals, from a thread per row to the traffic of a copy."""
+"""cumsum and cumprod: running totals, from one thread per row to the traffic of a copy."""
 
 from __future__ import annotations
 
@@ -25,22 +25,26 @@ def _pytorch(side: str, manual: str, compiled: bool = True) -> tuple[Rung, ...]:
 
 #: How to scan, step by step: in the backward it is the same in the other direction.
 LESSONS = (
-    _lesson("serial", "a thread per row", heuristics.THREADS),
+    _lesson("serial", "one thread per row", heuristics.THREADS),
     _lesson("hillis_steele", "log2 n steps in shared memory", heuristics.BLOCKS),
     _lesson("blelloch", "up a tree and down again: 2 n additions", heuristics.BLOCKS),
 )
 
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
-    """The ladder from the bottom up; the backward's without what only teaches."""
+    """The ladder from the bottom up; that of the backward has no teaching steps."""
     return (
-        *_pytorch(side, "steps that double what is summed, a kernel each", compiled=not side),
+        *_pytorch(side, "log2 n steps of doubling distance, one kernel each", compiled=not side),
         *(() if side else LESSONS),
         rungs.cuda(
-            "warp", side, "a warp per row, by shuffles", heuristics.fits_plain, heuristics.WARPS
+            "warp", side, "one warp per row, by shuffles", heuristics.fits_plain, heuristics.WARPS
         ),
         rungs.triton(
-            "row", side, "a program per row, tile by tile", heuristics.fits_plain, heuristics.TRITON
+            "row",
+            side,
+            "one program per row, tile by tile",
+            heuristics.fits_plain,
+            heuristics.TRITON,
         ),
         _block(side),
         *(() if side else STEPS),
@@ -56,7 +60,7 @@ STEPS = (
     ),
     _lesson(
         "lookback",
-        "one launch: a tile adds up its predecessors' totals as they come",
+        "one launch: a tile adds its predecessors' totals as they become available",
         heuristics.TILES,
         heuristic=heuristics.choose_tile,
         deterministic=False,
@@ -68,7 +72,7 @@ def _block(side: str, configs=heuristics.TILES, choose=heuristics.choose_block) 
     return rungs.cuda(
         "block",
         side,
-        "a block per row, vectors in registers",
+        "one block per row, vectors in registers",
         heuristics.fits_rows,
         configs,
         heuristic=choose,
@@ -90,7 +94,7 @@ def _columns(side: str) -> Rung:
     return rungs.cuda(
         "columns",
         side,
-        "any other dim: threads side by side, tiles of rows",
+        "any other dim: neighbouring threads take neighbouring columns, tiles of rows",
         heuristics.fits_columns,
         heuristics.COLUMNS,
     )
@@ -100,7 +104,7 @@ def _product_rungs(side: str) -> tuple[Rung, ...]:
     back = side.endswith("backward")
     tiles = (heuristics.FACTOR_TILES, None) if back else ()
     return (
-        *_pytorch(side, "steps that double what is multiplied, a kernel each", compiled=False),
+        *_pytorch(side, "log2 n steps of doubling distance, one kernel each", compiled=False),
         _block(side, *tiles),
         _tree(side, *tiles),
         *(() if back else (_columns(side),)),
@@ -135,23 +139,24 @@ def cumsum(
 
     Args:
         input: any shape, any dtype. float32, float16, bfloat16 (totals in float32 within a tile, in
-            float64 beyond), float64 and int64 have GPU rungs; PyTorch serves the rest.
-        dim: the dimension along which it runs.
-        dtype: of the result, and what the input is cast to first. Integers and bool give int64
-            without it. Under CUDA autocast, 16-bit input gives float32.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
-        exclusive: each element is left out of its own sum; the first one's is 0.
+            float64 beyond), float64 and int64 have GPU rungs; other dtypes use PyTorch's kernels.
+        dim: the dimension along which totals are computed.
+        dtype: of the result; the input is cast to it first. Without it, integers and bool give
+            int64. Under CUDA autocast, 16-bit input gives float32.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
+        exclusive: an element is not included in its own sum; the first sum is 0.
         reverse: from the end of the dimension to its beginning.
-        starts: bool, of the input's shape: where a segment begins. No sum crosses its beginning.
+        starts: bool, of the input's shape: marks the first element of each segment, with which sums
+            begin again.
 
     Returns:
-        A tensor of the input's shape; `out` where it is given.
+        A tensor of the input's shape; `out` if it is given.
 
     Raises:
-        TypeError: input is no tensor, or starts is not bool.
+        TypeError: input is not a tensor, or starts is not bool.
         IndexError: dim is out of range.
-        ValueError: starts has another shape than input.
+        ValueError: the shape of starts is not that of input.
     """
     input, dim = _scanned(input, dim, dtype)
     if starts is not None:
@@ -182,16 +187,16 @@ def cumprod(
 
     Args:
         input: any shape, any dtype. float32, float16, bfloat16 (products in float64), float64 and
-            int64 have GPU rungs; PyTorch serves the rest. The gradient divides by nothing, so zeros
-            in the input cost it no accuracy and no second pass.
-        dim: the dimension along which it runs.
-        dtype: of the result, and what the input is cast to first. Integers and bool give int64
-            without it. Under CUDA autocast, 16-bit input gives float32.
-        out: a tensor of the result's shape, or an empty one, that the result is copied to; a
-            gradient is not possible then.
+            int64 have GPU rungs; other dtypes use PyTorch's kernels. The gradient is computed
+            without a division, so zeros in the input cause no loss of accuracy and no second pass.
+        dim: the dimension along which totals are computed.
+        dtype: of the result; the input is cast to it first. Without it, integers and bool give
+            int64. Under CUDA autocast, 16-bit input gives float32.
+        out: a tensor of the result's shape, or an empty one, to which the result is copied; it has
+            no gradient.
 
     Returns:
-        A tensor of the input's shape; `out` where it is given.
+        A tensor of the input's shape; `out` if it is given.
 
     Raises:
         TypeError: input is no tensor.
@@ -206,8 +211,8 @@ def cumprod(
 
 
 def _scanned(input, dim, dtype) -> tuple[torch.Tensor, int]:
-    """The input in the dtype of the result, and the dimension counted from the back, where a batch
-    dimension in front changes nothing."""
+    """The input in the dtype of the result, and the dimension counted from the last one, so that a
+    leading batch dimension does not change it."""
     arguments.tensor("input", input)
     span = max(input.ndim, 1)
     if not -span <= dim < span:
@@ -223,5 +228,6 @@ def _scanned(input, dim, dtype) -> tuple[torch.Tensor, int]:
 
 
 def _copied_first(input, dim) -> bool:
-    """Whether the dimension is made the last one: where too few others lie beside it."""
+    """Whether the dimension is made the last one first, because there are too few other elements
+    beside it."""
     return dim != -1 and input.numel() > 0 and input.numel() // input.shape[dim] < FEW_COLUMNS

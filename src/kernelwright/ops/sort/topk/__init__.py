@@ -1,4 +1,4 @@
-"""topk: the largest of each row, from a sort of everything to one read."""
+"""topk: the largest elements of each row, from sorting the whole row to reading it once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from kernelwright.dispatch import bind
 from . import heuristics, spec
 
 RUNGS = (
-    *rungs.pytorch(manual="the places of a sort, cut", native="a stable sort, cut", compiled=None),
+    *rungs.pytorch(
+        manual="the first k indices of a sort",
+        native="the first k elements of a stable sort",
+        compiled=None,
+    ),
     Rung(
         "cuda_sorted",
         "cuda",
@@ -25,14 +29,14 @@ RUNGS = (
     rungs.cuda(
         "warp",
         "",
-        "a warp per row: k times the largest that is left",
+        "one warp per row: k times, the largest remaining element",
         heuristics.fits_warp,
         heuristics.WARP,
     ),
     rungs.cuda(
         "select",
         "",
-        "one read: what may still be among the k largest is kept",
+        "one read: candidates for the k largest are kept in a buffer",
         heuristics.fits,
         heuristics.ROW,
     ),
@@ -40,14 +44,14 @@ RUNGS = (
 RUNGS_BACKWARD = (
     *rungs.pytorch(
         "_backward",
-        manual="each column compared with each place",
-        native="zeros, and PyTorch's scatter",
+        manual="each column compared with each index",
+        native="zeros, then PyTorch's scatter",
         compiled=None,
     ),
     rungs.cuda(
         "zeros",
         "_backward",
-        "zeros, and k of them replaced, in one launch",
+        "zeros, k of which are replaced, in one launch",
         heuristics.fits_backward,
         heuristics.ZEROS,
     ),
@@ -73,24 +77,24 @@ class TopK(NamedTuple):
 def topk(
     input: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> TopK:
-    """The k largest elements along a dimension and their places, as torch.topk.
+    """The k largest elements along a dimension and their indices, as torch.topk.
 
     Args:
-        input: any shape. float32, float16 and bfloat16 have GPU rungs, for k up to 1,024; PyTorch's
-            sort serves the rest.
-        k: how many; no more than the dimension has.
+        input: any shape. float32, float16 and bfloat16 have GPU rungs, for k up to 1,024; in other
+            cases PyTorch's sort is used.
+        k: number of elements, at most the size of the dimension.
         dim: the dimension.
-        largest: the smallest ones otherwise.
-        sorted: results are in order either way.
+        largest: if False, the smallest elements.
+        sorted: accepted for compatibility; results are always in order.
 
     Returns:
-        (values, indices), with k elements in `dim`, in order. Of equal elements the first comes
-        first, which torch.topk leaves open. A NaN is greater than any number.
+        (values, indices), with k elements in `dim`, in order. Equal elements are in the order of
+        their indices, which torch.topk does not specify. A NaN is greater than any number.
 
     Raises:
-        TypeError: input is no tensor.
+        TypeError: input is not a tensor.
         IndexError: dim is out of range.
-        ValueError: k is negative or more than the dimension has.
+        ValueError: k is negative or larger than the dimension.
     """
     arguments.tensor("input", input)
     span = max(input.ndim, 1)

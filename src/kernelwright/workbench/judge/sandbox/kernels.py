@@ -208,7 +208,7 @@ def compile_triton(launch: dict[str, Any], arch: str) -> dict[str, Any]:
         if (fn.fn.__code__.co_filename, fn.fn.__qualname__) == (launch["file"], launch["name"]):
             break
     else:
-        raise LookupError("the kernel is not made when its file is imported")
+        raise LookupError("importing the file does not create the kernel")
     constexprs = {k: v["constexpr"] for k, v in launch["args"].items() if "constexpr" in v}
     kinds = tuple((v["type"], v["aligned"]) for v in launch["args"].values() if "type" in v)
     kernel = TritonKernel(fn, constexprs, launch.get("num_warps", 4), launch.get("num_stages", 3))

@@ -37,7 +37,7 @@ def function_in(module: Any, path: str, name: str) -> Callable[..., Any]:
             raise NoFunction(f"{Path(path).name} has no {name!r}; it has {', '.join(there)}")
         found = getattr(found, part)
     if not callable(found):
-        raise NoFunction(f"{name} in {Path(path).name} is a {type(found).__name__}, no function")
+        raise NoFunction(f"{name} in {Path(path).name} is a {type(found).__name__}, not a function")
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.workbench.verify import captures
 from kernelwright.workbench.verify.candidate import filler, unexpanded
 
 from .loading import as_tuple
@@ -46,8 +47,7 @@ def captured(fn: Callable[[], Any]) -> tuple[Any, Any]:
         with torch.cuda.graph(graph, pool=pool):
             results = told()
     except Exception:
-        # a capture that could not end leaves the allocator recording
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        captures.end_recording(pool)
         if raised:  # the capture's end says only that something before it failed
             raise raised[0] from None
         raise

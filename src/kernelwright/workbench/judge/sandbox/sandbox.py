@@ -150,7 +150,7 @@ class Process:
         """One request and its answer.
 
         Raises:
-            Failed: the user's code raised. Died: the process is gone; it took too long, took too
+            Failed: the user's code raised. Died: the process has ended; it took too long, took too
                 much memory, crashed, or answered what is no answer. NoSpace: the disk is full.
         """
         if self.device.type == "cuda":  # what is written to shared memory has arrived
@@ -192,7 +192,7 @@ class Process:
                 self._end("took longer than its time limit")
             part = os.read(self._read, size - len(found)) if ready else b""
             if not part:
-                raise OSError("the process is gone")
+                raise OSError("the process has ended")
             found += part
         return found
 

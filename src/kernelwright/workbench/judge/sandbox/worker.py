@@ -107,8 +107,7 @@ class Child:
     def do_arena(self, arena: dict[str, Any]) -> None:
         if self.cuda:
             parts = [base64.b64decode(p["b"]) if _isinstance(p, dict) else p for p in arena["ipc"]]
-            storage = torch.UntypedStorage._new_shared_cuda(*parts)
-            self.base = torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
+            self.storage = torch.UntypedStorage._new_shared_cuda(*parts)
         else:
             self.map = mmap.mmap(arena["fd"], arena["size"])
             self.locked = mmap.mmap(arena["fd"], arena["size"], prot=mmap.PROT_READ)
@@ -117,18 +116,17 @@ class Child:
         self.rounds = None
 
     def _tensor(self, t: dict[str, Any]) -> torch.Tensor:
-        """A view of the parent's memory: "at" a byte, "count" elements of a buffer, of which
-        the tensor begins at element "lead"."""
+        """A tensor in the parent's memory: "at" a byte, "count" elements of a buffer, of which
+        the tensor begins at element "lead". It is no view of another, with which it would share
+        the count of its changes."""
         dtype = getattr(torch, t["dtype"])
         if self.cuda:
-            end = t["at"] + t["count"] * dtype.itemsize
-            buffer = self.base[t["at"] : end].view(dtype)
-            lead = buffer.storage_offset() + t["lead"]
-        else:
-            memory = self.locked if t.get("locked") else self.map
-            buffer = torch.frombuffer(memory, dtype=dtype, count=t["count"], offset=t["at"])
-            lead = t["lead"]
-        return buffer.as_strided(t["shape"], t["stride"], lead)
+            first = t["at"] // dtype.itemsize + t["lead"]
+            fresh = torch.empty(0, dtype=dtype, device=self.device)
+            return fresh.set_(self.storage, first, t["shape"], t["stride"])
+        memory = self.locked if t.get("locked") else self.map
+        buffer = torch.frombuffer(memory, dtype=dtype, count=t["count"], offset=t["at"])
+        return buffer.as_strided(t["shape"], t["stride"], t["lead"])
 
     def _value(self, v: dict[str, Any]) -> Any:
         if "t" in v:

@@ -25,6 +25,8 @@ from kernelwright.workbench.lessons.tables import (
 from kernelwright.workbench.records import records
 from kernelwright.workbench.report import strips
 
+from . import unified
+
 SOURCE = Path(__file__).with_name("copies.cu")
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 #: GB/s of 16 lanes in one direction: giga-transfers of a bit per second and lane, 128 of 130 used.
@@ -71,7 +73,7 @@ def measure() -> Measured:
         Table(
             "overlap",
             "The three stages in parts",
-            ("parts", "ms", "of one after the other"),
+            ("parts", "ms", "share of the time in sequence"),
             tuple(
                 (str(p), _pipeline(stages, p), f"{100 * _pipeline(stages, p) / sum(stages):.3g}%")
                 for p in PARTS
@@ -97,7 +99,9 @@ def measure() -> Measured:
 
 
 def here(device: torch.device) -> tuple[Table, ...]:
-    return (_copies(device) if device.type == "cuda" else _faults(),)
+    if device.type != "cuda":
+        return (_faults(),)
+    return _copies(device), unified.times(device)
 
 
 def _copies(device: torch.device) -> Table:

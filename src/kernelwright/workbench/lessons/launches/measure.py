@@ -1,4 +1,5 @@
-"""Runs the program, and derives what launches cost from the records of an H200."""
+"""Runs the program, derives what launches cost from the records of an H200, and times a launch that
+overlaps with the one before."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import torch
 
+from kernelwright.contract import CudaKernel, Launch, TensorSpec, i32
 from kernelwright.machine import clock
 from kernelwright.workbench.bench import roofs
-from kernelwright.workbench.lessons import programs, recorded
+from kernelwright.workbench.lessons import launching, programs, recorded
+from kernelwright.workbench.lessons.launching import Call
 from kernelwright.workbench.lessons.tables import (
     COMPUTED,
     EMULATOR,
@@ -25,6 +28,8 @@ from kernelwright.workbench.records import records
 from kernelwright.workbench.report import strips
 
 SOURCE = Path(__file__).with_name("graph.cu")
+DEPENDENT = Path(__file__).with_name("dependent.cu")
+ELEMENTS = 1 << 15  # the blocks of both kernels fit on an H200 at the same time
 KERNELS = (1, 2, 5, 10, 50)  # µs of a kernel
 ASKED = 3
 RUNGS = ("manual", "native", "compiled", "triton_row", "cuda_warp")
@@ -56,7 +61,7 @@ def measure() -> Measured:
         ),
         Table(
             "shares",
-            f"Kernels of one length in a row, at {host:.2f} µs of host per launch",
+            f"A sequence of equally long kernels, at {host:.2f} µs on the host per launch",
             ("kernel, µs", "µs per kernel", "GPU busy", "in a graph, µs per kernel"),
             tuple(_share(us, host, chained) for us in KERNELS),
             COMPUTED,
@@ -87,7 +92,30 @@ def here(device: torch.device) -> tuple[Table, ...]:
     what = "an empty kernel" if device.type == "cuda" else "PyTorch on one element"
     host = records.median(times.host) if times.host else records.median(times.cold)
     columns = ("call", "µs of the host per call")
-    return (Table("here", "The smallest call on this machine", columns, ((what, host),), HERE),)
+    call = Table("here", "The smallest call on this machine", columns, ((what, host),), HERE)
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
+        return (call,)
+    title = f"Two dependent kernels on {ELEMENTS:,} floats, in a graph"
+    return call, launching.times("dependent", title, dependent_calls(), device)
+
+
+def dependent_calls() -> list[Call]:
+    """The two kernels of dependent.cu, without and with an overlapping launch of the second."""
+    x, w = (torch.randn(ELEMENTS) for _ in range(2))
+    block = (256, 1, 1)
+    grid = (ELEMENTS // block[0], 1, 1)
+    y = TensorSpec.of(x)
+
+    def call(name: str, overlaps: bool) -> Call:
+        kernel = CudaKernel(DEPENDENT, "second")
+        second = Launch(kernel, grid, ("w", "y", "z", i32(ELEMENTS)), block, overlaps=overlaps)
+        return Call(
+            name, DEPENDENT, "first", grid, block, ("x", "y", i32(ELEMENTS)),
+            inputs={"x": x, "w": w}, outputs={"y": y, "z": y},
+            expected={"y": 3 * x, "z": w * (3 * x)}, bytes=5 * x.nbytes, then=(second,),
+        )  # fmt: skip
+
+    return [call("one after the other", False), call("with an overlapping launch", True)]
 
 
 def _steps() -> int:

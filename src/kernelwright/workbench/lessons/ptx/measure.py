@@ -1,4 +1,5 @@
-"""Compiles the same softmax by Triton and NVRTC for an H200 and finds its lines of PTX and SASS."""
+"""Compiles the same softmax by Triton, NVRTC and torch.compile for an H200, and finds its lines of
+PTX and SASS."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ from kernelwright.workbench.lessons.tables import (
     Table,
 )
 from kernelwright.workbench.report import strips
+
+from . import torch_compile
 
 OPERATOR, CASE = "softmax", "4096x768-f32-dim=-1"
 RUNGS = {"Triton": "triton_row", "CUDA C++": "cuda_warp"}
@@ -53,6 +56,7 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*[^
 
 def measure() -> Measured:
     made = {name: _compiled(rung) for name, rung in RUNGS.items()}
+    made["torch.compile"] = torch_compile.compiled()
     code = {name: _INSTRUCTION.findall(found.sass) for name, found in made.items()}
     versions = f"Triton {version('triton')}, NVRTC {'.'.join(map(str, nvrtc.version()))}"
     tables = (
@@ -75,6 +79,13 @@ def measure() -> Measured:
             "The first such line of the PTX of CUDA C++",
             ("what", "lines", "the first"),
             tuple((what, *_line(made["CUDA C++"], p)) for what, p in LINES.items()),
+            COMPILED,
+        ),
+        Table(
+            "torch_compile",
+            "The first such line of the PTX of torch.compile's kernel",
+            ("what", "lines", "the first"),
+            tuple((what, *_line(made["torch.compile"], p)) for what, p in LINES.items()),
             COMPILED,
         ),
         Table(
@@ -103,7 +114,7 @@ def measure() -> Measured:
 
 
 def here(device: torch.device) -> tuple[Table, ...]:
-    """What torch.compile writes for this GPU; without one it writes no GPU code."""
+    """What torch.compile writes for this GPU."""
     if device.type != "cuda":
         return ()
     from torch._inductor.utils import run_and_get_code

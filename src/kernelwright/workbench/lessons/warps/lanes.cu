@@ -19,7 +19,7 @@ __global__ void below(const float *x, float *y, int bound) {
   if (threadIdx.x < bound) y[threadIdx.x] = x[threadIdx.x];
 }
 
-// Lane k runs k + 1 turns.
+// Lane k runs k + 1 iterations.
 __global__ void uneven(const float *x, float *y) {
   int lane = threadIdx.x % 32;
   float sum = 0;
@@ -27,7 +27,7 @@ __global__ void uneven(const float *x, float *y) {
   y[threadIdx.x] = sum;
 }
 
-// A warp's sum of 64 values in shared memory, as it was written before 2017.
+// A warp's sum of 64 values in shared memory, as written before 2017.
 __global__ void volatile_sum(const float *x, float *y) {
   __shared__ volatile float s[64];
   int t = threadIdx.x;

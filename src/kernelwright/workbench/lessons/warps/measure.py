@@ -36,9 +36,14 @@ def measure() -> Measured:
         ),
         Table(
             "uneven",
-            "A loop of k + 1 turns in lane k",
-            ("kernel", "turns of the warp", "turns of the lanes", "share of active lanes"),
-            (("uneven", *_turns(found[uneven.name])),),
+            "A loop of k + 1 iterations in lane k",
+            (
+                "kernel",
+                "iterations of the warp",
+                "iterations of the lanes",
+                "share of active lanes",
+            ),
+            (("uneven", *_iterations(found[uneven.name])),),
             EMULATOR,
         ),
         Table(
@@ -124,7 +129,7 @@ def _divergence(found: Dissected) -> tuple[Cell, ...]:
     return parted, requests, sum(a.lanes for a in stores) / requests
 
 
-def _turns(found: Dissected) -> tuple[Cell, ...]:
+def _iterations(found: Dissected) -> tuple[Cell, ...]:
     (load,) = (a for a in found.accesses if a.kind == "load")
     return load.requests, load.lanes, f"{100 * load.lanes / load.requests / 32:.3g}%"
 

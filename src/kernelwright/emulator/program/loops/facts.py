@@ -1,0 +1,193 @@
+"""What a program's files say about the names that its kernels use: macros, functions, groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from ..tokens import Token, angle_opening, closing, opening, tokens
+
+#: A call of one of these meets other threads, waits for them, or counts on their order.
+TOGETHER = re.compile(
+    r"""__shfl\w* | __ballot\w* | __any\w* | __all\w* | __uni_sync | __activemask | __match_\w+
+      | __reduce_\w+_sync | __syncwarp | __syncthreads\w* | __threadfence\w* | __nanosleep
+      | __pipeline_\w+ | __cluster\w* | __asm__ | __asm | asm | volatile | __volatile__
+      | atomicCAS\w* | atomicExch\w* | cub | wmma | nvcuda | cuda | sync | memcpy_async
+      | \w+_partition | coalesced_\w+ | this_\w+ | \w+_group | thread_block\w* | atomic_ref
+      | barrier_arrive | barrier_wait | thread_local | setjmp | alloca | kw_\w+""",
+    re.X,
+)
+_ATOMIC = re.compile(r"atomic[A-Z]\w*")
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^()]*\))?((?:\\\r?\n|[^\n])*)", re.M)
+_ALIAS = re.compile(r"\bnamespace\s+(\w+)\s*=\s*cooperative_groups\b")
+_CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s:<>]*?\b(\w+)\s*=|\benum\b[^{;]*\{([^}]*)\}")
+_TYPE = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}()]*?(\w+)\s*;")
+
+#: Functions of one thread's values, whichever thread it is.
+PURE = re.compile(
+    r"""(?:sqrt|cbrt|rsqrt|rcbrt|fabs|fmin|fmax|fma|fmod|pow|exp|exp2|exp10|expm1|log|log2|log10
+      | log1p|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|erf|erfc|floor|ceil|round|rint
+      | trunc|nearbyint|hypot|copysign|ldexp|sincos|sinpi|cospi|fdim|fdivide)f?
+      | min | max | abs | labs | umin | umax | isnan | isinf | isfinite | signbit
+      | __f\w+ | __d\w+_r[nzud] | __exp\w*f | __log\w*f | __powf | __sinf | __cosf | __tanf
+      | __tanhf | __saturatef | __\w+2\w+ | __\w+_as_\w+ | __popc(?:ll)?
+      | __clz(?:ll)? | __ffs(?:ll)? | __brev(?:ll)? | __byte_perm
+      | __u?mul24 | __u?mulhi | __u?sad | __dp[24]a | __h\w+
+      | make_\w+ | __ldg | __ldc[agsv] | __stc[gs] | __stw[bt] | atomic[A-Z]\w*
+      | u?int(?:8|16|32|64)_t | size_t | uint | (?:float|double)[1-4]
+      | u?(?:char|short|int|long|longlong)[1-4]
+      | half2? | __half2? | (?:__)?nv_bfloat162? | dim3 | bool | char | short | int | long | float
+      | double | unsigned | signed | sizeof | alignof | decltype | static_cast | reinterpret_cast
+      | const_cast | if | for | while | switch | return | constexpr""",
+    re.X,
+)
+#: Those of them whose value is the same for all threads if their arguments are.
+UNIFORM = re.compile(
+    r"min|max|abs|sizeof|static_cast|dim3|bool|char|short|int|long|float|double|unsigned|signed"
+    r"|size_t|uint|u?int(?:8|16|32|64)_t"
+)
+
+_APART = Token("mark", ";", 0, 0)
+
+
+def is_mark(t: Token, *texts: str) -> bool:
+    return t.kind == "mark" and t.text in texts
+
+
+class Facts:
+    """Of all files of a program."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = tuple(texts)
+
+    @cached_property
+    def macros(self) -> dict[str, list[list[Token]]]:
+        """What each macro stands for; several texts if it is defined several times."""
+        found: dict[str, list[list[Token]]] = {}
+        for text in self._texts:
+            for m in _DEFINE.finditer(text):
+                parameters = set(re.findall(r"\w+", m[2] or ""))
+                made = [t for t in tokens(m[3]) if t.text not in parameters]
+                found.setdefault(m[1], []).append(made)
+        return found
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """Names of the namespace cooperative_groups."""
+        names = (m[1] for text in self._texts for m in _ALIAS.finditer(text))
+        return frozenset({"cooperative_groups", *names})
+
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """Names of types by typedef and using."""
+        return frozenset(m[1] or m[2] for text in self._texts for m in _TYPE.finditer(text))
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Names that are declared const, constexpr or in an enum somewhere."""
+        found: set[str] = set()
+        for text in self._texts:
+            for m in _CONSTANT.finditer(text):
+                found.update([m[1]] if m[1] else re.findall(r"[A-Za-z_]\w*", m[2]))
+        return frozenset(found)
+
+    @cached_property
+    def functions(self) -> dict[str, list[list[Token]]]:
+        """Parameters and bodies of the functions of each name; of operators, of `operator`."""
+        found: dict[str, list[list[Token]]] = {}
+        for text in self._texts:
+            all_ = tokens(text)
+            for i, t in enumerate(all_):
+                if not is_mark(t, "{") or i == 0:
+                    continue
+                name, start = _function(all_, i)
+                end = closing(all_, i) if name else None
+                if name and end is not None:
+                    found.setdefault(name, []).append(all_[start : end + 1])
+        return found
+
+    @cached_property
+    def by_value(self) -> frozenset[str]:
+        """Functions of the program that take no references."""
+        found: dict[str, bool] = {}
+        for name, all_ in ((n, body) for n, bodies in self.functions.items() for body in bodies):
+            parameters = all_[: next(i for i, t in enumerate(all_) if is_mark(t, "{"))]
+            plain = all(t.text != "&" for t in parameters)
+            found[name] = found.get(name, True) and plain
+        return frozenset(n for n, plain in found.items() if plain)
+
+    def meaning(self, all_: Iterable[Token], seen: frozenset[str] = frozenset()) -> Iterator[Token]:
+        """Tokens, each macro's name after what it may stand for."""
+        for t in all_:
+            if t.kind == "name" and t.text in self.macros and t.text not in seen:
+                for one in self.macros[t.text]:
+                    yield _APART
+                    yield from self.meaning(one, seen | {t.text})
+                    yield _APART
+            yield t
+
+    def reached(self, all_: Iterable[Token]) -> dict[str, list[Token]]:
+        """The functions of the program that code may call, directly or not, and their tokens."""
+        found: dict[str, list[Token]] = {}
+        left = [list(self.meaning(all_))]
+        while left:
+            for name in {t.text for t in left.pop() if t.kind == "name"} | {"operator"}:
+                if name in self.functions and name not in found:
+                    bodies = [t for body in self.functions[name] for t in body]
+                    found[name] = list(self.meaning(bodies))
+                    left.append(found[name])
+        return found
+
+
+def atomic(all_: Iterable[Token]) -> bool:
+    return any(t.kind == "name" and _ATOMIC.fullmatch(t.text) for t in all_)
+
+
+def together(all_: Iterable[Token]) -> str | None:
+    """A name by which code meets other threads or waits for them, or None."""
+    return next((t.text for t in all_ if t.kind == "name" and TOGETHER.fullmatch(t.text)), None)
+
+
+def called(all_: list[Token]) -> set[str]:
+    """Names that stand before an argument list; of other expressions that are called, `?`."""
+    found: set[str] = set()
+    for i, t in enumerate(all_):
+        if not is_mark(t, "(") or i == 0:
+            continue
+        before = all_[i - 1]
+        if before.text == ">":
+            start = angle_opening(all_, i - 1)
+            before = all_[start - 1] if start else before
+        if before.kind == "name":
+            found.add(before.text)
+        elif before.text == ")":  # a cast, mostly
+            start = opening(all_, i - 1)
+            inside = all_[start + 1 : i - 1] if start is not None else []
+            plain = all(c.kind == "name" or c.text in ("*", "::", "<", ">", "&") for c in inside)
+            found.update({c.text for c in inside if c.kind == "name"} if plain else {"?"})
+        elif before.text == "]":
+            found.add("?")
+    return found
+
+
+def _function(all_: list[Token], at: int) -> tuple[str, int]:
+    """The name of the function whose body opens at `at`, and where its parameters do; or ""."""
+    i = at - 1
+    while i > 0 and all_[i].text in ("const", "noexcept", "override", "mutable"):
+        i -= 1
+    depth = 0
+    while i > 0:  # back to the parameters, over an initializer list or a return type
+        text = all_[i].text
+        if text in (";", "{", "}", "=") and depth == 0:
+            break
+        depth += (text in (")", "]")) - (text in ("(", "["))
+        if text == "(" and depth == 0:
+            name = all_[i - 1]
+            if "operator" in [t.text for t in all_[max(0, i - 3) : i]]:
+                return "operator", i
+            if name.kind != "name" or name.text in ("if", "for", "while", "switch"):
+                break
+            return name.text, i
+        i -= 1
+    return "", at

@@ -1,0 +1,220 @@
+"""Which statements of a kernel are executed by each thread in a loop, and which once for the block.
+
+A kernel's statements are divided at its barriers. What stands between two of them is a region: its
+statements are executed for one thread after the other. Loops and conditions around barriers, which
+must be the same for all threads, are executed once, and so are statements that only compute such
+values. The order is one that a GPU may choose: between barriers, threads are not ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ..tokens import Token
+from .code import INDEX, bodies
+from .facts import PURE, Facts, atomic, called
+from .names import Variable, binary
+from .tree import Node, Refused
+from .values import Values
+
+
+@dataclass(eq=False)
+class Region:
+    """Statements that each thread executes. `ends`: a thread may return in it."""
+
+    statements: list[Node] = field(default_factory=list)
+    names: set[Variable] = field(default_factory=set)
+    ends: bool = False
+    last: bool = False  # nothing follows
+
+
+@dataclass(eq=False)
+class Once:
+    """A statement that is executed once for the block."""
+
+    node: Node
+
+
+@dataclass(eq=False)
+class Around:
+    """A loop, a condition or a block: its head is executed once for the block."""
+
+    node: Node
+    parts: list[list[Region | Once | Around]]
+
+
+class Kernel(Values):
+    """The regions of a kernel.
+
+    Raises:
+        Refused: it cannot be shown that loops are equivalent.
+    """
+
+    def __init__(
+        self,
+        all_: list[Token],
+        body: Node,
+        parameters: dict[str, bool],
+        types: set[str],
+        facts: Facts,
+    ) -> None:
+        super().__init__(all_, body, types, facts)
+        self.parameters = [Variable(n, "parameter", points=p) for n, p in parameters.items()]
+        self.apart = set(self._candidates(body))  # loops without barriers that are hoisted too
+        while True:
+            self._resolve()
+            wrong = self._classify()
+            if not wrong:
+                break
+            self.apart -= wrong
+        self.plan = self._sequence(self.body.parts)
+        self._mark_last(self.plan)
+        self._jumps(self.plan, inside=False)
+        self._store()
+
+    def _candidates(self, node: Node) -> Iterator[Node]:
+        """Innermost loops without barriers of a form that is worth a loop over threads in each of
+        their steps: a CPU executes these as vectors."""
+        for p in node.parts:
+            if self.holds_barrier(p):
+                yield from self._candidates(p)
+            elif p.kind == "for" and self._simple(p.parts[1]):
+                yield p
+
+    def _simple(self, body: Node) -> bool:
+        parts = body.parts if body.kind == "block" else [body]
+        if any(p.kind not in ("expression", "declaration") for p in parts):
+            return False
+        code = list(self.facts.meaning(self.tokens(body)))
+        known = all(PURE.fullmatch(n) or n in self.types for n in called(code))
+        return (
+            known
+            and not atomic(code)
+            and all(not d.marks[0] < d.marks[1] for p in parts for d in p.declared)
+        )
+
+    def _sequence(self, statements: list[Node]) -> list[Region | Once | Around]:
+        """What the statements of a body become."""
+        made: list[Region | Once | Around] = []
+        region = Region()
+
+        def close() -> None:
+            nonlocal region
+            if region.statements:
+                made.append(region)
+            region = Region()
+
+        for p in statements:
+            if p.kind == "barrier":
+                close()
+            elif p.kind == "empty" or self._anew(p):
+                continue
+            elif self.around(p):
+                close()
+                made.append(Around(p, [self._sequence(body) for body in bodies(p)]))
+            elif self.once(p):
+                if not self._early(p, region):
+                    close()
+                at = len(made)
+                made.insert(at, Once(p))
+            else:
+                region.statements.append(p)
+                region.names |= self.names[p]
+                region.ends |= any(t.text == "return" for t in self.tokens(p))
+        close()
+        return made
+
+    def _anew(self, node: Node) -> bool:
+        return bool(node.declared) and all(self.named[d.name].again for d in node.declared)
+
+    def _early(self, node: Node, region: Region) -> bool:
+        """Whether what is executed once may come before the region that stands before it."""
+        if not region.statements:
+            return True
+        if region.ends or node.kind in ("if", "jump"):
+            return False
+        if node.fixed or node.kind == "type" or self._is_group(node):
+            return True
+        for i in range(node.first, node.last):
+            text = self.all[i].text
+            if text in ("[", "->", "/", "%") or self._from_outside(i):
+                return False
+            v = self.named.get(i)
+            if v is not None and v.kind == "fixed" and not v.array and not self._constant(v):
+                return False
+            if text in ("*", "&") and not binary(self.all, i):
+                return False
+        return not any(w is node for v in region.names for w in v.writes)
+
+    def _mark_last(self, plan: list[Region | Once | Around]) -> None:
+        if plan and isinstance(plan[-1], Region):
+            plan[-1].last = True
+
+    def regions(self, plan: Iterable[Region | Once | Around] | None = None) -> Iterator[Region]:
+        for p in self.plan if plan is None else plan:
+            if isinstance(p, Region):
+                yield p
+            elif isinstance(p, Around):
+                for part in p.parts:
+                    yield from self.regions(part)
+
+    def _jumps(self, plan: Iterable[Region | Once | Around], inside: bool) -> None:
+        """Refuse jumps of single threads out of what the block does together."""
+        for p in plan:
+            if isinstance(p, Region):
+                if p.ends and inside:
+                    raise Refused("a thread returns in a loop around a barrier")
+                for s in p.statements:
+                    self._escapes(s, False)
+            elif isinstance(p, Around):
+                for part in p.parts:
+                    self._jumps(part, inside or p.node.kind in ("for", "while", "do"))
+
+    def _escapes(self, node: Node, inside: bool) -> None:
+        if node.kind == "jump" and not inside and self.all[node.first].text != "return":
+            raise Refused(f"a thread leaves a loop around a barrier by {self.all[node.first].text}")
+        words = {t.text for t in self.tokens(node)}
+        if node.kind == "switch" and not inside and "continue" in words:
+            raise Refused("a thread leaves a step of a loop around a barrier")
+        for p in node.parts:
+            self._escapes(p, inside or node.kind in ("for", "while", "do"))
+
+    # ---- what outlives a region
+
+    def _store(self) -> None:
+        """Count the regions of each variable; what is computed anew needs what it is made of."""
+        for r in self.regions():
+            left = list(r.names)
+            own = set(r.statements)
+            while left:
+                v = left.pop()
+                r.names.add(v)
+                v.regions.add(r)
+                if v.again and v.node not in own and v.node is not None:
+                    left += [x for x in self.names[v.node] if r not in x.regions]
+        for v in self.variables:
+            if not v.stored:
+                continue
+            if self._reference(v):
+                raise Refused(f"the reference {v.name} outlives a barrier")
+
+    def takes_long(self, region: Region) -> bool:
+        """Whether one thread may need so long for a region that the block seems to be stuck."""
+        loops = any(n.kind in ("for", "while", "do") for s in region.statements for n in s.walk())
+        code = [t for s in region.statements for t in self.tokens(s)]
+        return loops or bool(self.facts.reached(code).keys() - {"operator"})
+
+    def identified(self, region: Region) -> bool:
+        """Whether functions that a region calls may ask which thread calls them."""
+        code = [t for s in region.statements for t in self.tokens(s)]
+        meaning = list(self.facts.meaning(code))
+        reached = self.facts.reached(code)
+        own = set(reached) - {"operator"}
+        inside = [t for n in own for t in reached[n]]
+        if any(t.text == INDEX for t in inside):
+            return True
+        known = self.types | self.facts.types | own | self.facts.macros.keys()
+        return any(
+            n not in known and not PURE.fullmatch(n) for n in called(meaning) | called(inside)
+        )

@@ -1,0 +1,69 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.eligibility import kind, no_clusters, off_boundary, other_dtype
+
+BLOCK = ({"warps": 4, "unroll": 4}, {"warps": 8, "unroll": 4})
+CLUSTER = (
+    {"warps": 4, "unroll": 4, "waves": 2},
+    {"warps": 4, "unroll": 2, "waves": 4},
+    {"warps": 8, "unroll": 2, "waves": 1},
+)
+MOST_BLOCKS = 8  # of a cluster
+_ROOM = 512  # elements of queries that a warp holds
+
+
+def fits(gpu, q, k, v, k_cache, v_cache, lengths, scale):
+    tensors = {"q": q, "k": k, "v": v, "k_cache": k_cache, "v_cache": v_cache}
+    if why := other_dtype(tensors, "q") or off_boundary(tensors):
+        return why
+    width = 16 // q.itemsize
+    for name, t in tensors.items():
+        if t.shape[-1] > 1 and t.stride(t.ndim - 1) != 1:
+            return f"{name}: its heads are not contiguous"
+        if any(s % width for s in (*t.stride()[:-1], t.shape[-1])):
+            return f"{name}: its heads are not apart by whole vectors of 16 bytes"
+    if q.shape[-1] > 32 * width:
+        return f"a head of {q.shape[-1]} elements is wider than a warp's {32 * width}"
+    if lengths.dtype != torch.int64:
+        return "lengths: not int64"
+    return "lengths: not contiguous" if not lengths.is_contiguous() else None
+
+
+def fits_cluster(gpu, **args):
+    return no_clusters(gpu) or fits(gpu, **args)
+
+
+def lanes(q) -> int:
+    """Lanes that hold a key, a power of two."""
+    return next_power_of_2(cdiv(q.shape[2], 16 // q.itemsize))
+
+
+def queries(q, k) -> int:
+    """Query heads of a block: those of a head of the cache, up to what registers hold."""
+    wide = lanes(q) * (16 // q.itemsize)
+    return max(1, min(q.shape[1] // k.shape[1], _ROOM // wide, 8))
+
+
+def blocks(gpu, config, q, k, k_cache) -> int:
+    """Of a cluster: enough to fill the GPU, each with keys for all its warps."""
+    work = q.shape[0] * k.shape[1] * cdiv(q.shape[1] // k.shape[1], queries(q, k))
+    keys = config["warps"] * config["unroll"] * (32 // lanes(q))
+    wanted = min(cdiv(config["waves"] * gpu.sms, max(work, 1)), cdiv(k_cache.shape[2], keys))
+    return min(next_power_of_2(wanted), MOST_BLOCKS)
+
+
+def order(gpu, **args):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(q, k, k_cache, **more):
+    """Key of a call in the tuned table: dtype, head size, then queries of a key, sequences and
+    positions by powers of two."""
+    sizes = (q.shape[1] // max(k.shape[1], 1), q.shape[0] * k.shape[1], k_cache.shape[2])
+    return "/".join((kind(q.dtype), str(q.shape[2]), *(str(next_power_of_2(n)) for n in sizes)))

@@ -1,0 +1,44 @@
+// Weights of 16-bit elements for clustered.cuh; lane_integers.cuh of a quantized product has
+// others.
+//
+// A step is 16 rows by kDepth of k for each group of a warp. Lane 4 i + q multiplies kUnits units
+// of 16 bytes of row i and of row i + 8: units q, q + 4, ... of the step. A product does not depend
+// on the order along k, so a lane takes neighbours in memory where mma.sync would have it take four
+// pairs; x is taken in the same order.
+#pragma once
+#include "../mma.cuh"
+
+namespace few_rows {
+
+template <typename T> struct DenseLanes {
+  static constexpr int kScales = 0;  // groups of a step that have a scale for each row
+  static constexpr int kDepth = 64, kUnits = 2;
+  static constexpr int kOfX = 2;  // units of a row of x that a lane multiplies in a step
+  const T *first;
+  long long line;
+  int n, k;
+
+  __device__ __forceinline__ const char *at(int row, int depth) const {
+    return reinterpret_cast<const char *>(first + row * line + depth);
+  }
+  __device__ __forceinline__ long long pitch() const { return line * 2; }
+  // Whether unit `u` of lanes q is inside in step `step`.
+  __device__ __forceinline__ bool inside(int step, int u, int q) const {
+    return step * kDepth + 32 * u + 8 * q < k;
+  }
+
+  // Unit `unit` of a step of x is the one that lanes q multiply in turn `turn`.
+  static __device__ __forceinline__ int turn(int unit) { return unit / 4; }
+  static __device__ __forceinline__ int q(int unit) { return unit % 4; }
+  static __device__ __forceinline__ int unit(int turn, int q) { return 4 * turn + q; }
+
+  // The eight elements of a row that are multiplied in a turn.
+  struct Row {
+    __device__ __forceinline__ explicit Row(unsigned) {}
+    __device__ __forceinline__ uint4 eight(const uint4 (&units)[kUnits], int turn) const {
+      return units[turn];
+    }
+  };
+};
+
+}  // namespace few_rows

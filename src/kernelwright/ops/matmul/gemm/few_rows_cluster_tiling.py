@@ -1,0 +1,124 @@
+"""How the kernels of few_rows/clustered.cuh cut a product. Imports no kernel language.
+
+A cluster of blocks shares k; a block keeps its part of x in shared memory, beside a ring of steps
+of the weight for each warp and the sums that come from the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.contract import Config, Gpu
+from kernelwright.contract.arithmetic import cdiv
+
+from .few_rows_tiling import power_of_two
+from .hopper_tiling import clusters_at_once
+
+STATIC = 256  # bytes of shared memory of a block that are not dynamic, at most
+STAGES = (12, 8, 6, 5, 4, 3)  # steps of a ring, the most that fit
+IN_FLIGHT = 98_304  # bytes of rings of a multiprocessor
+DEPTHS = {4: 256, 8: 128, 16: 64}  # kDepth of a step, by bits of an element: 128 bytes
+GROUP = 128  # of k that share a scale
+
+
+def tile(
+    groups: int, along_n: int, along_k: int, cluster: int, resident: int, **more: int | bool
+) -> Config:
+    """A config: 16-row groups of a warp, warps along the weight's rows and along k, blocks of a
+    cluster and of a multiprocessor. `more`: `depth` of a step; `ahead`, bytes that the L2 cache
+    fetches for each access; `overlaps`, whether a launch starts while the one before it ends;
+    `flight` instead of IN_FLIGHT."""
+    return {"groups": groups, "along_n": along_n, "along_k": along_k, "cluster": cluster,
+            "resident": resident, **more}  # fmt: skip
+
+
+#: Where a block of another config does not hold its part of x: the largest clusters.
+WIDEST = tile(1, 8, 1, 8, 1)
+
+
+def widest(bits: int) -> Config:
+    """WIDEST with the shortest steps."""
+    return {**WIDEST, "depth": 64 if bits == 16 else GROUP}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Template arguments of clustered.cuh and what follows from them.
+
+    Attributes:
+        depth: of k in a step. blocks: of 8 rows of x. stages: steps of a ring.
+        threads: of a block. grid: blocks.
+        rings, boxed, shared: bytes of dynamic shared memory where the rings and the sums from the
+            cluster begin, and in all.
+    """
+
+    config: Config
+    depth: int
+    blocks: int
+    stages: int
+    threads: int
+    grid: int
+    rings: int
+    boxed: int
+    shared: int
+
+    @property
+    def name(self) -> str:
+        """few_rows::Split of this."""
+        c = self.config
+        sizes = (self.blocks, c["groups"], c["along_n"], c["along_k"], c["cluster"], self.stages)
+        return f"few_rows::Split<{', '.join(map(str, (*sizes, c.get('ahead', 0))))}>"
+
+
+def rows_of(config: Config) -> int:
+    return 16 * config["groups"] * config["along_n"]
+
+
+def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
+    """By `config`, or by WIDEST where that does not fit."""
+    found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, widest(bits), m, n, k, bits)
+    assert found is not None, (config, m, n, k, bits)
+    return found
+
+
+def held_split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
+    """None if a block does not hold its part of x beside a ring of three steps."""
+    return _held(gpu, config, n, k, bits, config.get("depth", DEPTHS[bits]), cdiv(m, 8), m)
+
+
+def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
+    """By `config`, or by WIDEST where that does not fit."""
+    given = m, n, k, bits
+    found = held_wgmma(gpu, config, *given) or held_wgmma(gpu, WIDEST, *given)
+    assert found is not None, (config, m, n, k, bits)
+    return found
+
+
+def held_wgmma(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
+    """As `held_split` for wgmma: 16, 32 or 64 rows of x, the shortest steps."""
+    blocks = max(2, power_of_two(cdiv(m, 8)))
+    depth = widest(bits)["depth"]
+    return _held(gpu, config, n, k, bits, depth, blocks, 8 * blocks)
+
+
+def _held(
+    gpu: Gpu, config: Config, n: int, k: int, bits: int, depth: int, blocks: int, held: int
+) -> Split | None:
+    """With `held` rows of x in shared memory."""
+    rows, cluster, resident = rows_of(config), config["cluster"], config["resident"]
+    warps = config["along_n"] * config["along_k"]
+    tiles, steps = cdiv(n, rows), cdiv(cdiv(k, depth), cluster)
+    clusters = min(tiles, clusters_at_once(gpu, cluster) * resident)
+    of_row = depth * bits // 8 + (depth // GROUP * 4 if bits < 16 else 0)
+    stage = warps * config["groups"] * 16 * of_row
+    of_x = steps * depth * 2 * held
+    turns = min(2, cdiv(tiles, max(clusters, 1)))
+    boxed = config["along_k"] * rows * (8 * blocks + 2) * 4 * turns
+    room = (gpu.shared_per_block + 1024) // resident - 1024 - STATIC - of_x - boxed
+    enough = max(3, cdiv(config.get("flight", IN_FLIGHT) // resident, stage))
+    fitting = [s for s in STAGES if s * stage <= room and (s <= enough or s == 3)]
+    if not fitting:
+        return None
+    at_boxed = of_x + fitting[0] * stage
+    return Split(config, depth, blocks, fitting[0], 32 * warps, clusters * cluster, of_x, at_boxed,
+                 at_boxed + boxed)  # fmt: skip

@@ -1,0 +1,23 @@
+// Hopper's tensor cores for up to 64 rows, a weight of 4 or 8 bits, k shared by a cluster.
+//
+// Idea: as `cuda_few_rows_cluster`, with wgmma: 64 rows of the weight are the left operand, which
+// four warps make of integers in their registers, and x the right one, which the tensor cores read
+// from shared memory by themselves. The next step's integers become operands meanwhile.
+// Traffic: as before; x crosses shared memory once for 64 rows of the weight instead of 16 or 32.
+// Against `cuda_few_rows_cluster`: tensor cores at their full rate, no loads of x.
+// Limit: shared memory, which holds an eighth of x; up to 64 rows of 8,192.
+#include "../gemm/few_rows/clustered_wgmma.cuh"
+#include "lane_integers.cuh"
+#include "result.cuh"
+
+extern __shared__ uint4 dynamic_shared[];
+
+template <typename T, int BITS, class SPLIT, int RESIDENT>
+__global__ void __launch_bounds__(SPLIT::kThreads, RESIDENT)
+    quantized_wgmma(const T *__restrict__ x, const unsigned char *__restrict__ packed,
+                    const T *__restrict__ scales, const T *__restrict__ bias, T *__restrict__ y,
+                    int rings, int boxed, int m, int n, int k, long long x_line) {
+  few_rows::clustered_wgmma<T, few_rows::IntegerLanes<T, BITS, 1>, SPLIT>(
+      {packed, scales, n, k}, x, x_line, reinterpret_cast<char *>(dynamic_shared), rings, boxed, m,
+      n, k, few_rows::Biased<T>{bias, y});
+}

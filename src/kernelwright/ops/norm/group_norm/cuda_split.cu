@@ -1,0 +1,88 @@
+// A group split over blocks that do not wait for each other, in two launches.
+//
+// Idea: for groups that no cluster holds. The first launch: each block adds up its share's mean and
+// squares in one pass, about each thread's first element, and the last block of a group merges
+// them. The second: blocks normalise their shares, from the end of the tensor to its start, so that
+// what the first has read last is still in L2.
+// Traffic: x read twice, y written once, less what L2 keeps.
+// Limit: three accesses, where `cuda_cluster` has two.
+#include "kw/last_block.cuh"
+#include "kw/launch.cuh"
+#include "sets.cuh"
+
+// `vars`: with PER_SET, the variance over `correction` elements less.
+template <typename N, int VEC, int THREADS, int UNROLL>
+__global__ void __launch_bounds__(THREADS)
+    group_norm_fwd_split(const typename N::T *__restrict__ x, kw::Moments *partial,
+                         unsigned *arrived, float *means, float *rstds, float *vars, kw::Sets sets,
+                         int blocks, float eps, float correction) {
+  __shared__ kw::Welford scratch[32];
+  const long long set = blockIdx.x / blocks, base = sets.base(set);
+  const int block = static_cast<int>(blockIdx.x - set * blocks);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const kw::Share share(sets, blocks, block);
+
+  kw::Shifted mine;
+  for (int i = share.first + warp; i < share.last; i += THREADS / 32) {
+    const kw::Item item(sets, i);
+    for (int at = lane * VEC; at < item.count; at += 32 * VEC * UNROLL) {
+      kw::Vec<typename N::T, VEC> v[UNROLL];
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const int here = at + u * 32 * VEC;
+        v[u] = kw::load_or<typename N::T, VEC>(x + base + item.at + here, here < item.count, 0.0f);
+      }
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++)
+        if (at + u * 32 * VEC < item.count) mine.add(v[u]);
+    }
+  }
+  const kw::Welford own = kw::block_welford(mine.moments(), scratch);
+  if (threadIdx.x == 0) partial[blockIdx.x] = {own.mean, own.squares};
+  if (!kw::is_last_block(arrived + set, blocks)) return;
+
+  kw::Welford all = {0.0f, 0.0f, 0.0f};
+  for (int i = threadIdx.x; i < blocks; i += THREADS) {
+    const kw::Moments part = partial[set * blocks + i];
+    all.add({kw::Share(sets, blocks, i).count, part.sum, part.squares});
+  }
+  all = kw::block_welford(all, scratch);
+  if (threadIdx.x > 0) return;
+  means[set] = all.mean;
+  rstds[set] = rsqrtf(all.squares / all.count + eps);
+  if constexpr (N::kPerSet) vars[set] = all.squares / (all.count - correction);
+}
+
+// It starts before the first launch ends, and waits: the statistics are not __restrict__.
+template <typename N, int VEC, int THREADS, int UNROLL>
+__global__ void __launch_bounds__(THREADS)
+    group_norm_fwd_split_apply(const typename N::T *__restrict__ x,
+                               const typename N::W *__restrict__ w,
+                               const typename N::W *__restrict__ b, typename N::T *__restrict__ y,
+                               const float *means, const float *rstds, kw::Sets sets, int blocks,
+                               int given) {
+  const long long which = gridDim.x - 1 - blockIdx.x, set = which / blocks, base = sets.base(set);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const kw::Share share(sets, blocks, static_cast<int>(which - set * blocks));
+  kw::wait_for_launch_before();
+  const kw::Statistics s = {means[set], rstds[set]};
+
+  for (int i = share.last - 1 - warp; i >= share.first; i -= THREADS / 32) {
+    const kw::Item item(sets, i);
+    const kw::Affine affine(w, b, given, sets.channel(set, item.row, N::kPerSet));
+    for (int at = lane * VEC; at < item.count; at += 32 * VEC * UNROLL) {
+      kw::Vec<typename N::T, VEC> v[UNROLL];
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const int here = at + u * 32 * VEC;
+        v[u] = kw::load_or<typename N::T, VEC>(x + base + item.at + here, here < item.count, 0.0f);
+      }
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const int here = at + u * 32 * VEC;
+        kw::store_whole(y + base + item.at + here, here < item.count,
+                        kw::normalised<N>(v[u], s, affine));
+      }
+    }
+  }
+}

@@ -1,0 +1,148 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
+
+from .tiling import CLUSTER, STATIC, Call, channels_split_of, cluster_of, slab_of
+
+# threads, of a block; blocks: of a cluster, more where they do not hold a group or a slab;
+# slab: bytes of a row of a slab, at least
+BLOCK_CONFIGS = ({"threads": 256},)
+CLUSTER_CONFIGS = (
+    {"threads": 256, "blocks": 1},
+    {"threads": 256, "blocks": 4},
+    {"threads": 512, "blocks": 16},
+)
+CHANNELS_CONFIGS = (
+    {"threads": 256, "blocks": 1, "slab": 128},
+    {"threads": 256, "blocks": 4, "slab": 128},
+    {"threads": 512, "blocks": 16, "slab": 128},
+    {"threads": 256, "blocks": 8, "slab": 32},
+)
+# blocks: on each multiprocessor
+SPLIT_CONFIGS = (
+    {"threads": 256, "blocks": 8},
+    {"threads": 512, "blocks": 4},
+)
+CHANNELS_SPLIT_CONFIGS = SPLIT_CONFIGS
+
+
+def unsupported(c: Call, last: bool) -> str | None:
+    """Requirements of every GPU rung. `last`: it takes channels that lie side by side."""
+    if why := unsupported_dtype(c.dtype, "x"):
+        return why
+    if any(t.dtype != c.dtype for t in c.streams):
+        return f"gy is {c.args['gy'].dtype}, x is {c.dtype}"
+    if any(p.dtype not in (c.dtype, torch.float32) for p in c.parameters):
+        return f"a parameter is neither float32 nor {c.dtype}"
+    if len({p.dtype for p in c.parameters}) > 1:
+        return f"bias is {c.bias.dtype}, weight is {c.weight.dtype}"
+    if 0 in (c.samples, c.channels, c.length):
+        return "x has no elements"
+    if c.last != last:
+        return f"channels {'last' if c.last else 'first'}: its kernels take the others"
+    if not last and any(step != c.length for step in c.steps):
+        return "rows of a channel do not lie one after another"
+    if c.sets * CLUSTER >= 2**31 or (not last and c.pieces().items >= 2**31):
+        return f"{c.sets} groups are more than a grid holds, or one more than an int counts"
+    return None
+
+
+def unsupported_split(c: Call) -> str | None:
+    return unsupported(c, last=False)
+
+
+def unsupported_channels_split(gpu, c: Call) -> str | None:
+    if why := unsupported(c, last=True):
+        return why
+    if channels_split_of(gpu, c, CHANNELS_SPLIT_CONFIGS[0]) is None:
+        return f"a group of {c.per} channels is more than a block has threads for"
+    return None
+
+
+def unsupported_cluster(gpu, c: Call) -> str | None:
+    if why := unsupported(c, last=False):
+        return why
+    return _held(gpu, cluster_of(gpu, c, CLUSTER_CONFIGS[0]), "a group")
+
+
+def unsupported_channels(gpu, c: Call) -> str | None:
+    if why := unsupported(c, last=True):
+        return why
+    return _held(gpu, slab_of(gpu, c, CHANNELS_CONFIGS[0]), "a slab of groups")
+
+
+def _held(gpu, found, what):
+    if found is None:
+        return f"{what} does not fit a cluster's shared memory"
+    return no_clusters(gpu)
+
+
+def fits_block(gpu, **args):
+    return unsupported_split(Call(args))
+
+
+fits_split = fits_block
+
+
+def fits_channels_split(gpu, **args):
+    return unsupported_channels_split(gpu, Call(args))
+
+
+def fits_cluster(gpu, **args):
+    return unsupported_cluster(gpu, Call(args))
+
+
+def fits_channels(gpu, **args):
+    return unsupported_channels(gpu, Call(args))
+
+
+def choose_cluster(gpu, **args):
+    return spread_cluster(gpu, Call(args))
+
+
+def choose_channels(gpu, **args):
+    return spread_channels(gpu, Call(args))
+
+
+def spread_cluster(gpu, c: Call):
+    return _spread(gpu, CLUSTER_CONFIGS, lambda config: _grid(c.sets, cluster_of(gpu, c, config)))
+
+
+def spread_channels(gpu, c: Call):
+    def grid(config):
+        of = slab_of(gpu, c, config)
+        return _grid(c.samples * (c.channels // of.channels), of)
+
+    return _spread(gpu, CHANNELS_CONFIGS[:3], grid)
+
+
+def _grid(sets, of):
+    """(blocks, bytes of each)"""
+    return sets * of.blocks, of.shared
+
+
+def _spread(gpu, configs, grid):
+    """The smallest clusters that give each multiprocessor a block, and blocks of a size of which
+    two are resident, so that one loads while the other computes; else the largest."""
+    for config in configs[:-1]:
+        blocks, shared = grid(config)
+        if blocks >= gpu.sms and 2 * (shared + STATIC) <= gpu.shared_per_block:
+            return config
+    return configs[-1]
+
+
+def order(gpu, **args):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(**args):
+    """Key of a call in the tuned table: dtype, layout, elements of a group, groups."""
+    c = Call(args)
+    layout = "last" if c.last else "first"
+    silu = "/silu" if args["silu"] else ""
+    return f"{kind(c.dtype)}/{layout}{silu}/{log2(c.per * c.length)}/{log2(c.sets)}"

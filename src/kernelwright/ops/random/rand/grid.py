@@ -1,0 +1,22 @@
+"""The grid that PyTorch's CUDA generator fills a tensor with, which decides who draws what."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.arithmetic import cdiv
+
+BLOCK = 256  # threads of a block of PyTorch's kernels
+WORDS = 4  # that a call of Philox gives, a grid's width apart
+
+
+def threads_of(n: int, device: torch.device) -> int:
+    """Threads of the grid for n elements: one each, as far as the device holds them at once."""
+    gpu = torch.cuda.get_device_properties(device)
+    resident = gpu.multi_processor_count * (gpu.max_threads_per_multi_processor // BLOCK)
+    return BLOCK * min(cdiv(n, BLOCK), resident)
+
+
+def calls_of(n: int, threads: int) -> int:
+    """Calls of Philox that a thread makes."""
+    return cdiv(n, WORDS * threads)

@@ -1,0 +1,51 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import math
+
+from kernelwright.contract.eligibility import kind, log2, off_boundary, unsupported_dtype
+
+from .grid import BLOCK
+
+MOST_STEPS = 65_535  # rows of a grid of blocks
+
+THREADS = ({"block": BLOCK},)
+VEC16 = ({"block": 128}, {"block": 256})
+
+
+def fits(gpu, state, size, threads, dtype, p=None):
+    if threads % BLOCK:
+        return f"threads: {threads} is no multiple of {BLOCK}"
+    return unsupported_dtype(dtype, "dtype")
+
+
+def fits_steps(gpu, state, size, threads, dtype, p=None):
+    n = math.prod(size)
+    if n > MOST_STEPS * 4 * threads:
+        return f"{n} elements take {threads} threads more than {MOST_STEPS} steps"
+    return fits(gpu, state, size, threads, dtype)
+
+
+def fits_bernoulli(gpu, state, p):
+    if not p.is_contiguous():
+        return "p: not contiguous"
+    return unsupported_dtype(p.dtype, "p")
+
+
+def fits_bernoulli_vec16(gpu, state, p):
+    return off_boundary({"p": p}) or fits_bernoulli(gpu, state, p)
+
+
+def order(gpu, **specs):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(state, size, threads, dtype, p=None):
+    """Key of a call in the tuned table: dtype and number of elements by powers of two."""
+    return f"{kind(dtype)}/{log2(math.prod(size))}"
+
+
+def bucket_bernoulli(state, p):
+    return f"{kind(p.dtype)}/{log2(p.numel())}"

@@ -1,0 +1,51 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import next_power_of_2
+from kernelwright.contract.eligibility import kind, log2
+
+#: The C++ type of each dtype that is counted.
+CTYPE = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "int64": "long long",
+    "int32": "int",
+    "int16": "short",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "bool": "bool",
+}
+SHARED = 48 * 1024  # bytes of counts that leave room for several blocks of a multiprocessor
+
+MOST = 2**31 - 1  # bins
+
+# vecs: 16-byte vectors of a thread on their way
+GLOBAL = ({"block": 256, "vecs": 2},)
+COUNTS = ({"block": 256, "vecs": 4}, {"block": 512, "vecs": 2})
+
+
+def fits(gpu, x, bins, low, high):
+    if kind(x.dtype) not in CTYPE:
+        return f"{x.dtype} is not one of {', '.join(CTYPE)}"
+    if bins > MOST:
+        return f"{bins} bins have no 32-bit numbers"
+    return None
+
+
+def fits_shared(gpu, x, bins, low, high):
+    if 4 * bins > SHARED:
+        return f"{bins} counts do not fit {SHARED} bytes of shared memory"
+    return fits(gpu, x, bins, low, high)
+
+
+def order(gpu, **specs):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(x, bins, low, high):
+    """Key of a call in the tuned table: dtype, bins and elements by powers of two."""
+    return f"{kind(x.dtype)}/{next_power_of_2(bins)}/{log2(x.numel())}"

@@ -1,0 +1,75 @@
+// Three launches per digit, the lowest first: count, scan, scatter.
+//
+// Idea: a stable sort by each digit, from the last to the first, is a sort. A block has a part of a
+// row, tile by tile. radix_count counts its digits; one block per row scans the counts, by digit,
+// then by part, which says where each part's elements of each digit begin; radix_scatter ranks each
+// tile in shared memory and writes its elements there, side by side where their digits are equal.
+// Traffic: in each pass keys twice, places once, both written once. Over `cuda_bitonic`: rows of
+// any length, and as many passes as an element has bytes.
+// Limit: the second read of the keys, and three launches that wait for each other.
+#include "tile.cuh"
+
+// counts[row][digit][part]
+template <typename T, int BLOCK>
+__global__ void __launch_bounds__(BLOCK)
+    radix_count(const kw::bits_t<T> *keys, unsigned *counts, long long n, unsigned parts,
+                long long length, long long stride, int pass, int descending) {
+  __shared__ unsigned seen[kw::kDigits];
+  const long long row = blockIdx.x / parts, part = blockIdx.x % parts;
+  keys += row * stride;
+  if (threadIdx.x < kw::kDigits) seen[threadIdx.x] = 0;
+  __syncthreads();
+  const long long last = min(n, (part + 1) * length);
+  for (long long i = part * length + threadIdx.x; i < last; i += BLOCK)
+    atomicAdd(&seen[kw::digit_of<T>(keys[i], pass, descending)], 1u);
+  __syncthreads();
+  if (threadIdx.x < kw::kDigits)
+    counts[(row * kw::kDigits + threadIdx.x) * parts + part] = seen[threadIdx.x];
+}
+
+// In place: what comes before each of a row's counts.
+template <int BLOCK>
+__global__ void __launch_bounds__(BLOCK) radix_scan(unsigned *counts, long long many) {
+  using Op = kw::Adding<unsigned>;
+  __shared__ unsigned of_warps[BLOCK / 32];
+  counts += blockIdx.x * many;
+  unsigned carried = 0;
+  for (long long i = threadIdx.x; i - threadIdx.x < many; i += BLOCK) {
+    const unsigned own = i < many ? counts[i] : 0, inclusive = kw::warp_scan<Op>(own);
+    unsigned total;
+    const unsigned before =
+        kw::before_warp<Op, BLOCK / 32>(kw::shuffle(inclusive, 31), of_warps, total);
+    if (i < many) counts[i] = carried + before + inclusive - own;
+    carried += total;
+    __syncthreads();
+  }
+}
+
+// Without `places` they are numbered; `indices` is written by the last pass.
+template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK, int RESIDENT>
+__global__ void __launch_bounds__(BLOCK, RESIDENT)
+    radix_scatter(const kw::bits_t<T> *keys, const unsigned *places, kw::bits_t<T> *keys_out,
+                  unsigned *places_out, long long *indices, const unsigned *counts, long long n,
+                  unsigned parts, long long length, long long stride, int pass, int descending) {
+  using Tile = kw::Tile<T, PAIRS, MATCH, ITEMS, BLOCK>;
+  extern __shared__ uint4 dynamic_shared[];
+  Tile &tile = *reinterpret_cast<Tile *>(dynamic_shared);
+  const long long row = blockIdx.x / parts, part = blockIdx.x % parts;
+  unsigned base = 0;  // where the next element of digit threadIdx.x goes
+  if (threadIdx.x < kw::kDigits) base = counts[(row * kw::kDigits + threadIdx.x) * parts + part];
+  const long long last = min(n, (part + 1) * length);
+  for (long long first = part * length; first < last; first += Tile::SIZE) {
+    const unsigned count = min((long long)Tile::SIZE, last - first);
+    kw::bits_t<T> own[ITEMS];
+    unsigned ranks[ITEMS];
+    tile.template load<false>(keys + row * stride + first, count, pass, descending, own, ranks);
+    const unsigned total = tile.total(), start = tile.rank(total, ranks);
+    tile.template exchange<false>(places ? places + row * n + first : nullptr, first, count, own,
+                                  ranks);
+    if (threadIdx.x < kw::kDigits) tile.bases[threadIdx.x] = base - start, base += total;
+    __syncthreads();
+    tile.template write<false>(keys_out + row * n, places_out ? places_out + row * n : nullptr,
+                               indices ? indices + row * n : nullptr, count, pass, descending);
+    __syncthreads();
+  }
+}

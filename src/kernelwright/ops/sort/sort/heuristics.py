@@ -1,0 +1,82 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
+from kernelwright.contract.eligibility import kind, unsupported_dtype
+
+from .tiling import CTYPE, network_of, rows_of
+
+LONGEST_BITONIC = 2048  # elements of a row that a block sorts in shared memory
+LONGEST = 2**32 - 1  # elements of a row whose places fit 32 bits
+MAX_GRID = 2**31 - 1
+
+BITONIC = ({"block": 256}, {"block": 128}, {"block": 512})
+# items: elements of a thread; resident: blocks of a multiprocessor; match: one instruction for the
+# lanes of a digit, not eight votes; prefetch: places to L2 before they are needed
+TILES = (
+    {"block": 384, "items": 20, "resident": 2, "match": False, "prefetch": True},
+    {"block": 512, "items": 16, "resident": 2, "match": False, "prefetch": True},
+    {"block": 256, "items": 16, "resident": 4, "match": False, "prefetch": True},
+    {"block": 384, "items": 20, "resident": 2, "match": True, "prefetch": False},
+)
+RADIX = ({"block": 384, "items": 20, "resident": 2, "match": False},)
+THREADS = ({"block": 256},)
+
+
+def _unsupported(x):
+    return None if x.dtype in CTYPE else f"{x.dtype} is not one of {', '.join(map(kind, CTYPE))}"
+
+
+def fits_bitonic(gpu, x, descending=False):
+    if why := _unsupported(x):
+        return why
+    r = rows_of(x)
+    if r.n > LONGEST_BITONIC:
+        return f"rows of {r.n} elements do not fit a block's shared memory ({LONGEST_BITONIC})"
+    if cdiv(r.rows, network_of(x, BITONIC[0]["block"]).rows) > MAX_GRID:
+        return f"{r.rows} rows are more than a grid has blocks for"
+    return None
+
+
+def choose_bitonic(gpu, x, descending=False):
+    return BITONIC[2] if rows_of(x).n > 1024 else BITONIC[0]
+
+
+def fits_tiles(gpu, x, descending=False):
+    if why := _unsupported(x):
+        return why
+    r = rows_of(x)
+    if r.n > LONGEST:
+        return f"rows of {r.n} elements are too long for 32-bit places"
+    if r.rows * cdiv(r.n, min(c["block"] * c["items"] for c in TILES)) > MAX_GRID:
+        return f"{x.numel()} elements in {r.rows} rows are more than a grid has blocks for"
+    return None
+
+
+def fits_backward(gpu, gvalues, indices):
+    if not indices.is_contiguous():
+        return "indices: not contiguous"
+    if cdiv(gvalues.numel(), THREADS[0]["block"]) > MAX_GRID:
+        return f"{gvalues.numel()} elements are more than a grid has threads for"
+    return unsupported_dtype(gvalues.dtype)
+
+
+def order(gpu, x, descending=False):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def order_backward(gpu, gvalues, indices):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(x, descending=False):
+    """Key of a call in the tuned table: dtype, row length and number of rows by powers of two."""
+    r = rows_of(x)
+    return f"{kind(x.dtype)}/{next_power_of_2(r.n)}/{next_power_of_2(r.rows)}"
+
+
+def bucket_backward(gvalues, indices):
+    return bucket(gvalues)
