@@ -16,7 +16,7 @@ struct Average {
     return count_padding ? end - first : min(end, of.from) - max(first, 0);
   }
   __device__ __forceinline__ float share(const Windows &of, int o, int p) const {
-    return 1.0f / float(fixed ? fixed : max(length(of.h, o) * length(of.w, p), 1));
+    return __fdividef(1.0f, float(fixed ? fixed : max(length(of.h, o) * length(of.w, p), 1)));
   }
 };
 
