@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(BLOCK)
   const unsigned c = channels.divide(image) * WIDTH, column = across.divide(image);
   const int first = down.divide(image) * ROWS, left = of.w.first(column), top = of.h.first(first);
   const T *from = x + (long long)image * of.h.from * line + (left * pixel + (int)c);
+  const int wide = average.length(of.w, column);
   kw::Vec<T, WIDTH> none;
 #pragma unroll
   for (int e = 0; e < WIDTH; ++e) none[e] = kw::from_float<T>(0.0f);
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
   for (int o = 0; o < ROWS; ++o) {
     if (first + o >= of.h.to) return;
-    const float share = average.share(of, first + o, column);
+    const float share = average.share(average.length(of.h, first + o), wide);
     float mean[WIDTH] = {};
 #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
