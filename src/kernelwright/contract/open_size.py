@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from kernelwright.support import generated_code
@@ -22,6 +24,20 @@ from kernelwright.support import generated_code
 
 class NotOpen(Exception):
     """Something computed from an open size needs the size itself."""
+
+
+_printed: ContextVar[str] = ContextVar("printed", default="")
+
+
+@contextmanager
+def printed(how: str) -> Generator[None]:
+    """Open sizes print as their values inside the block: "told" in messages, which decide nothing,
+    "fixed" in keys, which hold for this value alone."""
+    token = _printed.set(how)
+    try:
+        yield
+    finally:
+        _printed.reset(token)
 
 
 class Trace:
@@ -146,6 +162,9 @@ class OpenSize:
     def __mod__(self, other: Any) -> OpenSize:
         return self._made(self.value % _value(other), f"({self.source} % {source(other)})")
 
+    def __abs__(self) -> OpenSize:
+        return self if self >= 0 else -self
+
     def __neg__(self) -> OpenSize:
         return self._made(-self.value, f"(-{self.source})")
 
@@ -187,7 +206,18 @@ class OpenSize:
         """The size itself, where many have the same one: a number of tiles."""
         return self.trace.fix(self.value, self.source)
 
-    __hash__ = __index__ = __int__ = __float__ = __repr__ = __format__ = _plain
+    # text
+    def __repr__(self) -> str:
+        return repr(self._shown())
+
+    def __format__(self, how: str) -> str:
+        return format(self._shown(), how)
+
+    def _shown(self) -> int:
+        how = _printed.get()
+        return self.value if how == "told" else self.fixed() if how == "fixed" else self._plain()
+
+    __hash__ = __index__ = __int__ = __float__ = _plain
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = _plain
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __divmod__ = __rdivmod__ = _plain
 

@@ -94,7 +94,7 @@ def linear(
 ) -> torch.Tensor:
     """activation(input weight^T + bias) * gate + residual in one pass over the result.
 
-    With no argument other than `bias`, this is torch.nn.functional.linear. A gated layer is two
+    With no argument other than `bias`, as torch.nn.functional.linear. A gated layer is two
     calls: `linear(x, w_gate, activation="silu", gate=linear(x, w_up))`.
 
     Args:

@@ -1,13 +1,10 @@
-"""The rungs for few rows, from the bottom up. None is dispatched yet: cuda_gemv_split is not proven
-on a GPU. On an H200, cuda_gemv_split was 1.09 to 1.47 times as fast as cuBLAS for one row of 16-bit
-types and 1.29 to 2.04 times for up to 8 rows of float32, cuda_few_rows 0.84 to 0.99 times for 2 to
-32 rows (records/nvidia-h200/measured/gemv_and_experts.txt, matrix_products.txt)."""
+"""The rungs for few rows, from the bottom up."""
 
 from __future__ import annotations
 
 from kernelwright.contract import Rung
 
-from . import few_rows_cluster_tiling as cluster
+from . import few_rows_cluster_choice as cluster
 from . import few_rows_tiling as shape
 
 
@@ -36,6 +33,18 @@ def _cluster(entry: str, supports, heuristic) -> Rung:
     )
 
 
+def _wgmma(entry: str, supports) -> Rung:
+    return Rung(
+        "cuda_few_rows_wgmma",
+        "cuda",
+        f"cuda_few_rows_cluster:{entry}",
+        "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
+        supports=supports,
+        configs=cluster.WGMMA_CONFIGS,
+        sources=("few_rows/cuda_few_rows_wgmma.cu",),
+    )
+
+
 RUNGS = (
     _rung("gemv_thread", "thread", "few rows: one thread per result", shape.fits_thread,
           serves=False),
@@ -46,6 +55,7 @@ RUNGS = (
     _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan", cluster.fits, cluster.choose),
+    _wgmma("wgmma", cluster.fits_wgmma),
 )  # fmt: skip
 LINEAR_RUNGS = (
     _rung("gemv_split", "split_linear", "few rows: warps divide k; eight rows of loads per thread",
@@ -53,4 +63,5 @@ LINEAR_RUNGS = (
     _rung("few_rows", "tensor_cores_linear", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_linear_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan_linear", cluster.fits_linear, cluster.choose_linear),
+    _wgmma("wgmma_linear", cluster.fits_wgmma_linear),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelwright.contract import Ladder, Rung, rungs
 from kernelwright.dispatch import bind
 
-from . import few_rows_ladder, heuristics, hopper_choice, hopper_ladder, spec
+from . import few_rows_choice, few_rows_ladder, heuristics, hopper_ladder, spec
 
 
 def _lesson(trick: str, idea: str, configs=({},), supports=heuristics.fits_rows) -> Rung:
@@ -128,12 +128,12 @@ LINEAR_RUNGS = (
     *hopper_ladder.LINEAR_RUNGS,
     *few_rows_ladder.LINEAR_RUNGS,
 )
-LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, hopper_choice.order, heuristics.bucket)
+LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, few_rows_choice.order, heuristics.bucket)
 LADDER_LINEAR = Ladder(
     spec.LINEAR,
     LINEAR_RUNGS,
     __package__,
-    hopper_choice.order_linear,
+    few_rows_choice.order_linear,
     heuristics.bucket_linear,
     "peers:PEERS",
 )

@@ -8,7 +8,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, autocast, rungs
 from kernelwright.dispatch import apply_of, bind, vmap_loop
-from kernelwright.ops.matmul.gemm import few_rows_cluster_tiling, matmul
+from kernelwright.ops.matmul.gemm import few_rows_cluster_choice, matmul
 from kernelwright.ops.matmul.gemm.few_rows_tiling import CONFIGS
 from kernelwright.ops.reduce.sum import sum
 
@@ -51,7 +51,7 @@ RUNGS = (
         "cuda_cluster:plan",
         "up to 64 rows: k shared by a cluster, each lane copies what it multiplies",
         supports=heuristics.fits_cluster,
-        configs=few_rows_cluster_tiling.CONFIGS,
+        configs=few_rows_cluster_choice.CONFIGS,
         sources=("cuda_few_rows_cluster.cu",),
         heuristic=heuristics.choose_cluster,
     ),
@@ -61,7 +61,7 @@ RUNGS = (
         "cuda_cluster:wgmma",
         "up to 64 rows: Hopper's tensor cores, the weight in registers, x in shared memory",
         supports=heuristics.fits_wgmma,
-        configs=few_rows_cluster_tiling.WGMMA_CONFIGS,
+        configs=few_rows_cluster_choice.WGMMA_CONFIGS,
         sources=("cuda_few_rows_wgmma.cu",),
     ),
 )

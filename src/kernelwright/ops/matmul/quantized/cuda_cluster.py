@@ -27,7 +27,7 @@ def wgmma(gpu, config, x, packed, scales, bias, bits) -> Plan:
     split = wgmma_split_of(gpu, config, m, n, k, bits)
     args = _args(split, x, packed, bias)
     source, first = FOLDER / "cuda_few_rows_wgmma.cu", (CTYPE[x.dtype], bits)
-    return planned(source, "quantized_wgmma", first, (), split, args, emulated=False)
+    return planned(source, "quantized_wgmma", first, (), split, args)
 
 
 def _args(split, x, packed, bias) -> tuple:

@@ -19,5 +19,5 @@ __global__ void __launch_bounds__(SPLIT::kThreads, RESIDENT)
                     int rings, int boxed, int m, int n, int k, long long x_line) {
   few_rows::clustered_wgmma<T, few_rows::IntegerLanes<T, BITS, 1>, SPLIT>(
       {packed, scales, n, k}, x, x_line, reinterpret_cast<char *>(dynamic_shared), rings, boxed, m,
-      n, few_rows::Biased<T>{bias, y});
+      n, k, few_rows::Biased<T>{bias, y});
 }

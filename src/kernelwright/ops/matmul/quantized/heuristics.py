@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dtype
-from kernelwright.ops.matmul.gemm.few_rows_cluster_tiling import (
-    WGMMA_CONFIGS,
+from kernelwright.ops.matmul.gemm.few_rows_cluster_choice import (
     choose_split,
     held,
-    wgmma_split,
+    no_wgmma,
+    wgmma_held,
 )
 from kernelwright.ops.matmul.gemm.few_rows_tiling import (
     FEW,
@@ -40,13 +40,9 @@ def fits_cluster(gpu, x, packed, scales, bias, bits):
 
 
 def fits_wgmma(gpu, x, packed, scales, bias, bits):
-    if gpu.capability != (9, 0):
-        return f"compute capability {gpu.capability[0]}.{gpu.capability[1]} has no wgmma"
-    if why := fits_tensor_cores(gpu, x, packed, scales, bias, bits):
+    if why := no_wgmma(gpu) or fits_tensor_cores(gpu, x, packed, scales, bias, bits):
         return why
-    if wgmma_split(gpu, WGMMA_CONFIGS[0], x.shape[0], packed.shape[0], x.shape[1], bits) is None:
-        return f"{x.shape[0]} rows of {x.shape[1]}: an eighth is more than shared memory holds"
-    return None
+    return wgmma_held(gpu, x.shape[0], packed.shape[0], x.shape[1], bits)
 
 
 def choose_cluster(gpu, x, packed, scales, bias, bits):

@@ -103,9 +103,10 @@ def _kind(a, b, scale_a, scale_b) -> str:
 
 
 def quantize_fp8(input: torch.Tensor, per: str = "tensor") -> tuple[torch.Tensor, torch.Tensor]:
-    """A matrix as float8_e4m3fn values and scales, whose product approximates the input. Source:
-    the largest magnitude of each group becomes 448, as in NVIDIA's Transformer Engine ("current
-    scaling").
+    """A matrix as float8_e4m3fn values and scales, whose product approximates the input.
+
+    Source: the largest magnitude of each group becomes 448, as in NVIDIA's Transformer Engine
+    ("current scaling").
 
     Args:
         input: shape (M, K).

@@ -74,8 +74,9 @@ def _choose(gpu, configs, m: int, n: int):
 
 
 def order(gpu, a, b, scale_a, scale_b, kind, fast):
-    """None: on an H200 both rungs were at 0.87 to 1.02 of cuBLAS, and they are not proven yet."""
-    return ()
+    """On an H200 both rungs took 0.84 to 1.02 of cuBLAS's rate for scales of a tensor or of rows
+    (records/nvidia-h200/measured/matrix_products.txt), which does not take blocks."""
+    return ("cuda_promoted",) if kind == "block" else ()
 
 
 def bucket(a, b, kind, fast, **others):

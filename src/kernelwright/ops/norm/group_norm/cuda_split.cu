@@ -10,12 +10,12 @@
 #include "kw/launch.cuh"
 #include "sets.cuh"
 
-// `vars`: with PER_SET, the variance over one element less (torch's running variance).
+// `vars`: with PER_SET, the variance over `correction` elements less.
 template <typename N, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     group_norm_fwd_split(const typename N::T *__restrict__ x, kw::Moments *partial,
                          unsigned *arrived, float *means, float *rstds, float *vars, kw::Sets sets,
-                         int blocks, float eps) {
+                         int blocks, float eps, float correction) {
   __shared__ kw::Welford scratch[32];
   const long long set = blockIdx.x / blocks, base = sets.base(set);
   const int block = static_cast<int>(blockIdx.x - set * blocks);
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x > 0) return;
   means[set] = all.mean;
   rstds[set] = rsqrtf(all.squares / all.count + eps);
-  if constexpr (N::kPerSet) vars[set] = all.squares / (all.count - 1.0f);
+  if constexpr (N::kPerSet) vars[set] = all.squares / (all.count - correction);
 }
 
 // It starts before the first launch ends, and waits: the statistics are not __restrict__.

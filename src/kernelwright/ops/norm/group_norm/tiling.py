@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from pathlib import Path
 from struct import pack
 from typing import NamedTuple
 
@@ -64,7 +65,25 @@ class Call:
         """Of weight and bias; for one that is absent x, which the kernel does not read as such."""
         return tuple(n if self.args[n] is not None else "x" for n in ("weight", "bias"))
 
-    variance = "mean"  # where the kernel writes the variance: it does not, of a group
+    folder = Path(__file__).parent  # of the kernels' files
+    variance = "mean"  # where a kernel writes the variance: of a group, it does not
+
+    @property
+    def leaves(self) -> bool:
+        """A backward's first launch leaves sums of channels, for a second to add."""
+        return bool(self.parameters) and not self.per_set
+
+    def gradients(self, other: str) -> tuple[str, str]:
+        """Gradients of weight and bias; for one that is absent `other`, which the kernel does not
+        write as such."""
+        return (
+            other if self.weight is None else "gweight",
+            other if self.bias is None else "gbias",
+        )
+
+    def gradients_of_sets(self, other: str = "gx") -> tuple[str, str]:
+        """The same, of parameters that a whole set has: the first launch writes them."""
+        return self.gradients(other) if self.per_set else (other, other)
 
     @cached_property
     def width(self) -> int:

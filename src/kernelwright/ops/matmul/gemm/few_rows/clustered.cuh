@@ -14,25 +14,27 @@
 namespace few_rows {
 
 // BLOCKS: of 8 rows of x. GROUPS: of 16 rows of the weight, of a warp. ALONG_N x ALONG_K warps.
-template <int BLOCKS, int GROUPS, int ALONG_N, int ALONG_K, int CLUSTER, int STAGES, int HINT = 0>
+// AHEAD: see copy_weight_16.
+template <int BLOCKS, int GROUPS, int ALONG_N, int ALONG_K, int CLUSTER, int STAGES, int AHEAD>
 struct Split {
   static constexpr int kBlocks = BLOCKS, kGroups = GROUPS, kAlongK = ALONG_K, kCluster = CLUSTER;
-  static constexpr int kStages = STAGES, kHint = HINT, kThreads = 32 * ALONG_N * ALONG_K;
+  static constexpr int kStages = STAGES, kAhead = AHEAD, kThreads = 32 * ALONG_N * ALONG_K;
   static constexpr int kRows = 16 * GROUPS * ALONG_N;  // of a tile
   static constexpr int kOwn = kRows / CLUSTER, kParts = ALONG_K * CLUSTER;
   static constexpr int kPitch = 8 * BLOCKS + 2;  // floats of a row of sums: 8 bytes times odd
   static_assert(kOwn % 8 == 0, "a block owns whole halves of fragments");
 };
 
-template <int HINT>
+// `AHEAD`: bytes around them that the L2 cache fetches at once, or 0.
+template <int AHEAD>
 __device__ __forceinline__ void copy_weight_16(char *shared, const void *from, int bytes) {
 #ifdef __CUDA_ARCH__
   const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  if constexpr (HINT == 128)
+  if constexpr (AHEAD == 128)
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(bytes)
                  : "memory");
-  else if constexpr (HINT == 256)
+  else if constexpr (AHEAD == 256)
     asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(bytes)
                  : "memory");
@@ -107,8 +109,8 @@ template <class WEIGHTS, class SPLIT> struct Ring {
     for (int i = 0; i < 2 * kGroups; i++) {
 #pragma unroll
       for (int u = 0; u < kUnits; u++)
-        copy_weight_16<SPLIT::kHint>(slot + (i * kUnits + u) * 512 + lane * 16, p + 64 * u,
-                                     8 * i < rows && inside[u] ? 16 : 0);
+        copy_weight_16<SPLIT::kAhead>(slot + (i * kUnits + u) * 512 + lane * 16, p + 64 * u,
+                                      8 * i < rows && inside[u] ? 16 : 0);
       p += 8 * weights.pitch();
     }
     if constexpr (WEIGHTS::kScales > 0) {

@@ -13,7 +13,7 @@ namespace few_rows {
 // of k. Rows beyond x's are left as they are: they are columns of sums that nobody reads.
 template <class WEIGHTS, class SPLIT, typename T>
 __device__ __forceinline__ void copy_x_for_wgmma(char *shared, const T *x, long long x_line,
-                                                 int begin, int count, int m) {
+                                                 int begin, int count, int m, int k) {
   const int lane = threadIdx.x % 32, q = lane % 4;
   const int all = count * WEIGHTS::kOfX * SPLIT::kBlocks;
 #pragma unroll 4
@@ -21,8 +21,9 @@ __device__ __forceinline__ void copy_x_for_wgmma(char *shared, const T *x, long 
     const int turn = at / SPLIT::kBlocks, b = at % SPLIT::kBlocks, r = 8 * b + lane / 4;
     const int step = turn / WEIGHTS::kOfX, unit = WEIGHTS::unit(turn % WEIGHTS::kOfX, q);
     if (r >= m) continue;
-    const uint4 v = *reinterpret_cast<const uint4 *>(x + r * x_line +
-                                                     (begin + step) * WEIGHTS::kDepth + 8 * unit);
+    const int deep = (begin + step) * WEIGHTS::kDepth + 8 * unit;
+    uint4 v = {};
+    if (deep < k) v = *reinterpret_cast<const uint4 *>(x + r * x_line + deep);
     char *to = shared + (4 * turn * SPLIT::kBlocks + b) * 128 + lane / 4 * 16 + q * 4;
     const unsigned pairs[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -34,7 +35,7 @@ __device__ __forceinline__ void copy_x_for_wgmma(char *shared, const T *x, long 
 // A step's operands: the left ones of every instruction, in registers.
 template <typename T, class WEIGHTS> struct Operands {
   unsigned a[2 * WEIGHTS::kOfX][4];
-  float scale[2];
+  float scale[2];  // of both rows of a lane, where there are scales
 
   // Made before this point: an instruction that made one between two of wgmma would separate them.
   __device__ __forceinline__ void pin() {
@@ -50,10 +51,16 @@ template <typename T, class WEIGHTS> struct Operands {
       for (int u = 0; u < WEIGHTS::kUnits; u++)
         units[h][u] =
             *reinterpret_cast<const uint4 *>(shared + (h * WEIGHTS::kUnits + u) * 512 + lane * 16);
-    const auto *metas =
-        reinterpret_cast<const unsigned *>(shared + 2 * WEIGHTS::kUnits * 512) + lane / 4;
-    const typename WEIGHTS::Row low(metas[0]), high(metas[8]);
-    scale[0] = WEIGHTS::scale(metas[0]), scale[1] = WEIGHTS::scale(metas[8]);
+    unsigned metas[2] = {};
+    if constexpr (WEIGHTS::kScales > 0) {
+      const char *of_rows = shared + 2 * WEIGHTS::kUnits * 512 + lane / 4 * 4;
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        metas[h] = *reinterpret_cast<const unsigned *>(of_rows + 32 * h);
+        scale[h] = WEIGHTS::scale(metas[h]);
+      }
+    }
+    const typename WEIGHTS::Row low(metas[0]), high(metas[1]);
 #pragma unroll
     for (int turn = 0; turn < WEIGHTS::kOfX; turn++) {
       const uint4 l = low.eight(units[0], turn), h = high.eight(units[1], turn);
@@ -67,11 +74,14 @@ template <typename T, class WEIGHTS> struct Operands {
 template <typename T, class WEIGHTS, class SPLIT, class STORE>
 __device__ __forceinline__ void clustered_wgmma(const WEIGHTS &weights, const T *x,
                                                 long long x_line, char *shared, int rings,
-                                                int boxed, int m, int n, const STORE &store) {
-  static_assert(WEIGHTS::kScales == 1 && SPLIT::kGroups == 1 && SPLIT::kAlongK == 1,
-                "four neighbouring warps multiply the same step of 64 rows, a group of k");
+                                                int boxed, int m, int n, int k,
+                                                const STORE &store) {
+  static_assert(
+      WEIGHTS::kScales <= 1 && SPLIT::kGroups == 1 && SPLIT::kAlongK == 1,
+      "four neighboring warps multiply the same step of 64 rows, with one scale for each");
   constexpr int kBlocks = SPLIT::kBlocks, kColumns = 8 * kBlocks, kSums = 4 * kBlocks;
   constexpr int kOfStep = 2 * WEIGHTS::kOfX * kColumns * 32;  // bytes of x
+  constexpr bool kScaled = WEIGHTS::kScales > 0;
   using Mma = WarpgroupMma<T, kColumns>;
   __shared__ kw::Mailbox boxes[2];
   const Part<WEIGHTS, SPLIT> part(weights.n, weights.k);
@@ -81,7 +91,7 @@ __device__ __forceinline__ void clustered_wgmma(const WEIGHTS &weights, const T 
   Ring<WEIGHTS, SPLIT> ring(weights, shared + rings, part.begin, part.count, part.tiles);
 #pragma unroll
   for (int i = 0; i < SPLIT::kStages - 1; i++) ring.copy();
-  copy_x_for_wgmma<WEIGHTS, SPLIT>(shared, x, x_line, part.begin, part.count, m);
+  copy_x_for_wgmma<WEIGHTS, SPLIT>(shared, x, x_line, part.begin, part.count, m, k);
   fence_shared_for_wgmma();
   __syncthreads();
   kw::let_next_launch_start();
@@ -90,13 +100,14 @@ __device__ __forceinline__ void clustered_wgmma(const WEIGHTS &weights, const T 
   int slot = 0;
   for (int turn = 0; turn < part.turns; turn++) {
     Sums<T, WEIGHTS, SPLIT> sums = {};
-    float in_group[kSums] = {}, by[2] = {};
-    const auto add = [&] {
-      warpgroup_wait(in_group);
+    float d[kSums] = {}, by[2] = {};  // of a group, or of all k where there are no scales
+    const auto add = [&](bool last) {
+      warpgroup_wait(d);
+      if (!kScaled && !last) return;
 #pragma unroll
       for (int i = 0; i < kSums; i++) {
         float &of = sums.of[0][i / 4][i % 4];
-        of = fmaf(by[i / 2 % 2], in_group[i], of);
+        of = kScaled ? fmaf(by[i / 2 % 2], d[i], of) : d[i];
       }
     };
     unsigned long long of_x = descriptor<kColumns>(shared);
@@ -106,13 +117,13 @@ __device__ __forceinline__ void clustered_wgmma(const WEIGHTS &weights, const T 
       ring.copy();
       operands.load(ring.slots + slot);
       slot = ring.next(slot);
-      add();
-      by[0] = operands.scale[0], by[1] = operands.scale[1];
+      add(false);
+      if constexpr (kScaled) by[0] = operands.scale[0], by[1] = operands.scale[1];
       operands.pin();
       warpgroup_fence();
 #pragma unroll
       for (int i = 0; i < 2 * WEIGHTS::kOfX; i++)
-        Mma::mma(in_group, operands.a[i], of_x + i * (kColumns * 32 / 16), i > 0);
+        Mma::mma(d, operands.a[i], of_x + i * (kColumns * 32 / 16), i > 0 || !kScaled);
       warpgroup_commit();
       of_x += kOfStep / 16;
     };
@@ -122,7 +133,7 @@ __device__ __forceinline__ void clustered_wgmma(const WEIGHTS &weights, const T 
       multiply(odd);
     }
     if (part.count % 2) multiply(even);
-    add();
+    add(true);
     exchange.send(sums, turn);
     exchange.receive(turn, store);
   }

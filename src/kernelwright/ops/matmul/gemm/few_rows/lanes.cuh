@@ -30,6 +30,7 @@ template <typename T> struct DenseLanes {
   // Unit `unit` of a step of x is the one that lanes q multiply in turn `turn`.
   static __device__ __forceinline__ int turn(int unit) { return unit / 4; }
   static __device__ __forceinline__ int q(int unit) { return unit % 4; }
+  static __device__ __forceinline__ int unit(int turn, int q) { return 4 * turn + q; }
 
   // The eight elements of a row that are multiplied in a turn.
   struct Row {

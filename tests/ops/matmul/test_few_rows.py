@@ -1,0 +1,80 @@
+"""Products of few rows: how clustered.cuh's launches are cut, and which rung is dispatched."""
+
+import random
+
+import pytest
+import torch
+
+from kernelwright.contract import H200, TensorSpec
+from kernelwright.ops.matmul.gemm import few_rows_choice
+from kernelwright.ops.matmul.gemm import few_rows_cluster_choice as choice
+from kernelwright.ops.matmul.gemm import few_rows_cluster_tiling as tiling
+
+BF16 = torch.bfloat16
+
+
+def product(m, n, k, dtype=BF16):
+    return {"a": TensorSpec((m, k), (k, 1), dtype), "b": TensorSpec((k, n), (1, k), dtype)}
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_a_cluster_covers_k_and_every_region_of_shared_memory_fits(bits):
+    generator = random.Random(bits)
+    for _ in range(200):
+        m, n = generator.randint(1, 64), generator.randint(1, 40_000)
+        k = 128 * generator.randint(1, 64)
+        if choice.held(H200, m, n, k, bits):
+            continue
+        for config in choice.CONFIGS:
+            s = tiling.split_of(H200, config, m, n, k, bits)
+            c = s.config
+            steps = -(-k // s.depth)
+            each = -(-steps // c["cluster"])
+            assert s.rings >= each * s.depth * 2 * m  # x, of which a block holds `each` steps
+            warps = c["along_n"] * c["along_k"]
+            of_row = s.depth * bits // 8 + (s.depth // 128 * 4 if bits < 16 else 0)
+            stage = warps * 16 * c["groups"] * of_row
+            assert s.boxed == s.rings + s.stages * stage
+            assert (s.shared + tiling.STATIC) * c["resident"] <= H200.shared_per_block + 1024
+            assert c in (config, tiling.widest(bits))
+            assert s.grid % c["cluster"] == 0 and s.threads == 32 * warps
+            clusters, tiles = s.grid // c["cluster"], -(-n // tiling.rows_of(c))
+            assert 0 < clusters <= tiles
+            sums = c["along_k"] * tiling.rows_of(c) * (8 * s.blocks + 2) * 4
+            assert s.shared - s.boxed >= sums * min(2, -(-tiles // clusters))
+
+
+def test_what_a_cluster_does_not_hold_is_refused():
+    assert choice.fits(H200, **product(64, 4096, 4096)) is None
+    assert "an eighth" in choice.fits(H200, **product(64, 4096, 16384))
+    assert choice.fits(H200, **product(8, 4096, 16384)) is None
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "dtype", "name"),
+    [
+        (1, 4096, 4096, BF16, "cuda_gemv_split"),
+        (4096, 1, 4096, torch.float32, "cuda_gemv_split"),
+        (8, 4096, 4096, torch.float32, "cuda_gemv_split"),
+    ],
+)
+def test_a_row_or_two_are_dispatched_to_gemv(m, n, k, dtype, name):
+    args = product(m, n, k, dtype)
+    assert few_rows_choice.order(H200, **args)[0] == name
+    x, weight = TensorSpec((m, k), (k, 1), dtype), TensorSpec((n, k), (k, 1), dtype)
+    if m <= 8:
+        given = {"bias": None, "gate": None, "residual": None, "activation": "silu", "keep": True}
+        assert few_rows_choice.order_linear(H200, x, weight, **given)[0] == name
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "dtype"),
+    [
+        (9, 4096, 4096, torch.float32),
+        (3, 4096, 4096, BF16),
+        (1, 4096, 100, BF16),
+        (0, 8, 4096, BF16),
+    ],
+)
+def test_others_are_not(m, n, k, dtype):
+    assert "cuda_gemv_split" not in few_rows_choice.order(H200, **product(m, n, k, dtype))
