@@ -49,7 +49,7 @@ def by_clocks(logits, generator, temperature, top_k, top_p, min_p):
 def _race(x, clocks, temperature, top_k, top_p, min_p):
     """The token whose clock rings first; numbers, or columns of a number a row."""
     most = x.amax(-1, keepdim=True)
-    temperature = torch.as_tensor(temperature, device=x.device).to(x.dtype).expand(len(x), 1)
+    temperature = _column(x, temperature)
     greedy = ~(temperature > 0)
     below = (x - most).nan_to_num(-math.inf, neginf=-math.inf)
     left = filtered(below / torch.where(greedy, 1.0, temperature), top_k, top_p, min_p)
@@ -72,16 +72,20 @@ def filtered(x, top_k, top_p, min_p):
             return x
     ordered, order = x.sort(descending=True, stable=True)
     weight = torch.exp(ordered - ordered[:, :1]).nan_to_num(0.0)
-    k = torch.as_tensor(top_k, device=x.device).to(x.dtype).expand(len(x), 1)
-    p = torch.as_tensor(top_p, device=x.device).to(x.dtype)
+    k, p = _column(x, top_k), _column(x, top_p)
     limited = (k >= 1) & (k < columns)
     last = torch.where(limited, k, columns).long() - 1
     kept = ordered >= ordered.gather(-1, last)
     weight = torch.where(kept, weight, 0.0)
     above = _of_first_equal(ordered, weight.cumsum(-1) - weight)
     kept &= (above < p * weight.sum(-1, keepdim=True)) | (p >= 1) | (above == 0)
-    kept &= ~(weight < torch.as_tensor(min_p, device=x.device).clamp(max=1))
+    kept &= ~(weight < _column(x, min_p).clamp(max=1))
     return x.masked_fill(~kept.scatter(-1, order, kept), -math.inf)
+
+
+def _column(x, value):
+    """A number for each row. It is filled in on the device: a CUDA graph cannot capture a copy."""
+    return value.to(x.dtype) if isinstance(value, torch.Tensor) else x.new_full((len(x), 1), value)
 
 
 def _of_first_equal(ordered, values):
