@@ -36,7 +36,7 @@ def test_every_rung_runs(ladder):
 
 
 @LADDERS
-def test_every_rung_runs_each_kind_of_case_and_each_config(ladder):
+def test_every_rung_runs_each_dtype_and_each_config(ladder):
     for rung in ladder.rungs:
         every, chosen = (of(runs(ladder), rung) for runs in (cover.every, cover.covering))
         assert {(r.case, str(c)) for r in chosen for c in r.configs} <= {
@@ -44,12 +44,23 @@ def test_every_rung_runs_each_kind_of_case_and_each_config(ladder):
         }
         if rung.backend != "inductor":
             first = [r for r in every if rung.configs[0] in r.configs and r.case.use != "big"]
-            assert kinds(chosen) >= kinds(first), rung.name
+            assert {r.case.dtype for r in chosen} >= {r.case.dtype for r in first}, rung.name
             assert configs(chosen) == configs(every), rung.name
 
 
-def kinds(runs):
-    return {kind for run in runs for kind in cover.kinds(run.case)}
+@LADDERS
+def test_each_kind_of_case_runs_on_a_rung_of_each_backend(ladder):
+    every, chosen = (
+        {
+            (r.rung.backend, kind)
+            for r in runs(ladder)
+            if r.rung.backend != "inductor" and cover.runs_here(ladder, r.rung)
+            if r.case.use != "big"
+            for kind in cover.kinds(r.case)
+        }
+        for runs in (cover.every, cover.covering)
+    )
+    assert chosen == every
 
 
 def configs(runs):

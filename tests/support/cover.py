@@ -4,12 +4,13 @@
 a cover, chosen anew from the code each time and always the same for the same code:
 
 Rungs on cases (test_ops.py), of which a ladder has hundreds:
-1. Each rung runs, with its first config, a case of each dtype, of each layout, of each kind of
-   values and an empty one, if it takes one.
+1. Each rung runs, with its first config, a case of each dtype, if it takes one.
 2. Each of its further configs runs a case, each another.
-3. Each shape, and each set of arguments beside the tensors, runs on a kernel of ours, if one takes
+3. Each layout, each kind of values and an empty case run on a rung of each backend (PyTorch,
+   Triton, CUDA C++) that takes one: on the rung that has the fewest cases so far.
+4. Each shape, and each set of arguments beside the tensors, runs on a kernel of ours, if one takes
    it: on the CUDA C++ rung, or else the other rung, that has the fewest cases so far.
-4. One case of each rung goes through every check, the others through those that call it once.
+5. One case of each rung goes through every check, the others through those that call it once.
 Each compiled rung, whose cases take seconds, runs one.
 
 Tests marked `cover`: each value of each of their parameters, each with the others' in turn.
@@ -38,7 +39,7 @@ from kernelwright.dispatch import unsupported
 from kernelwright.workbench.binary_info import inspection
 from kernelwright.workbench.verify import cuda_kernels
 from kernelwright.workbench.verify.checks import CHECKS, Check
-from kernelwright.workbench.verify.coverage import skip, thorough
+from kernelwright.workbench.verify.coverage import skip, thorough, thorough_cases
 from kernelwright.workbench.verify.verify import here
 
 T = TypeVar("T")
@@ -101,12 +102,14 @@ Chosen = dict[Case, list[Config]]
 
 
 def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
-    """What a rung runs whatever the others do: 1 and 2 of the rule."""
-    small = sorted(_taken(ladder, rung, rung.configs[0]), key=lambda case: case.numel)
+    """What a rung runs regardless of the others: 1 and 2 of the rule."""
+    whole = thorough_cases(ladder)
+    small = _taken(ladder, rung, rung.configs[0])
+    small.sort(key=lambda case: (case not in whole, case.numel))
     small = [case for case in small if case.use != "big"]
     if rung.backend == "inductor":
         return {case: [rung.configs[0]] for case in small[:1]}
-    chosen: Chosen = {case: [rung.configs[0]] for case in pick(small, kinds)}
+    chosen: Chosen = {case: [rung.configs[0]] for case in pick(small, lambda case: {case.dtype})}
     for i, config in enumerate(rung.configs[1:]):
         cases = [case for case in _taken(ladder, rung, config) if case.use != "big"]
         if cases:
@@ -115,15 +118,30 @@ def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
 
 
 def _deal(ladder: Ladder, chosen: dict[str, Chosen]) -> None:
-    """3 of the rule."""
-    ours = [rung for rung in ladder.rungs if rung.is_gpu and runs_here(ladder, rung)]
-    taken = {rung.name: set(_taken(ladder, rung, rung.configs[0])) for rung in ours}
-    seen = {kind for rung in ours for case in chosen[rung.name] for kind in sizes(case)}
+    """3 and 4 of the rule."""
+    served = [r for r in ladder.rungs if r.backend != "inductor" and runs_here(ladder, r)]
+    for backend in dict.fromkeys(rung.backend for rung in served):
+        _deal_among(ladder, [r for r in served if r.backend == backend], chosen, kinds, big=False)
+    _deal_among(ladder, [r for r in served if r.is_gpu], chosen, sizes, big=True)
+
+
+def _deal_among(
+    ladder: Ladder,
+    rungs: list[Rung],
+    chosen: dict[str, Chosen],
+    kinds: Callable[[Case], set[Hashable]],
+    big: bool,
+) -> None:
+    """Give cases to rungs until together they are of every kind. `big`: of more than 2^31 elements,
+    too."""
+    taken = {rung.name: set(_taken(ladder, rung, rung.configs[0])) for rung in rungs}
+    seen = {kind for rung in rungs for case in chosen[rung.name] for kind in kinds(case)}
     cases = [case for case in ladder.operator.cases if any(case in t for t in taken.values())]
-    for case in pick(cases, lambda case: sizes(case) - seen):
-        takers = [rung for rung in ours if case in taken[rung.name]]
+    cases = [case for case in cases if big or case.use != "big"]
+    for case in pick(cases, lambda case: kinds(case) - seen):
+        takers = [rung for rung in rungs if case in taken[rung.name]]
         fewest = min(takers, key=lambda r: (r.backend != "cuda", len(chosen[r.name])))
-        chosen[fewest.name][case] = [fewest.configs[0]]
+        chosen[fewest.name].setdefault(case, [fewest.configs[0]])
 
 
 @cache
@@ -131,13 +149,13 @@ def runs_here(ladder: Ladder, rung: Rung) -> bool:
     """Whether a rung's kernels run on this machine, or are compiled only."""
     taken = _taken(ladder, rung, rung.configs[0])
     first = next((case for case in taken if case.numel), None)
-    if here() == "cuda" or rung.backend == "numba" or first is None:
+    if here() == "cuda" or rung.backend not in ("triton", "cuda") or first is None:
         return True
     return cuda_kernels.beyond_a_cpu(ladder, rung, rung.configs[0], first) is None
 
 
 def _checked(ladder: Ladder, rung: Rung, chosen: Chosen) -> Case | None:
-    """4 of the rule: the case that goes through every check."""
+    """5 of the rule: the case that goes through every check."""
     first = rung.configs[0]
     with_first = (case for case, configs in chosen.items() if first in configs)
     return next((c for c in with_first if thorough(ladder, rung, first, c, here())), None)
@@ -148,9 +166,8 @@ def _taken(ladder: Ladder, rung: Rung, config: Config) -> list[Case]:
 
 
 def kinds(case: Case) -> set[Hashable]:
-    """What a case is an instance of."""
-    empty = set() if case.numel else {"empty"}
-    return {case.dtype, case.layout, case.values} | empty
+    """What a case is an instance of, beside its dtype."""
+    return {case.layout, case.values} | (set() if case.numel else {"empty"})
 
 
 def sizes(case: Case) -> set[Hashable]:
