@@ -73,7 +73,9 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
     fits = fitted.choice(ladder, gpu, specs)
     if fits and rejected(ladder, fits[0], specs, device) is None:
         return Choice(*fits, "fitted to times measured on this architecture")
-    for name in ladder.order(gpu, **specs):
+    with printed("told"):  # an order may ask why a rung does not take a call
+        names = ladder.order(gpu, **specs)
+    for name in names:
         rung = ladder.rung(name)
         if rejected(ladder, rung, specs, device) is None:
             config = config_of(ladder, rung, gpu, specs)
