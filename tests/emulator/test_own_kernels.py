@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said(launch, tmp_path):
     launch.write_text("def launch(x):\n    return {}\n")
     assert "needs `tensors`" in said(of, f"{SOURCE}:row_sum", launch, tmp_path)
     launch.write_text(LAUNCH.replace('"y", x', '"z", x'))
-    assert "'z' is no tensor" in said(of, f"{SOURCE}:row_sum", launch, tmp_path)
+    assert "'z' is not a tensor" in said(of, f"{SOURCE}:row_sum", launch, tmp_path)
 
 
 @pytest.mark.long
