@@ -64,14 +64,14 @@ def test_what_is_wrong_is_said(launch, tmp_path):
 
     of = one_kernel.program_of
     assert "has no kernel 'other'" in said(of, f"{SOURCE}:other", launch, tmp_path)
-    assert "how is rows.cu launched" in said(of, f"{SOURCE}:row_sum", None, tmp_path)
+    assert "rows.cu needs a launch file" in said(of, f"{SOURCE}:row_sum", None, tmp_path)
     assert "there is no file" in said(of, f"{SOURCE}:row_sum", tmp_path / "no", tmp_path)
     assert "needs --check" in said(own_kernels.check, f"{SOURCE}:row_sum", launch, (), None, False)
     assert "FILE.cu:KERNEL" in said(own_kernels.named, ["sum"], launch)
     launch.write_text("def launch(x):\n    return {}\n")
     assert "needs `tensors`" in said(of, f"{SOURCE}:row_sum", launch, tmp_path)
     launch.write_text(LAUNCH.replace('"y", x', '"z", x'))
-    assert "'z' is no tensor" in said(of, f"{SOURCE}:row_sum", launch, tmp_path)
+    assert "'z' is not a tensor" in said(of, f"{SOURCE}:row_sum", launch, tmp_path)
 
 
 @pytest.mark.long

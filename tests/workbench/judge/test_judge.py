@@ -126,7 +126,7 @@ def test_what_is_compiled_is_judged_compiled():
     if not GPU:
         assert verdict.costs.launches == 1, "softmax, as it was compiled"
     silent = replace(verdict.costs, launches=0)
-    assert silent.saves()[0] == "a fusion: not known, no operator launches what it does"
+    assert silent.saves()[0] == "a fusion: unknown, no PyTorch operator launches its work"
 
 
 @pytest.mark.parametrize(
@@ -327,10 +327,12 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
         assert verdict.no_times == "not timed: timing needs a GPU"
         assert verdict.costs.saves()[1] == "a graph: unknown, because it is timed only on a GPU"
     slow = replace(verdict.costs, gpu_us=10.0, host_us=50.0, timed=SMALL)
-    assert slow.saves()[1].startswith("a graph: the host takes 50.0 us a call, the GPU 10.0 us, on")
+    assert slow.saves()[1].startswith(
+        "a graph: the host takes 50.0 us per call, the GPU 10.0 us, on"
+    )
     assert replace(slow, host_us=5.0).saves()[1].startswith("a graph: nothing, the host is ahead")
     assert replace(slow, launches=1).saves()[0] == "a fusion: nothing, a call is one launch"
-    assert "which are opaque" in replace(slow, moved=None).saves()[0]
+    assert "launches cannot be counted" in replace(slow, moved=None).saves()[0]
     assert slow.saves(captured=False)[1] == "a graph: the function cannot be captured"
 
 
@@ -389,7 +391,7 @@ def test_a_launch_file_that_cannot_be_is_said_in_words(tmp_path):
         (lambda z: {}, "'z' is neither an argument nor a result; there are x, dim, to, y"),
         (lambda x: {"grid": 1}, "needs grid, block and args"),
         (lambda x: {"grid": 1, "block": 1, "args": [], "threads": 1}, "knows no threads"),
-        (lambda x: {"grid": 1, "block": 1, "args": ["q"]}, "'q' is no tensor of the call"),
+        (lambda x: {"grid": 1, "block": 1, "args": ["q"]}, "'q' is not a tensor of the call"),
         (lambda x: {"grid": 1, "block": 1, "args": [None]}, "None is a NoneType"),
     ):
         with pytest.raises(LaunchFile, match=message):

@@ -59,7 +59,7 @@ def _kernels(box: Box, trial: Trial, target: Named, limits: Limits) -> tuple[lis
         return [], f"not available: {e}".splitlines()[0]
     if told.get("kernels"):
         return told["kernels"], ""
-    return [], "not available: it launches no kernel whose binary can be had"
+    return [], "not available: it launches no kernel whose binary can be read"
 
 
 def _costs(box: Box, trial: Trial) -> tuple[Costs | None, str]:

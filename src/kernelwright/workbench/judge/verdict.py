@@ -15,8 +15,9 @@ from kernelwright.workbench.verify.checks import CHECKS, REPEATS
 from kernelwright.workbench.verify.verify import usage
 
 ARBITRARY = (
-    "A kernel is arbitrary code. It runs in a process of its own, with limits of time and memory: "
-    "that keeps out accidents and cheating, not malice. Judge what you would run."
+    "A kernel is arbitrary code. It runs in a separate process with limits on time and memory. "
+    "This guards against accidents and cheating, not against malice: judge only code that you "
+    "would run."
 )
 
 
@@ -55,17 +56,19 @@ class Costs:
 
     def _fusion(self) -> str:
         if not self.launches:
-            return "a fusion: not known, no operator launches what it does"
+            return "a fusion: unknown, no PyTorch operator launches its work"
         if self.launches == 1:
             return "a fusion: nothing, a call is one launch"
         if self.moved is None:
-            return f"a fusion: not known of {self.launches} launches, which are opaque"
+            return (
+                f"a fusion: unknown, the traffic of its {self.launches} launches cannot be counted"
+            )
         if self.moved <= 1.05 * self.least:
             return f"a fusion: no memory traffic, {self.launches} launches move what one must"
         factor = metrics.times(self.moved / max(self.least, 1))
         return (
-            f"a fusion: {self.launches} launches move {metrics.size(self.moved)}, one need "
-            f"move {metrics.size(self.least)}: {factor} less"
+            f"a fusion: {self.launches} launches move {metrics.size(self.moved)}, a fused one "
+            f"would move {metrics.size(self.least)}: {factor} less"
         )
 
     def _graph(self) -> str:
@@ -74,7 +77,7 @@ class Costs:
         if self.host_us <= 1.1 * self.gpu_us:
             return f"a graph: nothing, the host is ahead of the GPU on {self.timed}"
         host, gpu = map(metrics.microseconds, (self.host_us, self.gpu_us))
-        return f"a graph: the host takes {host} a call, the GPU {gpu}, on {self.timed}"
+        return f"a graph: the host takes {host} per call, the GPU {gpu}, on {self.timed}"
 
 
 #: What a failure is about, the worst first.
