@@ -40,7 +40,7 @@ from kernelwright.workbench.bench.tune import Tried
 ROWS = (1, 4, 16, 64, 128, 256)
 COLUMNS = (1024, 1536, 2624, 4096, 5120, 6080, 7168, 9216, 11008, 13888, 16384)
 PARTS = 4  # of the configs for one length of rows, each compiled by a worker
-DTYPE = torch.bfloat16
+DTYPES = ("bfloat16", "float16", "float32")
 RULE = clock.StoppingRule(least=4, most=8, width=0.03, candidate_s=0.02, seconds=0.4)
 LEAST, LEAF = 2, 0.03  # shapes of a leaf; what it must gain, in sums of log regrets
 HELD_OUT = 4  # every n-th shape is not used to make the tree
@@ -51,18 +51,20 @@ def main(words: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     compiling = commands.add_parser("compile", help="compile what a sweep will launch")
     compiling.add_argument("operators", nargs="+")
+    compiling.add_argument("--dtype", choices=DTYPES, default="bfloat16")
     sweeping = commands.add_parser("sweep", help="time every choice on random shapes of few rows")
     sweeping.add_argument("file", type=Path)
     sweeping.add_argument("operators", nargs="+")
     sweeping.add_argument("--seconds", type=float, default=60.0)
     sweeping.add_argument("--seed", type=int, default=0)
+    sweeping.add_argument("--dtype", choices=DTYPES, default="bfloat16")
     fitting = commands.add_parser("fit", help="make the tables of a sweep")
     fitting.add_argument("file", type=Path)
     asked = parser.parse_args(words)
     if asked.command == "compile":
-        compile_all(asked.operators)
+        compile_all(asked.operators, asked.dtype)
     elif asked.command == "sweep":
-        sweep(asked.file, asked.operators, asked.seconds, asked.seed)
+        sweep(asked.file, asked.operators, asked.seconds, asked.seed, asked.dtype)
     else:
         fit(asked.file)
     return 0
@@ -79,28 +81,30 @@ def shapes(seed: int) -> list[tuple[int, int]]:
     return found
 
 
-def arguments(of: Ladder, rows: int, columns: int, device: str) -> dict:
+def arguments(of: Ladder, rows: int, columns: int, dtype: str, device: str) -> dict:
     template = next(c for c in of.operator.cases if c.use == "bench")
-    wanted = case((rows, columns), DTYPE, **dict(template.params))
+    wanted = case((rows, columns), getattr(torch, dtype), **dict(template.params))
     return of.operator.with_defaults(of.operator.inputs(wanted, device))
 
 
 # --- on a GPU ------------------------------------------------------------------------------------
 
 
-def compile_all(names: list[str]) -> None:
+def compile_all(names: list[str], dtype: str) -> None:
     modes.compile_only()
-    work = [(name, c, part) for name in names for c in COLUMNS for part in range(PARTS)]
+    work = [(name, c, dtype, part) for name in names for c in COLUMNS for part in range(PARTS)]
     # fork: a worker starts with everything imported
     with multiprocessing.get_context("fork").Pool(max(1, (os.cpu_count() or 1) - 2)) as pool:
         found = sum(pool.starmap(compiled, work, chunksize=1))
     print(f"{found} kernels compiled")
 
 
-def compiled(name: str, columns: int, part: int) -> int:
+def compiled(name: str, columns: int, dtype: str, part: int) -> int:
     of, seen = ladder(name), 0
     for rows in (ROWS[0], ROWS[-1]):
-        specs, _ = normalise(of.operator.layout, specs_of(arguments(of, rows, columns, "meta")))
+        specs, _ = normalise(
+            of.operator.layout, specs_of(arguments(of, rows, columns, dtype, "meta"))
+        )
         every = [
             (rung, config)
             for rung in of.rungs
@@ -119,14 +123,14 @@ def compiled(name: str, columns: int, part: int) -> int:
     return seen
 
 
-def sweep(path: Path, names: list[str], seconds: float, seed: int) -> None:
+def sweep(path: Path, names: list[str], seconds: float, seed: int, dtype: str) -> None:
     start, device = time.monotonic(), here()
     rows: list[dict] = []
     work = [(ladder(n), *shape) for shape in shapes(seed) for n in names]
     for of, r, c in work:
         if time.monotonic() - start > seconds:
             break
-        args = arguments(of, r, c, device.type)
+        args = arguments(of, r, c, dtype, device.type)
         call = Call(of, f"{of.name} {r} x {c}", args, device)
         with clock.session(device):
             tried, _ = tune_model.try_all(call, math.inf, RULE)
@@ -139,7 +143,7 @@ def sweep(path: Path, names: list[str], seconds: float, seed: int) -> None:
     gpu = gpu_of(device)
     assert gpu is not None
     sources = {f"{n}.{r.name}": source_hash(ladder(n), r) for n in names for r in ladder(n).rungs}
-    document = {"capability": gpu.capability, "sources": sources, "rows": rows}
+    document = {"dtype": dtype, "capability": gpu.capability, "sources": sources, "rows": rows}
     path.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{len(rows)} of {len(work)} shapes in {time.monotonic() - start:.0f} s")
 
@@ -179,7 +183,7 @@ Row = dict
 
 def fit(path: Path) -> None:
     document = json.loads(path.read_text())
-    major, minor = document["capability"]
+    dtype, capability = document["dtype"], document["capability"]
     for name in dict.fromkeys(r["operator"] for r in document["rows"]):
         rows = [r for r in document["rows"] if r["operator"] == name and r["own"] in r["us"]]
         rows.sort(key=lambda r: (r["rows"] * 7919 + r["columns"] * 104729) % 1000003)
@@ -202,9 +206,9 @@ def fit(path: Path) -> None:
         leaves = grown(rows)
         sources = {x["rung"]: document["sources"][f"{name}.{x['rung']}"] for x in leaves}
         validated = {who: round(percentile(v, 95), 3) for who, v in found.items()}
-        table = {"dtype": fitted.kind(DTYPE), "shapes": len(rows), "validated": validated,
+        table = {"shapes": len(rows), "validated": validated,
                  "sources": sources, "leaves": leaves}  # fmt: skip
-        target = fitted.FOLDER / f"{name}.sm_{major}{minor}.json"
+        target = fitted.path(name, dtype, capability)
         target.parent.mkdir(exist_ok=True)
         target.write_text(json.dumps(table, indent=1) + "\n")
         print(f"  {target}")

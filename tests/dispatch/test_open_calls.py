@@ -41,6 +41,8 @@ ROWS = (
     8192,
     9999,
 )
+#: Planned for each shape: their sizes reach the kernel in a struct, packed when it is planned.
+CLOSED = {"group_norm", "group_norm.backward"}
 #: The length of a mask, eight elements a byte, says nothing of the rows: each is a pattern.
 PACKED = {"dropout_with_mask.backward", "bias_dropout_add_with_mask.backward"}
 LADDERS = [
@@ -206,6 +208,10 @@ def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
             specs, _ = normalise(
                 operator.layout, open_calls._opened(args, trace, operator.layout == "any")
             )
+            if ladder.name in CLOSED:
+                with pytest.raises(NotOpen):
+                    planned(ladder, specs)
+                return
             found = planned(ladder, specs)
             made = operator.outputs(**specs)
             if found[2]:

@@ -28,14 +28,14 @@ def row(rows: int, columns: int, rng: random.Random) -> dict:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(fitted, "FOLDER", tmp_path / "fitted")
-    fitted._table.cache_clear()
+    fitted._leaves.cache_clear()
     yield tmp_path
-    fitted._table.cache_clear()
+    fitted._leaves.cache_clear()
 
 
 def sweep(folder, rows):
     sources = {f"layer_norm.{r.name}": source_hash(LADDER, r) for r in LADDER.rungs}
-    document = {"capability": [9, 0], "sources": sources, "rows": rows}
+    document = {"dtype": "bfloat16", "capability": [9, 0], "sources": sources, "rows": rows}
     path = folder / "sweep.json"
     path.write_text(json.dumps(document))
     return path

@@ -1,13 +1,15 @@
 """Fitted choices: trees over rows and columns, made of sweeps by tools/selection.py.
 
-`data/fitted/OP.sm_90.json` has an operator's tree for GPUs of that compute capability alone: boxes
-of (rows, columns), each with a rung and config. It holds for calls of whole 16-byte vectors in one
-dtype, and for the kernels that were timed: a leaf whose rung has changed since is not used.
+`data/fitted/OP.bfloat16.sm_90.json` has an operator's tree for a dtype, for GPUs of that compute
+capability alone: boxes of (rows, columns), each with a rung and config. It holds for calls of whole
+16-byte vectors, and for the kernels that were timed: a leaf whose rung has changed since is not
+used.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from kernelwright.contract import Config, Gpu, Ladder, Rung, TensorSpec
@@ -17,20 +19,19 @@ from kernelwright.support.settings import DATA
 from . import data
 from .proof import source_hash
 
-__all__ = ["FOLDER", "choice", "kind", "leaf"]
-
 FOLDER = DATA / "fitted"
 
 
 def choice(ladder: Ladder, gpu: Gpu, specs: dict[str, Any]) -> tuple[Rung, Config] | None:
     """The rung and config of the call's leaf, or None."""
-    table = _table(ladder, gpu)
-    if table is None:
-        return None
     tensors = [t for t in specs.values() if isinstance(t, TensorSpec)]
+    if not tensors:
+        return None
     first = tensors[0]
-    dtype, leaves = table
-    if any(kind(t.dtype) != dtype or t.align < 16 or not t.is_contiguous() for t in tensors):
+    leaves = _leaves(ladder, gpu, kind(first.dtype))
+    if not leaves:
+        return None
+    if any(t.dtype != first.dtype or t.align < 16 or not t.is_contiguous() for t in tensors):
         return None
     columns = first.shape[-1] if first.shape else 1
     if columns * first.itemsize % 16:
@@ -48,12 +49,15 @@ def leaf(leaves: list[dict[str, Any]], rows: int, columns: int) -> dict[str, Any
     return None
 
 
+def path(name: str, dtype: str, capability: tuple[int, int]) -> Path:
+    return FOLDER / f"{name}.{dtype}.sm_{capability[0]}{capability[1]}.json"
+
+
 @cache
-def _table(ladder: Ladder, gpu: Gpu) -> tuple[str, list[dict[str, Any]]] | None:
-    """(dtype, the leaves whose rungs are what was timed) of this GPU's compute capability."""
-    major, minor = gpu.capability
-    found = data.document(FOLDER / f"{ladder.name}.sm_{major}{minor}.json", {})
+def _leaves(ladder: Ladder, gpu: Gpu, dtype: str) -> list[dict[str, Any]]:
+    """Those of this GPU's compute capability whose rungs are what was timed."""
+    found = data.document(path(ladder.name, dtype, gpu.capability), {})
     if not found:
-        return None
+        return []
     current = {n for n, h in found["sources"].items() if source_hash(ladder, ladder.rung(n)) == h}
-    return found["dtype"], [x for x in found["leaves"] if x["rung"] in current]
+    return [x for x in found["leaves"] if x["rung"] in current]
