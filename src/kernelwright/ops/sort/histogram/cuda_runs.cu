@@ -2,9 +2,9 @@
 //
 // Idea: a thread keeps the bin of its last element and how many it has seen of it; only another bin
 // makes an addition. Warps have several copies of the counts among them, so that fewer meet.
-// Traffic: x read once. Over `cuda_shared`: equal elements, which came one after another, cost no
-// addition at all, and neighbours that are not equal meet less often.
-// Limit: DRAM; copies that fit shared memory.
+// Traffic: x read once. Over `cuda_global`: L2 sees one addition for each block and bin, and equal
+// elements, which came one after another, cost no addition at all.
+// Limit: a branch for each element, taken by lanes at different times; copies that fit.
 #include <kw/launch.cuh>
 
 #include "bins.cuh"

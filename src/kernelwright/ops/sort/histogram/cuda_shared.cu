@@ -1,9 +1,10 @@
 // Counts of a block in shared memory, added to those of all at its end.
 //
-// Idea: few blocks, each with counts of its own, for many elements: an element's addition meets
-// only those of its block, and shared memory takes one a cycle from each of its banks.
-// Traffic: x read once. Over `cuda_global`: L2 sees one addition for each block and bin.
-// Limit: equal elements, whose additions still follow each other; bins that fit shared memory.
+// Idea: few blocks, each with counts of its own, for many elements. An addition of 1 whose result
+// is not used is an instruction of its own: lanes of a warp with the same bin add once, together.
+// Traffic: x read once. Over `cuda_runs`: no copies, and no thread waits for its run to end: the
+// hardware combines equal elements as they come.
+// Limit: DRAM for 32-bit elements, conversions to float64 for smaller ones; counts that fit.
 #include <kw/launch.cuh>
 
 #include "bins.cuh"

@@ -9,6 +9,7 @@ from .tiling import CTYPE, network_of, rows_of
 
 LONGEST_BITONIC = 2048  # elements of a row that a block sorts in shared memory
 LONGEST = 2**32 - 1  # elements of a row whose places fit 32 bits
+SHORT_ROWS, LONG_ROWS = 256, 32768  # up to and from where ours are dispatched
 MAX_GRID = 2**31 - 1
 
 BITONIC = ({"block": 256}, {"block": 128}, {"block": 512})
@@ -16,8 +17,6 @@ BITONIC = ({"block": 256}, {"block": 128}, {"block": 512})
 # lanes of a digit, not eight votes; prefetch: places to L2 before they are needed
 TILES = (
     {"block": 384, "items": 20, "resident": 2, "match": False, "prefetch": True},
-    {"block": 512, "items": 16, "resident": 2, "match": False, "prefetch": True},
-    {"block": 256, "items": 16, "resident": 4, "match": False, "prefetch": True},
     {"block": 384, "items": 20, "resident": 2, "match": True, "prefetch": False},
 )
 RADIX = ({"block": 384, "items": 20, "resident": 2, "match": False},)
@@ -40,7 +39,8 @@ def fits_bitonic(gpu, x, descending=False):
 
 
 def choose_bitonic(gpu, x, descending=False):
-    return BITONIC[2] if rows_of(x).n > 1024 else BITONIC[0]
+    """Small blocks: more of them are between two barriers at different places."""
+    return BITONIC[1]
 
 
 def fits_tiles(gpu, x, descending=False):
@@ -63,13 +63,15 @@ def fits_backward(gpu, gvalues, indices):
 
 
 def order(gpu, x, descending=False):
-    """None is proven on a GPU yet."""
-    return ()
+    """Rows between the two are PyTorch's: a network has too many steps, a tile too few elements."""
+    n = rows_of(x).n
+    if n <= SHORT_ROWS:
+        return ("cuda_bitonic",)
+    return ("cuda_onesweep",) if n >= LONG_ROWS else ()
 
 
 def order_backward(gpu, gvalues, indices):
-    """None is proven on a GPU yet."""
-    return ()
+    return ("cuda_scatter",)
 
 
 def bucket(x, descending=False):
