@@ -36,7 +36,7 @@ def test_a_cluster_covers_k_and_every_region_of_shared_memory_fits(bits):
             stage = warps * 16 * c["groups"] * of_row
             assert s.boxed == s.rings + s.stages * stage
             assert (s.shared + tiling.STATIC) * c["resident"] <= H200.shared_per_block + 1024
-            assert c in (config, tiling.widest(bits))
+            assert c in (config, tiling.WIDEST)
             assert s.grid % c["cluster"] == 0 and s.threads == 32 * warps
             clusters, tiles = s.grid // c["cluster"], -(-n // tiling.rows_of(c))
             assert 0 < clusters <= tiles

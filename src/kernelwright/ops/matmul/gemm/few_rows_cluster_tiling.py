@@ -18,14 +18,17 @@ STATIC = 256  # bytes of shared memory of a block that are not dynamic, at most
 STAGES = (12, 8, 6, 5, 4, 3)  # steps of a ring, the most that fit
 IN_FLIGHT = 98_304  # bytes of rings of a multiprocessor
 DEPTHS = {4: 256, 8: 128, 16: 64}  # kDepth of a step, by bits of an element: 128 bytes
+SHORT = {**DEPTHS, 4: 128}
 GROUP = 128  # of k that share a scale
+REGISTERS = 65_536  # of a multiprocessor
+OF_WGMMA = {2: 128, 4: 168, 8: 208}  # registers of a thread, by blocks of 8 rows of x
 
 
 def tile(
     groups: int, along_n: int, along_k: int, cluster: int, resident: int, **more: int | bool
 ) -> Config:
     """A config: 16-row groups of a warp, warps along the weight's rows and along k, blocks of a
-    cluster and of a multiprocessor. `more`: `depth` of a step; `ahead`, bytes that the L2 cache
+    cluster and of a multiprocessor. `more`: `short`, whether a step of 4 bits is 64 bytes; `ahead`, bytes that the L2 cache
     fetches for each access; `overlaps`, whether a launch starts while the one before it ends;
     `flight` instead of IN_FLIGHT."""
     return {"groups": groups, "along_n": along_n, "along_k": along_k, "cluster": cluster,
@@ -33,12 +36,7 @@ def tile(
 
 
 #: Where a block of another config does not hold its part of x: the largest clusters.
-WIDEST = tile(1, 8, 1, 8, 1)
-
-
-def widest(bits: int) -> Config:
-    """WIDEST with the shortest steps."""
-    return {**WIDEST, "depth": 64 if bits == 16 else GROUP}
+WIDEST = tile(1, 8, 1, 8, 1, short=True)
 
 
 @dataclass(frozen=True)
@@ -76,14 +74,15 @@ def rows_of(config: Config) -> int:
 
 def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
     """By `config`, or by WIDEST where that does not fit."""
-    found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, widest(bits), m, n, k, bits)
+    found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, WIDEST, m, n, k, bits)
     assert found is not None, (config, m, n, k, bits)
     return found
 
 
 def held_split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
     """None if a block does not hold its part of x beside a ring of three steps."""
-    return _held(gpu, config, n, k, bits, config.get("depth", DEPTHS[bits]), cdiv(m, 8), m)
+    depth = (SHORT if config.get("short") else DEPTHS)[bits]
+    return _held(gpu, config, n, k, bits, depth, cdiv(m, 8), m)
 
 
 def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
@@ -97,8 +96,10 @@ def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) 
 def held_wgmma(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
     """As `held_split` for wgmma: 16, 32 or 64 rows of x, the shortest steps."""
     blocks = max(2, power_of_two(cdiv(m, 8)))
-    depth = widest(bits)["depth"]
-    return _held(gpu, config, n, k, bits, depth, blocks, 8 * blocks)
+    threads = 32 * config["along_n"] * config["along_k"] * config["resident"]
+    if REGISTERS // threads < OF_WGMMA[blocks]:
+        return None
+    return _held(gpu, config, n, k, bits, SHORT[bits], blocks, 8 * blocks)
 
 
 def _held(
