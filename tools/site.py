@@ -38,6 +38,7 @@ SECTIONS = (
             *(f"lessons/{n}" for n in lesson.NAMES),
             "exercises",
             "dissect",
+            "run",
             "glossary",
         ),
     ),

@@ -55,8 +55,9 @@ from .ops.matmul.scaled import quantize_fp8 as quantize_fp8
 from .ops.matmul.scaled import scaled_mm as scaled_mm
 from .ops.matmul.spmv import spmv as spmv
 from .ops.matmul.weight_grad import accumulate_weight_grad_ as accumulate_weight_grad_
+from .ops.norm.batch_norm import batch_norm as batch_norm
 from .ops.norm.group_norm import group_norm as group_norm
-from .ops.norm.group_norm import instance_norm as instance_norm
+from .ops.norm.instance_norm import instance_norm as instance_norm
 from .ops.norm.layer_norm import add_layer_norm as add_layer_norm
 from .ops.norm.layer_norm import add_rms_norm as add_rms_norm
 from .ops.norm.layer_norm import layer_norm as layer_norm
@@ -74,6 +75,8 @@ from .ops.random.dropout import dropout_with_mask as dropout_with_mask
 from .ops.random.rand import bernoulli as bernoulli
 from .ops.random.rand import rand as rand
 from .ops.random.rand import randn as randn
+from .ops.random.sample import sample as sample
+from .ops.reduce.dot import dot as dot
 from .ops.reduce.log_softmax import log_softmax as log_softmax
 from .ops.reduce.softmax import softmax as softmax
 from .ops.reduce.sum import sum as sum
@@ -86,7 +89,9 @@ from .ops.sort.sort import msort as msort
 from .ops.sort.sort import sort as sort
 from .ops.sort.topk import topk as topk
 from .ops.vision.avg_pool2d import avg_pool2d as avg_pool2d
+from .ops.vision.interpolate import interpolate as interpolate
 from .ops.vision.max_pool2d import max_pool2d as max_pool2d
+from .ops.vision.nms import nms as nms
 from .ops.vision.upsample_nearest2d import upsample_nearest2d as upsample_nearest2d
 from .workbench.bench.tune_model import tune as tune
 

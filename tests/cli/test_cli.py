@@ -97,6 +97,7 @@ def test_help_loads_what_draws_it():
     ("words", "said"),
     [(("bench", "softmx"), "softmx: there is no operator softmx; did you mean softmax or"),
      (("verify", "layer_nrm.backward.triton_row"), "did you mean layer_norm.backward or"),
+     (("inspect", "softmax.cuda_wrap"), "has no rung cuda_wrap; did you mean cuda_warp or"),
      (("inspect", "zzz.cuda"), "there is no operator zzz (kernelwright list)")],
 )  # fmt: skip
 def test_a_name_mistyped_is_answered_without_torch(words, said):
@@ -107,9 +108,15 @@ def test_a_name_mistyped_is_answered_without_torch(words, said):
     assert done.returncode == 2 and said in done.stderr
 
 
-def test_a_rung_mistyped(capfd):
-    code, _, err = call(capfd, "inspect", "softmax.cuda_wrap")
-    assert code == 2 and "did you mean cuda_warp?" in err
+def test_a_rung_of_another_operator_is_mistyped(capfd):
+    code, _, err = call(capfd, "inspect", "softmax.cuda_rows")
+    assert code == 2 and "softmax has no such rung; did you mean" in err
+
+
+def test_every_rung_can_be_named_before_the_hashes_have_it(monkeypatch):
+    monkeypatch.setattr(names, "rungs", lambda: {x.name: [] for x in ladders()})
+    for rung in {r.name: f"{x.name}.{r.name}" for x in ladders() for r in x.rungs}.values():
+        assert names.known(rung) == rung
 
 
 def test_the_version(capfd):

@@ -33,6 +33,7 @@ WITHOUT = {
     "rand",
     "randn",
     "attention_with_kv_cache",
+    "sample",
     "reshape_and_cache",
     "scale_unless_one_",
     "scaled_mm",

@@ -1,6 +1,7 @@
 """One plan for every batch size: open sizes, and the calls that they are bound to."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -40,12 +41,6 @@ ROWS = (
     8192,
     9999,
 )
-#: Planned for each shape: they compute with the size itself, or keep what they computed by it.
-CLOSED = {
-    "attention_with_kv_cache", "conv2d", "quantized_linear", "grouped_mm",
-    "grouped_swiglu", "permute_copy", "paged_attention", "attention_varlen",
-    "attention_varlen.backward", "pad",
-}  # fmt: skip
 #: The length of a mask, eight elements a byte, says nothing of the rows: each is a pattern.
 PACKED = {"dropout_with_mask.backward", "bias_dropout_add_with_mask.backward"}
 LADDERS = [
@@ -144,6 +139,27 @@ def test_what_was_made_is_found_by_fixed_sizes_and_the_oldest_forgotten():
     assert found.get((129,)) is None
 
 
+def test_threads_find_and_make_together():
+    found: Found[int] = Found(most=20)
+
+    def work(seed):
+        rng = random.Random(seed)
+        for _ in range(300):
+            n = rng.randint(1, 4000)
+            if (made := found.get((n,))) is not None:
+                assert made == n // 64
+                continue
+            trace = Trace({"n": n})
+            fixed(trace.size("n") // 64)
+            if n % 2:  # expressions of some only
+                trace.size("n").bit_length()
+            found.add(trace, n // 64)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert len(found._places) == 20
+
+
 # --- plans ---------------------------------------------------------------------------------------
 
 
@@ -187,25 +203,20 @@ def test_an_open_plan_is_that_of_every_size_it_holds_for(ladder, h200):
                 break
         else:
             trace = Trace(sizes)
-            try:
-                specs, _ = normalise(
-                    operator.layout, open_calls._opened(args, trace, operator.layout == "any")
-                )
-                found = planned(ladder, specs)
-                made = operator.outputs(**specs)
-                if found[2]:
-                    tensors = gpu_executor.Tensors(found[2], operator, specs)
-                    gpu_executor.source_of(found[2], operator, tensors, copies, 0, several=False,
-                                           guarded=False)  # fmt: skip
-            except (NotOpen, TypeError):  # as OpenCalls
-                assert ladder.name in CLOSED
-                return
+            specs, _ = normalise(
+                operator.layout, open_calls._opened(args, trace, operator.layout == "any")
+            )
+            found = planned(ladder, specs)
+            made = operator.outputs(**specs)
+            if found[2]:
+                tensors = gpu_executor.Tensors(found[2], operator, specs)
+                gpu_executor.source_of(found[2], operator, tensors, copies, 0, several=False,
+                                       guarded=False)  # fmt: skip
 
             def outputs(sizes, made=made):
                 return [evaluated(t.shape, sizes) for t in made]
 
             known.setdefault(pattern, []).append((trace.holds(), *found, outputs))
-    assert ladder.name not in CLOSED
     assert bound >= 2
 
 
@@ -276,7 +287,7 @@ def test_a_thousand_batch_sizes_are_planned_a_few_times(name, stand_in, made):
         for rows in range(2, 1002):
             assert len(call(base[:rows])) == rows
     assert all(made)
-    assert len(made) <= 40
+    assert len(made) <= 24
 
 
 def test_gradients_of_a_linear_layer_are_open(stand_in, made):
@@ -289,7 +300,7 @@ def test_gradients_of_a_linear_layer_are_open(stand_in, made):
             gx, gweight = torch.autograd.grad(y, (x, weight), torch.ones_like(y))
             assert (gx.shape, gweight.shape) == (x.shape, weight.shape)
     assert all(made)
-    assert len(made) <= 75  # of three products for a hundred sizes
+    assert len(made) <= 24  # of three products for a hundred sizes
 
 
 def test_a_cost_model_is_asked_once_for_all_sizes_of_as_many_tiles(stand_in, monkeypatch):

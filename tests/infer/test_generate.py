@@ -9,8 +9,9 @@ from transformers.generation.logits_process import MinPLogitsWarper
 
 from kernelwright import models
 from kernelwright.infer import folder, generate
-from kernelwright.infer.sampling import Sampling, choose, filtered
+from kernelwright.infer.sampling import Sampling, choose
 from kernelwright.models import tokenizer
+from kernelwright.ops.random.sample.definition import filtered
 from kernelwright.support.errors import UsageError
 from support import transformers_models as theirs
 
@@ -61,7 +62,8 @@ def test_filters_are_those_of_transformers():
         (Sampling(min_p=least), MinPLogitsWarper(least)),
     ):
         expected = warp(torch.zeros(5, 1, dtype=torch.long), logits.clone())
-        assert torch.equal(filtered(logits, how).isinf(), expected.isinf()), how
+        found = filtered(logits, how.top_k, how.top_p, how.min_p)
+        assert torch.equal(found.isinf(), expected.isinf()), how
     assert torch.equal(TemperatureLogitsWarper(0.5)(None, logits), logits / 0.5)
 
 

@@ -12,6 +12,13 @@ MODULES = {
     "LayerNorm 2-d": (((4, 16),), {"bias": False, "eps": 1e-3}, lambda: (randn(3, 4, 16),)),
     "LayerNorm plain": ((16,), {"elementwise_affine": False}, lambda: (randn(3, 16),)),
     "RMSNorm": ((16,), {"eps": 1e-3}, lambda: (randn(3, 16),)),
+    "GroupNorm": ((2, 6), {"eps": 1e-3}, lambda: (randn(3, 6, 4),)),
+    "BatchNorm1d": ((6,), {}, lambda: (randn(3, 6, 4),)),
+    "BatchNorm2d": ((6,), {"affine": False}, lambda: (randn(3, 6, 4, 2),)),
+    "BatchNorm3d": ((6,), {}, lambda: (randn(2, 6, 3, 2, 2),)),
+    "InstanceNorm1d": ((6,), {"affine": True}, lambda: (randn(6, 4),)),
+    "InstanceNorm2d": ((6,), {}, lambda: (randn(3, 6, 4, 2),)),
+    "InstanceNorm3d": ((6,), {}, lambda: (randn(2, 6, 3, 2, 2),)),
     "GELU": (("tanh",), {}, lambda: (randn(3, 16),)),
     "Embedding": ((7, 5), {"padding_idx": 2}, lambda: (TOKENS,)),
     "CrossEntropyLoss": (
@@ -51,7 +58,8 @@ def test_a_module_is_torchs_with_its_state(name):
 
 def test_modules_of_torch_are_recognised():
     """By an optimizer's filter, or a wrap policy."""
-    for name in ("LayerNorm", "RMSNorm", "GELU", "Embedding", "CrossEntropyLoss"):
+    for name in ("LayerNorm", "RMSNorm", "GELU", "Embedding", "CrossEntropyLoss",
+                 "GroupNorm", "BatchNorm2d", "InstanceNorm2d", "SyncBatchNorm"):  # fmt: skip
         assert issubclass(getattr(kw.nn, name), getattr(torch.nn, name))
 
 

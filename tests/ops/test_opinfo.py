@@ -31,6 +31,7 @@ OURS = {
     "nn.functional.rms_norm": kw.rms_norm,
     "nn.functional.group_norm": kw.group_norm,
     "nn.functional.instance_norm": kw.instance_norm,
+    "nn.functional.batch_norm": kw.batch_norm,
     "nn.functional.embedding": lambda weight, indices, **more: kw.embedding(
         indices, weight, **more
     ),
@@ -41,15 +42,17 @@ OURS = {
     "permute_copy": kw.permute_copy,
     "transpose_copy": kw.transpose_copy,
     "nn.functional.pad": kw.pad,
+    "nn.functional.interpolate": kw.interpolate,
     "nn.functional.avg_pool2d": kw.avg_pool2d,
     "index_add": kw.index_add,
     "gather": kw.gather,
     "scatter_add": kw.scatter_add,
     "index_select": kw.index_select,
     "cumprod": kw.cumprod,
+    "msort": kw.msort,
 }
 #: Of an operator with variants, the one that there is here.
-VARIANTS = {CHUNKED: "", "nn.functional.pad": "constant"}
+VARIANTS = {CHUNKED: "", "nn.functional.pad": "constant", "nn.functional.interpolate": "bilinear"}
 INFOS = [
     x
     for x in op_db
@@ -57,7 +60,7 @@ INFOS = [
 ]
 KINDS = (torch.float32, torch.bfloat16, torch.int64)
 #: What the library refuses by name, with the reason in the public function's docstring.
-REFUSED = ("max_norm: ", "scale_grad_by_freq: ", "sparse: ")
+REFUSED = ("antialias: ", "max_norm: ", "scale_grad_by_freq: ", "sparse: ")
 
 
 def call(fn, sample, grad):

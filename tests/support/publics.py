@@ -54,6 +54,18 @@ def numbers(x):
     return torch.arange(7, device=x.device).remainder(min(5, x.shape[-1]))
 
 
+def dotted(x, dot):
+    """The product of all of x with numbers made of it."""
+    return dot(x.reshape(-1), 1 - x.reshape(-1))
+
+
+def torch_dot(x, other):
+    """torch.dot, which adds in 16 bits on a CPU."""
+    if x.is_cuda or x.itemsize > 2:
+        return torch.dot(x, other)
+    return torch.dot(x.float(), other.float()).to(x.dtype)
+
+
 def added(x, index_add):
     """Elements of the last dimension, made of x, added to others."""
     source = 1 - x.index_select(-1, numbers(x)).square()
@@ -86,6 +98,25 @@ def grouped(x, group_norm, *parameters):
 def planes(x):
     """x (*, H, W) as one image of many planes."""
     return x.reshape(1, -1, *x.shape[-2:])
+
+
+def batched(batch_norm):
+    """batch_norm in training, without running statistics, called as group_norm of one group is."""
+    return lambda x, groups, *parameters: batch_norm(x, None, None, *parameters, training=True)
+
+
+def inferred(batch_norm):
+    """The same with statistics that are given."""
+
+    def call(x, groups, *parameters):
+        wide = torch.promote_types(x.dtype, torch.float32)
+        mean = torch.linspace(-1, 1, x.shape[1], dtype=wide, device=x.device)
+        if batch_norm is F.batch_norm and x.dtype in (torch.float16, torch.bfloat16):
+            return batch_norm(x.float(), mean, mean.square() + 0.5,
+                              *(p.float() for p in parameters)).to(x.dtype)  # fmt: skip
+        return batch_norm(x, mean, mean.square() + 0.5, *parameters)
+
+    return call
 
 
 def rotated(x, rope):
@@ -208,6 +239,7 @@ PUBLIC = {
     "geglu": Public(lambda x: kw.geglu(x, 1 - x), lambda x: F.gelu(x) * (1 - x)),
     "bias_gelu": Public(kw.bias_gelu, lambda x, b: F.gelu(x + b), more=("columns",)),
     "sum": Public(kw.sum, torch.sum),
+    "dot": Public(lambda x: dotted(x, kw.dot), lambda x: dotted(x, torch_dot)),
     "sum dims": Public(lambda x: kw.sum(x, (0, -1)), lambda x: torch.sum(x, (0, -1))),
     "sum keepdim": Public(
         lambda x: kw.sum(x, 1, keepdim=True), lambda x: torch.sum(x, 1, keepdim=True)
@@ -266,6 +298,16 @@ PUBLIC = {
         lambda x: grouped(x, partial(kw.group_norm, silu=True)),
         lambda x: F.silu(grouped(x, F.group_norm)),
     ),
+    "batch_norm": Public(
+        lambda x, w, b: grouped(x, batched(kw.batch_norm), w, b),
+        lambda x, w, b: grouped(x, batched(F.batch_norm), w, b),
+        more=("columns", "columns"),
+    ),
+    "batch_norm in inference": Public(
+        lambda x, w, b: grouped(x, inferred(kw.batch_norm), w, b),
+        lambda x, w, b: grouped(x, inferred(F.batch_norm), w, b),
+        more=("columns", "columns"),
+    ),
     "cumsum": Public(kw.cumsum, torch.cumsum, rest=(-1,)),
     "cumsum dim 1": Public(lambda x: kw.cumsum(x, 1), lambda x: torch.cumsum(x, 1)),
     "msort": Public(kw.msort, lambda x: torch.sort(x, stable=True, dim=0).values),
@@ -292,6 +334,10 @@ PUBLIC = {
     ),
     "avg_pool2d": Public(
         lambda x: kw.avg_pool2d(planes(x), 3, 2, 1), lambda x: F.avg_pool2d(planes(x), 3, 2, 1)
+    ),
+    "interpolate": Public(
+        lambda x: kw.interpolate(planes(x), scale_factor=2, mode="bilinear"),
+        lambda x: F.interpolate(planes(x), scale_factor=2, mode="bilinear"),
     ),
     "index_add": Public(lambda x: added(x, kw.index_add), lambda x: added(x, torch.index_add)),
     "gather": Public(lambda x: gathered(x, kw.gather), lambda x: gathered(x, torch.gather)),

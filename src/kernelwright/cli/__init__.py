@@ -13,7 +13,7 @@ import typer
 import kernelwright
 from kernelwright.support.errors import GOOD, STOPPED, USAGE, UserError
 
-from . import extending, learning, looking, profiling, proving, running, timing, training
+from . import extending, learning, lessons, looking, profiling, proving, running, timing, training
 
 
 def _unwrapped(doc: str) -> str:
@@ -41,7 +41,7 @@ for command in (
     timing.bench,
     timing.tune,
     looking.inspect,
-    learning.learn,
+    lessons.learn,
     learning.dissect,
     learning.debug,
     running.run,

@@ -2,152 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from kernelwright.support.errors import GOOD, WRONG, UsageError
+from kernelwright.support.errors import GOOD, UsageError
 
 from . import own_kernels
 from .names import complete, known
 from .options import Json, Wide, printing, recorded, waiting
-
-if TYPE_CHECKING:
-    from .render.terminal import Output
-
-
-def learn(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="LESSON",
-            help="A lesson's name or number (default: list the lessons).",
-            show_default=False,
-        ),
-    ] = None,
-    answer: Annotated[
-        list[str] | None,
-        typer.Option(help="Your answer to the next question of the lesson. Repeatable."),
-    ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.svg", help="Also write the lesson's picture to a file."),
-    ] = None,
-    quiz: Annotated[
-        bool, typer.Option("--quiz", help="Answer 60 questions, read from standard input.")
-    ] = False,
-    wide: Wide = False,
-    as_json: Json = False,
-) -> int:
-    """Learn the machine in ten lessons, each with a measurement, a picture and two questions.
-
-    Needs no GPU: without one, the emulator counts what the kernels do, and times recorded on an
-    H200 are shown. On a GPU, the kernels are timed too. On a terminal, a lesson asks its questions;
-    elsewhere, --answer gives the answers.
-
-    Exit codes: 0 good, 1 an answer is wrong, 2 wrong usage, 3 there is no C++ compiler.
-
-    \b
-    Examples:
-      kernelwright learn
-      kernelwright learn global_memory
-      kernelwright learn 3 --answer 12 --answer 5
-      kernelwright learn 3 --picture sectors.svg
-      kernelwright learn --quiz
-      kernelwright learn --quiz --json | jq '.[].question'
-    """
-    if quiz and (name is not None or answer or picture):
-        raise UsageError("--quiz: takes no lesson, --answer or --picture")
-    if name is None and (answer or picture):
-        raise UsageError("LESSON: name the lesson (kernelwright learn lists them)")
-    with printing(as_json, wide) as out:
-        if quiz:
-            return _quiz(out, as_json)
-        from kernelwright.workbench.lessons import lesson as module
-
-        if name is None:
-            found = [module.read(n) for n in module.NAMES]
-            if as_json:
-                out.emit([{"lesson": x.name, "title": x.title} for x in found])
-            else:
-                from .render import lessons as show
-
-                out.print(show.listing(found))
-            return GOOD
-        of = module.named(name)
-        if len(answer or ()) > len(of.questions):
-            raise UsageError(f"--answer: {of.name} has {len(of.questions)} questions")
-        return _lesson(out, of, answer or [], picture, as_json)
-
-
-def _lesson(out: Output, of: Any, answers: list[str], picture: Path | None, as_json: bool) -> int:
-    with waiting(f"running lesson {of.name}", out):
-        from kernelwright.workbench.lessons import run as module
-        from kernelwright.workbench.lessons.tables import shown
-
-        from .render import lessons as show
-
-        done = module.run(of)
-    if picture is not None:
-        try:
-            picture.write_text(module.drawn(of, done.measured.picture), encoding="utf-8")
-        except OSError as e:
-            raise UsageError(f"--picture: {picture}: {e.strerror}") from None
-    asks = not (answers or as_json) and out.is_terminal and sys.stdin.isatty()
-    if not as_json and not answers:
-        for part in show.lesson(done, out):
-            out.print(part, width=min(out.width, show.WIDEST) if out.is_terminal else None)
-    checked: list[bool] = []
-    for i, q in enumerate(of.questions):
-        if not as_json:
-            out.print("", show.question(i + 1, q), sep="\n")
-        given = _answer(out, "your answer: ") if asks else None
-        asks = given is not None
-        answers += [given] if given is not None else []
-        if i < len(answers):
-            checked.append(module.right(answers[i], q, done.measured))
-            if not as_json:
-                right = shown(module.answer(q, done.measured))
-                out.print(show.answered(q, checked[-1], right))
-    if as_json:
-        out.emit(show.document(done, checked))
-    elif len(checked) < len(of.questions):
-        out.print(show.how_to_answer(of))
-    return GOOD if all(checked) else WRONG
-
-
-def _answer(out: Output, prompt: str) -> str | None:
-    """A line of standard input; None at its end."""
-    try:
-        return out.input(prompt)
-    except EOFError:
-        return None
-
-
-def _quiz(out: Output, as_json: bool) -> int:
-    from kernelwright.workbench.lessons import quiz as module
-
-    from .render import lessons as show
-
-    items = module.items()
-    if as_json:
-        out.emit(items)
-        return GOOD
-    right, missed = 0, list[module.Item]()
-    for i, of in enumerate(items, 1):
-        out.print("", show.item(i, len(items), of), sep="\n")
-        given = _answer(out, "your answer: " if sys.stdin.isatty() else "")
-        if given is None:
-            break
-        if module.right(given, of):
-            right += 1
-        else:
-            missed.append(of)
-        out.print(show.item_answered(of, module.right(given, of)))
-    out.print("", show.score(right, right + len(missed), missed), sep="\n")
-    return WRONG if missed else GOOD
 
 
 def exercise(

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from kernelwright.support import generated_code
@@ -22,6 +25,20 @@ from kernelwright.support import generated_code
 
 class NotOpen(Exception):
     """Something computed from an open size needs the size itself."""
+
+
+_printed: ContextVar[str] = ContextVar("printed", default="")
+
+
+@contextmanager
+def printed(how: str) -> Generator[None]:
+    """Open sizes print as their values inside the block: "told" in messages, which decide nothing,
+    "fixed" in keys, which hold for this value alone."""
+    token = _printed.set(how)
+    try:
+        yield
+    finally:
+        _printed.reset(token)
 
 
 class Trace:
@@ -65,16 +82,17 @@ _ByValues = dict[Hashable, list[tuple[Callable[..., bool], T]]]
 
 class Found(Generic[T]):
     """What was made for sizes, found for all others that its trace holds for. Of more than `most`
-    the oldest is dropped."""
+    the oldest is dropped. Threads may use it together."""
 
     def __init__(self, most: int):
         self._most = most
         # by fixed expressions, with what computes them, then by their values
         self._made: dict[tuple[str, ...], tuple[Callable[..., Hashable], _ByValues[T]]] = {}
         self._places: deque[tuple[tuple[str, ...], tuple[int, ...]]] = deque()
+        self._adding = Lock()
 
     def get(self, values: tuple[int, ...]) -> T | None:
-        for key, by_values in self._made.values():
+        for key, by_values in tuple(self._made.values()):  # which another thread may add to
             for holds, made in by_values.get(key(*values), ()):
                 if holds(*values):
                     return made
@@ -82,12 +100,13 @@ class Found(Generic[T]):
 
     def add(self, trace: Trace, made: T) -> None:
         names, fixed = tuple(trace.fixed), tuple(trace.fixed.values())
-        if names not in self._made:
-            self._made[names] = trace.key(), {}
-        self._made[names][1].setdefault(fixed, []).append((trace.holds(), made))
-        self._places.append((names, fixed))
-        if len(self._places) > self._most:
-            self._drop(*self._places.popleft())
+        with self._adding:
+            if names not in self._made:
+                self._made[names] = trace.key(), {}
+            self._made[names][1].setdefault(fixed, []).append((trace.holds(), made))
+            self._places.append((names, fixed))
+            if len(self._places) > self._most:
+                self._drop(*self._places.popleft())
 
     def _drop(self, names: tuple[str, ...], fixed: tuple[int, ...]) -> None:
         by_values = self._made[names][1]
@@ -146,6 +165,9 @@ class OpenSize:
     def __mod__(self, other: Any) -> OpenSize:
         return self._made(self.value % _value(other), f"({self.source} % {source(other)})")
 
+    def __abs__(self) -> OpenSize:
+        return self if self >= 0 else -self
+
     def __neg__(self) -> OpenSize:
         return self._made(-self.value, f"(-{self.source})")
 
@@ -187,7 +209,18 @@ class OpenSize:
         """The size itself, where many have the same one: a number of tiles."""
         return self.trace.fix(self.value, self.source)
 
-    __hash__ = __index__ = __int__ = __float__ = __repr__ = __format__ = _plain
+    # text
+    def __repr__(self) -> str:
+        return repr(self._shown())
+
+    def __format__(self, how: str) -> str:
+        return format(self._shown(), how)
+
+    def _shown(self) -> int:
+        how = _printed.get()
+        return self.value if how == "told" else self.fixed() if how == "fixed" else self._plain()
+
+    __hash__ = __index__ = __int__ = __float__ = _plain
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __and__ = __rand__ = __or__ = __ror__ = _plain
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __divmod__ = __rdivmod__ = _plain
 

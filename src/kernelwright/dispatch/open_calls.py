@@ -116,6 +116,8 @@ class OpenCalls:
         """What binds calls of these sizes and others; None if their plan cannot be opened."""
         if plans.known is None:
             return None
+        if (known := plans.known.get(values)) is not None:
+            return known
         trace, device = _trace(values), device_of(args)
         try:
             specs, copies = normalise(self._ladder.operator.layout, self._opened(args, trace))

@@ -1,4 +1,4 @@
-"""Selects the rung that a call is dispatched to: the override, else the tuned table, else what was
+"""Selects the rung that a call is dispatched to: the override, then the tuned table, then what was
 fitted, else the ladder's order."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 
 from kernelwright.contract import H200, Config, Gpu, Ladder, Rung, TensorSpec, Unsupported
 from kernelwright.contract.layout import normalise
+from kernelwright.contract.open_size import printed
 from kernelwright.machine import gpu_of, slug_of
 from kernelwright.support.settings import DATA, PACKAGE, settings
 from kernelwright.toolchain import availability
@@ -59,7 +60,7 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
         return Choice(rung, config_of(ladder, rung, gpu or H200, specs), "chosen by kw.use")
     if gpu is None:
         return Choice(ladder.rung("native"), {}, f"the tensors are on {device.type}")
-    tuned = tuned_table(ladder, gpu).get(ladder.bucket(**specs))
+    tuned = tuned_table(ladder, gpu).get(_bucket(ladder, specs))
     if tuned:
         rung = ladder.rung(tuned["rung"])
         if rejected(ladder, rung, specs, device) is None:
@@ -72,12 +73,19 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
     fits = fitted.choice(ladder, gpu, specs)
     if fits and rejected(ladder, fits[0], specs, device) is None:
         return Choice(*fits, "fitted to times measured on this architecture")
-    for name in ladder.order(gpu, **specs):
+    with printed("told"):  # an order may ask why a rung does not take a call
+        names = ladder.order(gpu, **specs)
+    for name in names:
         rung = ladder.rung(name)
         if rejected(ladder, rung, specs, device) is None:
             config = config_of(ladder, rung, gpu, specs)
             return Choice(rung, config, "derived: first eligible rung in the ladder's order")
     return Choice(ladder.rung("native"), {}, "no other rung is eligible")
+
+
+def _bucket(ladder: Ladder, specs: Specs) -> str:
+    with printed("fixed"):
+        return ladder.bucket(**specs)
 
 
 def rejected(ladder: Ladder, rung: Rung, specs: Specs, device: torch.device) -> str | None:
@@ -106,12 +114,15 @@ def unsupported_on(rung: Rung, specs: Specs, gpu: Gpu) -> str | None:
     """Why a rung cannot run a call on a GPU, or None, whatever this machine has."""
     if rung.is_gpu and any(t.numel() == 0 for t in _tensors(specs)):
         return "GPU rungs do not take empty tensors"
-    return rung.supports(gpu, **specs) if rung.supports else None
+    if rung.supports is None:
+        return None
+    with printed("told"):
+        return rung.supports(gpu, **specs)
 
 
 def config_of(ladder: Ladder, rung: Rung, gpu: Gpu, specs: Specs) -> Config:
     """A rung's config for a call: the one measured fastest at this size, else the heuristic's."""
-    tuned = tuned_table(ladder, gpu).get(ladder.bucket(**specs), {"configs": {}})
+    tuned = tuned_table(ladder, gpu).get(_bucket(ladder, specs), {"configs": {}})
     return tuned["configs"].get(rung.name) or config_for(rung, gpu, specs)
 
 

@@ -32,8 +32,9 @@ const InLoops *loop_over(Running &b, const Thread &first) {
 
 void refuse_in_loops(const Thread &t) {
   if (running(t).in_loops)
-    fail(*running(t).by, name_of(t) + " waits for others in code that the emulator took for code "
-                                      "that does not: run it with --check");
+    fail(*running(t).by, name_of(t) +
+                             " waits for others in code that the emulator took for code "
+                             "that does not: run it with --check");
 }
 
 }  // namespace

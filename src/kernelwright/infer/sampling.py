@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+import kernelwright as kw
 from kernelwright.support.errors import UsageError
 
 
@@ -45,26 +46,5 @@ def choose(
     """A token of each row: int64, (B,)."""
     if how.temperature == 0.0:
         return logits_BV.argmax(-1)
-    p_BV = filtered(logits_BV.float() / how.temperature, how).softmax(-1)
-    # the first of exponential clocks with these rates; torch.multinomial would wait for the GPU
-    clocks_BV = torch.empty_like(p_BV).exponential_(generator=generator)
-    return (p_BV / clocks_BV).argmax(-1)
-
-
-def filtered(logits_BV: torch.Tensor, how: Sampling) -> torch.Tensor:
-    """Logits with -inf for tokens that are not to be drawn."""
-    if 0 < how.top_k < logits_BV.shape[-1]:
-        least_B1 = logits_BV.topk(how.top_k).values[:, -1:]
-        logits_BV = logits_BV.masked_fill(logits_BV < least_B1, -math.inf)
-    if how.top_p < 1.0:
-        sorted_BV, order_BV = logits_BV.sort(descending=True)
-        p_BV = sorted_BV.softmax(-1)
-        # a token is kept while those before it have less than top_p; the first always is
-        drop_BV = p_BV.cumsum(-1) - p_BV >= how.top_p
-        drop_BV[:, 0] = False
-        logits_BV = logits_BV.masked_fill(drop_BV.scatter(-1, order_BV, drop_BV), -math.inf)
-    if how.min_p > 0.0:
-        p_BV = logits_BV.softmax(-1)
-        least_B1 = how.min_p * p_BV.amax(-1, keepdim=True)
-        logits_BV = logits_BV.masked_fill(p_BV < least_B1, -math.inf)
-    return logits_BV
+    given = how.temperature, how.top_k, how.top_p, how.min_p
+    return kw.sample(logits_BV, *given, generator=generator)

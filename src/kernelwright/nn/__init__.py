@@ -6,16 +6,34 @@ for example a weight decay filter or a wrap policy, recognizes it.
 """
 
 from .activation import GELU, SwiGLU
+from .channel_norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    SyncBatchNorm,
+)
 from .embedding import Embedding
 from .loss import CrossEntropyLoss, LinearCrossEntropyLoss
 from .norm import LayerNorm, RMSNorm
 
 __all__ = [
     "GELU",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "CrossEntropyLoss",
     "Embedding",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "LayerNorm",
     "LinearCrossEntropyLoss",
     "RMSNorm",
     "SwiGLU",
+    "SyncBatchNorm",
 ]

@@ -13,8 +13,8 @@ OURS = ("cuda_bitonic", "cuda_radix", "cuda_onesweep")
 # small tiles: many of them from few elements
 CONFIG = {
     "cuda_bitonic": {"block": 64},
-    "cuda_radix": {"block": 256, "items": 1, "match": False},
-    "cuda_onesweep": {"block": 256, "items": 2, "match": True},
+    "cuda_radix": {"block": 256, "items": 1, "resident": 2, "match": False},
+    "cuda_onesweep": {"block": 256, "items": 2, "resident": 2, "match": True, "prefetch": True},
 }
 
 

@@ -230,17 +230,17 @@ def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
         (f"{USER}:number", {}, "number in user.py is a int, not a function"),
         (f"{USER}:five", {}, r"it needs 5 arguments \(a, b, c, d, e\); softmax gives 2 \(x, dim\)"),
         (f"{FOLDER / 'broken.py'}:fn", {}, "ModuleNotFoundError.*\n .*broken.py:\\d: import"),
-        (f"{FOLDER / 'rows.cu'}:row_sum", {"what": "sum"}, "--launch: how is rows.cu launched"),
+        (f"{FOLDER / 'rows.cu'}:row_sum", {"what": "sum"}, "--launch: rows.cu needs a launch file"),
         (
             f"{FOLDER / 'rows.cu'}:row_summ",
             {"what": "sum", "launch": FOLDER / "launch.py"},
             "rows.cu has no kernel 'row_summ'; it has row_sum, row_sum_without_a_barrier",
         ),
-        (f"{USER}:softmax", {"launch": FOLDER / "launch.py"}, "--launch: user.py is no .cu"),
+        (f"{USER}:softmax", {"launch": FOLDER / "launch.py"}, "--launch: user.py is not a .cu file"),
         (f"{USER}:softmax", {"cases": ["3x4"]}, "--case: softmax has no case '3x4'; it has"),
         (f"{USER}:softmax", {"what": "nowhere.py"}, "--as: there is no file nowhere.py"),
         (f"{USER}:softmax", {"what": f"{USER}"}, "has no function `reference`"),
-        (f"{USER}:softmax", {"backward": "x", "autograd": True}, "the one or the other"),
+        (f"{USER}:softmax", {"backward": "x", "autograd": True}, "give only one of them"),
         (f"{USER}:softmax", {"what": "sum", "backward": "x"}, "sum has no backward operator"),
     ],
 )
@@ -321,13 +321,13 @@ def test_a_fusion_is_worth_what_the_operators_move(box):
     assert verdict.costs.saves()[0].startswith(f"a fusion: {verdict.costs.launches} launches move")
     if not GPU:
         assert verdict.no_times == "not timed: timing needs a GPU"
-        assert verdict.costs.saves()[1] == "a graph: not known, that is timed on a GPU"
+        assert verdict.costs.saves()[1] == "a graph: unknown, because it is timed only on a GPU"
     slow = replace(verdict.costs, gpu_us=10.0, host_us=50.0, timed=SMALL)
     assert slow.saves()[1].startswith("a graph: the host takes 50.0 us a call, the GPU 10.0 us, on")
     assert replace(slow, host_us=5.0).saves()[1].startswith("a graph: nothing, the host is ahead")
     assert replace(slow, launches=1).saves()[0] == "a fusion: nothing, a call is one launch"
     assert "which are opaque" in replace(slow, moved=None).saves()[0]
-    assert slow.saves(captured=False)[1] == "a graph: none can hold it"
+    assert slow.saves(captured=False)[1] == "a graph: the function cannot be captured"
 
 
 # kernels in other languages

@@ -79,7 +79,7 @@ def _failure(o: CaseOutcome) -> Table:
         table.add("the check", Text(meaning(o.check), "dim"))
     for line in o.lines:
         table.add("", Text(line, "dim"))
-    table.add("again", Text(o.command, "cyan"))
+    table.add("rerun", Text(o.command, "cyan"))
     return table
 
 
@@ -139,7 +139,7 @@ def pairs(v: Verdict) -> list[tuple[str, str]]:
     found = v.properties()
     if v.costs:
         c = v.costs
-        found.append(("launches", f"{c.launches} a call ({c.counted}), on {c.case}"))
+        found.append(("launches", f"{c.launches} per call ({c.counted}), on {c.case}"))
         peak, host = "not measured: it needs a GPU", "not timed: it needs a GPU"
         if c.peak is not None:
             peak = f"{metrics.size(c.peak)} beside inputs and outputs, on {c.case}"

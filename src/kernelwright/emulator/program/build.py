@@ -190,7 +190,7 @@ def _flags(kind: str, files: dict[Path, str]) -> list[str]:
     own = [f for f in compiler.flags(kind) if f not in DROPPED]
     parallel = ["-fopenmp"] if _uses_openmp(files) else []
     if kind in LOOPED and compiler.is_gnu():
-        own.append("-fvect-cost-model=dynamic")  # loops over threads become vectors
+        own += ["-fvect-cost-model=dynamic", "-funswitch-loops"]  # loops over threads as vectors
     return [*own, *DIALECT, *parallel, *(_include() if files else ())]
 
 

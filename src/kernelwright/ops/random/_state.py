@@ -12,15 +12,16 @@ _lock = threading.Lock()  # reading an offset and advancing it are two calls
 def draw_state(device: torch.device, generator: torch.Generator | None, calls: int) -> torch.Tensor:
     """(seed, offset) of the generator, int64 on the device; it advances by `calls` calls of Philox.
 
-    While a CUDA graph is captured or torch.compile traces, a generator does not tell its state.
-    Both numbers are then drawn from it by PyTorch, so that each replay has others.
+    While a CUDA graph is captured or torch.compile traces, a generator does not tell its state,
+    and a CPU's has another. Both numbers are then drawn from it by PyTorch: each replay has others.
 
     Raises:
         ValueError: generator is of another kind of device.
     """
     if generator is not None and generator.device.type != device.type:
         raise ValueError(f"generator: is of {generator.device}, the result is on {device}")
-    if torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing():
+    on_gpu = device.type == "cuda" and not torch.compiler.is_compiling()
+    if not on_gpu or torch.cuda.is_current_stream_capturing():
         return torch.randint(2**63 - 1, (2,), device=device, generator=generator)
     if generator is None:
         torch.cuda.init()

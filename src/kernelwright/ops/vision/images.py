@@ -7,7 +7,7 @@ last dimension. Both are views.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import pack as to_bytes
 from typing import Any
 
@@ -68,20 +68,39 @@ def pair(name: str, value: Any, least: int) -> list[int]:
     return both
 
 
-def nchw(x: torch.Tensor) -> torch.Tensor:
-    """Images (*, H, W, C) as PyTorch's operators take them, a view: channels last if C > 1."""
-    return x.reshape(x.shape[:-3].numel(), *x.shape[-3:]).permute(0, 3, 1, 2)
+def by_pytorch(function: Callable, pixels: Sequence[int], *images: torch.Tensor) -> Any:
+    """Results of an operator of PyTorch, which takes NCHW, on tensors (*, H, W, C), a few images at
+    a time where there are more than its kernels count.
+
+    Args:
+        function: takes tensors (N, C, H, W), planes as one image of many channels.
+        pixels: height and width of the results.
+    """
+    lead, channels = images[0].shape[:-3], images[0].shape[-1]
+    flat = [t.reshape(lead.numel(), *t.shape[-3:]) for t in images]
+    largest = max(math.prod(pixels), *(math.prod(t.shape[1:3]) for t in flat)) * channels
+    each = max(1, MOST // max(largest, 1))
+    parts = [_one_part(function, [t[i : i + each] for t in flat])
+             for i in range(0, lead.numel(), each)]  # fmt: skip
+    whole = [p[0] if len(p) == 1 else torch.cat(p) for p in zip(*parts, strict=True)]
+    whole = [t.reshape(*lead, *t.shape[1:]) for t in whole]
+    return whole[0] if len(whole) == 1 else tuple(whole)
 
 
-def from_nchw(y: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The inverse of `nchw`, with the leading dimensions of `like`."""
-    y = y.permute(0, 2, 3, 1)
-    return y.reshape(*like.shape[:-3], *y.shape[1:])
+def _one_part(function: Callable, images: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    planes = images[0].shape[-1] == 1
+    given = [t[..., 0][None] if planes else t.permute(0, 3, 1, 2) for t in images]
+    found = function(*given)
+    results = found if isinstance(found, tuple) else (found,)
+    return [y[0][..., None] if planes else y.permute(0, 2, 3, 1) for y in results]
 
 
-def channels_last_strides(channels: int, hw) -> tuple[int, int, int, int]:
-    """Those of contiguous images, as PyTorch's operators take them."""
-    return hw[0] * hw[1] * channels, 1, hw[1] * channels, channels
+def sized(like: torch.Tensor, hw: Sequence[int]) -> torch.Tensor:
+    """A tensor (N, C, H, W) for the backward of an operator that asks for its input's size only."""
+    planes = like.shape[0] == 1 or like.stride(1) != 1
+    form = torch.contiguous_format if planes else torch.channels_last
+    return torch.empty((*like.shape[:2], *hw), dtype=like.dtype, device=like.device,
+                       memory_format=form)  # fmt: skip
 
 
 def count(x: TensorSpec) -> int:

@@ -1,4 +1,4 @@
-"""What else is known of a judged kernel: what it compiles to, what a call costs."""
+"""Further results of a judged kernel: what it compiles to, what a call costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judgement comes to, as data."""
+"""The result of a judgement, as data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON_A_GPU = {c.name for c in CHECKS if c.gpu}
 
 @dataclass(frozen=True)
 class Costs:
-    """What a call takes besides time.
+    """The launches and memory of a call.
 
     Attributes:
         case: on which.
@@ -50,7 +50,8 @@ class Costs:
 
     def saves(self, captured: bool = True) -> list[str]:
         """What a fusion and a graph would save, in words. `captured`: a graph can hold it."""
-        return [self._fusion(), self._graph() if captured else "a graph: none can hold it"]
+        cannot = "a graph: the function cannot be captured"
+        return [self._fusion(), self._graph() if captured else cannot]
 
     def _fusion(self) -> str:
         if not self.launches:
@@ -69,7 +70,7 @@ class Costs:
 
     def _graph(self) -> str:
         if not self.host_us or not self.gpu_us:
-            return "a graph: not known, that is timed on a GPU"
+            return "a graph: unknown, because it is timed only on a GPU"
         if self.host_us <= 1.1 * self.gpu_us:
             return f"a graph: nothing, the host is ahead of the GPU on {self.timed}"
         host, gpu = map(metrics.microseconds, (self.host_us, self.gpu_us))
@@ -230,7 +231,7 @@ class Verdict:
         return "inconclusive" if self.shortage else "right"
 
     def properties(self) -> list[tuple[str, str]]:
-        """What else is known of it, in words."""
+        """Further results of it, in words."""
         found: list[tuple[str, str]] = []
         if self.unwatched is not None:
             said = self._ran("races and bounds", "none, by the emulator's checks on small inputs")

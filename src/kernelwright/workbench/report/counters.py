@@ -40,7 +40,7 @@ def views(lad: Ladder) -> list[View]:
     """The tables of a ladder's current sources; none where nothing was recorded."""
     current = {r.name: source_hash(lad, r) for r in lad.rungs}
     found = [
-        View("Counted by the emulator, on this project's CPU model of a warp", EMULATED, rows)
+        View("Counted by the emulator, with its model of a warp", EMULATED, rows)
         for rows in [_emulated(lad, current)]
     ]
     machine = records.REFERENCE_MACHINE

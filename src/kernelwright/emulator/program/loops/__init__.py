@@ -18,7 +18,7 @@ from ..tokens import Token, closing, opening, split, tokens
 from .facts import Facts
 from .regions import Kernel
 from .text import Writer, lines
-from .tree import Parser, Refused
+from .tree import Node, Parser, Refused
 
 __all__ = ["Facts", "looped"]
 
@@ -34,7 +34,7 @@ def looped(text: str, facts: Facts, why: dict[str, str | None] | None = None) ->
     """
     if not _BARRIER.search(text):
         return text
-    text = _one_by_one(text)
+    text = _simpler(text)
     all_, directives = _code(text)
     line_of = lines(text)
     made: list[str] = []
@@ -72,11 +72,15 @@ def _code(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
     return all_, directives
 
 
-def _one_by_one(text: str) -> str:
-    """The text with kernels' `int a = 1, b = 2;` as `int a = 1; int b = 2;`: one of the variables
-    may be the same for all threads and the other not."""
+def _simpler(text: str) -> str:
+    """The text with equivalent statements in its kernels that say the same with less.
+
+    `int a = 1, b = 2;` becomes `int a = 1; int b = 2;`: one of the variables may be the same for
+    all threads and the other not. At the end of a kernel, `if (x) { ... }` around barriers becomes
+    `if (!(x)) return; { ... }`.
+    """
     all_, _ = _code(text)
-    edits: list[tuple[int, str]] = []
+    edits: list[tuple[int, int, str]] = []
     for kernel in _kernels(all_):
         try:
             body = Parser(all_).block(kernel.body)
@@ -85,12 +89,29 @@ def _one_by_one(text: str) -> str:
         for block in (n for n in body.walk() if n.kind == "block"):
             for d in (d for p in block.parts if not p.fixed for d in p.declared[1:]):
                 type_ = " ".join(t.text for t in all_[slice(*d.type_)])
-                edits.append((all_[d.marks[0] - 1].start, f"; {type_} "))
+                comma = all_[d.marks[0] - 1]
+                edits.append((comma.start, comma.end, f"; {type_} "))
+        for node in _conditions_at_the_end(body):
+            (a, b), (inside,) = node.head[0], node.parts
+            code = text[all_[inside.first].start : all_[inside.last].end]
+            if _BARRIER.search(code) and all_[a - 2].text == "if":
+                edits.append((all_[a - 1].start, all_[a - 1].end, "(!("))
+                edits.append((all_[b].start, all_[b].end, ")) return;"))
     made, at = [], 0
-    for place, other in sorted(edits):
-        made += [text[at:place], other]
-        at = place + 1  # the comma
+    for start, end, other in sorted(edits):
+        made += [text[at:start], other]
+        at = end
     return "".join([*made, text[at:]])
+
+
+def _conditions_at_the_end(body: Node) -> Iterator[Node]:
+    """The statement that ends a kernel, and those that end it, if they are conditions."""
+    last = body.parts[-1] if body.parts else None
+    while last is not None and last.kind == "if" and len(last.parts) == 1:
+        if last.parts[0].kind != "block":
+            return
+        yield last
+        last = last.parts[0].parts[-1] if last.parts[0].parts else None
 
 
 class _Found:

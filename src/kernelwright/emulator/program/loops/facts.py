@@ -21,6 +21,7 @@ TOGETHER = re.compile(
 _ATOMIC = re.compile(r"atomic[A-Z]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^()]*\))?((?:\\\r?\n|[^\n])*)", re.M)
 _ALIAS = re.compile(r"\bnamespace\s+(\w+)\s*=\s*cooperative_groups\b")
+_CLASS = re.compile(r"\b(?:struct|class|union)\s+(?:\w+\s*\([^()]*\)\s*)*(\w+)")
 _CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s:<>]*?\b(\w+)\s*=|\benum\b[^{;]*\{([^}]*)\}")
 _TYPE = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}()]*?(\w+)\s*;")
 
@@ -30,11 +31,13 @@ PURE = re.compile(
       | log1p|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|erf|erfc|floor|ceil|round|rint
       | trunc|nearbyint|hypot|copysign|ldexp|sincos|sinpi|cospi|fdim|fdivide)f?
       | min | max | abs | labs | umin | umax | isnan | isinf | isfinite | signbit
-      | __f\w+ | __d\w+_r[nzud] | __exp\w*f | __log\w*f | __powf | __sinf | __cosf | __tanf | __tanhf
-      | __saturatef | __\w+2\w+ | __\w+_as_\w+ | __popc(?:ll)? | __clz(?:ll)? | __ffs(?:ll)?
-      | __brev(?:ll)? | __byte_perm | __u?mul24 | __u?mulhi | __u?sad | __dp[24]a | __h\w+
+      | __f\w+ | __d\w+_r[nzud] | __exp\w*f | __log\w*f | __powf | __sinf | __cosf | __tanf
+      | __tanhf | __saturatef | __\w+2\w+ | __\w+_as_\w+ | __popc(?:ll)?
+      | __clz(?:ll)? | __ffs(?:ll)? | __brev(?:ll)? | __byte_perm
+      | __u?mul24 | __u?mulhi | __u?sad | __dp[24]a | __h\w+
       | make_\w+ | __ldg | __ldc[agsv] | __stc[gs] | __stw[bt] | atomic[A-Z]\w*
-      | u?int(?:8|16|32|64)_t | size_t | uint | (?:u?(?:char|short|int|long|longlong)|float|double)[1-4]
+      | u?int(?:8|16|32|64)_t | size_t | uint | (?:float|double)[1-4]
+      | u?(?:char|short|int|long|longlong)[1-4]
       | half2? | __half2? | (?:__)?nv_bfloat162? | dim3 | bool | char | short | int | long | float
       | double | unsigned | signed | sizeof | alignof | decltype | static_cast | reinterpret_cast
       | const_cast | if | for | while | switch | return | constexpr""",
@@ -82,6 +85,11 @@ class Facts:
         return frozenset(m[1] or m[2] for text in self._texts for m in _TYPE.finditer(text))
 
     @cached_property
+    def classes(self) -> frozenset[str]:
+        """Names of the program's classes, whose constructors may do anything."""
+        return frozenset(m[1] for text in self._texts for m in _CLASS.finditer(text))
+
+    @cached_property
     def constants(self) -> frozenset[str]:
         """Names that are declared const, constexpr or in an enum somewhere."""
         found: set[str] = set()
@@ -92,7 +100,7 @@ class Facts:
 
     @cached_property
     def functions(self) -> dict[str, list[list[Token]]]:
-        """The parameters and bodies of the functions of each name; of operators, under `operator`."""
+        """Parameters and bodies of the functions of each name; of operators, of `operator`."""
         found: dict[str, list[list[Token]]] = {}
         for text in self._texts:
             all_ = tokens(text)

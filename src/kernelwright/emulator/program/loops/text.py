@@ -12,12 +12,15 @@ if (const auto *kw_loops = kw_block_in_loops()) {  // else: each thread executes
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable
 
 from ..tokens import closing
+from .code import INDEX
 from .facts import is_mark
-from .regions import INDEX, Around, Kernel, Once, Region, Variable
+from .names import Variable
+from .regions import Around, Kernel, Once, Region
 from .tree import Declarator, Node, Refused
 
 _NOT_OF_THE_TYPE = frozenset({"const", "constexpr", "register", "__restrict__", "__restrict"})
@@ -31,7 +34,7 @@ class Writer:
         self.made: list[str] = []
         self.rooms: dict[Variable, str] = {}
         self.returns = any(r.ends and not r.last for r in kernel.regions())
-        self.aliases = {v.name for v in kernel.variables if v.again and self._is_alias(v)}
+        self.aliases = {v for v in kernel.variables if v.again and self._is_alias(v)}
         self.count = 0
 
     def write(self) -> str:
@@ -155,17 +158,25 @@ class Writer:
         others = sorted((v for v in r.names - own if v.again or v.stored), key=_place)
         if len({v.name for v in others}) < len(others):
             raise Refused("two variables of one name")
+        self.divisors: list[str] = []
         edits = self._edits(r)
-        strips = any("kw::loops::" in e[1] for e in edits.values())
         identified = self.kernel.identified(r)
         text = self._statements(r, own, others, edits)
-        strips |= "kw::loops::remainder" in text or "kw::loops::quotient" in text
-        made = ["KW_STEP", "KW_EACH_LANE { KW_LANE" if strips else "KW_EACH_THREAD { KW_LANE"]
+        made = ["KW_STEP"]
+        long_ = self.kernel.takes_long(r)
+        if self.divisors:
+            widths = ", ".join(dict.fromkeys(self.divisors))
+            made.append(f"{{ const unsigned kw_width = kw::loops::width({widths}); KW_EACH_LANE {{")
+        else:
+            made.append("{ KW_EACH_THREAD {")
+        made.append("KW_LANE")
         if self.returns:
             made.append("if (kw_ended[kw_t]) continue;")
         if identified:
             made.append("KW_PRESENT")
-        made += [text, "}"]
+        if long_:
+            made.append("KW_STEP")
+        made += [text, "} }"]
         if identified:
             made.append("KW_ABSENT")
         if r.ends and self.returns:
@@ -248,47 +259,68 @@ class Writer:
         return words == ["=", INDEX, ".", "x"]
 
     def _indices(self, a: int, b: int) -> dict[int, tuple[int, str]]:
-        """threadIdx.x / n and threadIdx.x % n: in 32 threads one after the other, the first is the
-        same and the second counts on, if 32 divides n."""
+        """threadIdx.x / n and threadIdx.x % n: of a strip of threads whose length divides n, the
+        first is the same and the second counts on."""
         found: dict[int, tuple[int, str]] = {}
         i = a
         while i < b:
             if self.all[i].text == INDEX and self._words(i, i + 3) == f"{INDEX} . x":
                 behind = i + 3
-            elif self.all[i].text in self.aliases and i in self.kernel.named:
+            elif self.kernel.named.get(i) in self.aliases:
                 behind = i + 1
             else:
                 i += 1
                 continue
-            end = self._divisor(behind + 1)
-            mark = self.all[behind]
-            assigned = self.all[behind + 1].text == "="
-            if end and is_mark(mark, "/", "%") and not assigned and self._first_factor(i):
-                name = "quotient" if mark.text == "/" else "remainder"
-                value, by = self._words(i, behind), self._slice(behind + 1, end)
-                found[i] = (end, f"kw::loops::{name}({value}, kw_x0, kw_l, {by})")
+            divided = self._division(i, behind)
+            if divided is not None:
+                end, name, by = divided
+                value = self._words(i, behind)
+                found[i] = (end, f"kw::loops::{name}({value}, kw_x0, kw_l, kw_width, {by})")
+                self.divisors.append(by)
                 behind = end
             i = behind
         return found
 
-    def _divisor(self, i: int) -> int | None:
-        """The token behind a number, a name or an expression in brackets."""
-        if self.all[i].text == "(":
-            end = closing(self.all, i)
-            return None if end is None or self._is_cast(i, end) else end + 1
-        if self.all[i].kind == "number":
-            return i + 1
-        if self.all[i].kind == "name":
-            if self._words(i, i + 2) == "blockDim .":
-                return i + 3
-            return None if self.all[i + 1].text in ("(", "[", ".", "->", "::", "<") else i + 1
+    def _division(self, i: int, behind: int) -> tuple[int, str, str] | None:
+        """Of all_[i:behind] by what follows: the token behind that, the operation, the divisor."""
+        before, mark = self.all[i - 1].text, self.all[behind]
+        if before not in ("(", "=", ",", "+", "[", "{", "?", ":", "return", ";"):
+            return None
+        if is_mark(mark, "/", "%") and self.all[behind + 1].text != "=":
+            end = self._divisor(behind + 1)
+            name = "quotient" if mark.text == "/" else "remainder"
+            return (end, name, self._slice(behind + 1, end)) if end else None
+        if before == "+":  # which binds more than & and >>
+            return None
+        shift = self._words(behind, behind + 2) == "> >"
+        number = self.all[behind + (2 if shift else 1)]
+        end = behind + (3 if shift else 2)
+        plain = re.fullmatch(r"\d+", number.text) and self.all[end].text in (";", ",", ")", "]")
+        if not plain:
+            return None
+        n = int(number.text)
+        if shift and n < 10:
+            return end, "quotient", str(1 << n)
+        if is_mark(mark, "&") and n & (n + 1) == 0:
+            return end, "remainder", str(n + 1)
         return None
 
-    def _is_cast(self, i: int, end: int) -> bool:
-        return self.all[end + 1].kind in ("name", "number") or self.all[end + 1].text == "("
-
-    def _first_factor(self, i: int) -> bool:
-        return self.all[i - 1].text in ("(", "=", ",", "+", "[", "{", "?", ":", "return")
+    def _divisor(self, i: int) -> int | None:
+        """The token behind a number, a name or an expression in brackets."""
+        end: int | None = i + 1
+        if self.all[i].text == "(":
+            close = closing(self.all, i)
+            end = None if close is None else close + 1
+            if end and (self.all[end].kind in ("name", "number") or self.all[end].text == "("):
+                return None  # a cast
+        elif self._words(i, i + 2) == "blockDim .":
+            end = i + 3
+        elif self.all[i].kind == "name":
+            if self.all[i + 1].text in ("(", "[", ".", "->", "::", "<"):
+                return None
+        elif self.all[i].kind != "number":
+            return None
+        return end if end and self.kernel.known(i, end) else None
 
 
 def _place(v: Variable) -> int:

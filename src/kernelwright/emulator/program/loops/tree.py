@@ -61,12 +61,42 @@ class Declarator:
 
 
 _BUILT_IN = frozenset(
-    "void bool char short int long float double signed unsigned auto wchar_t char16_t".split()
+    [
+        "void",
+        "bool",
+        "char",
+        "short",
+        "int",
+        "long",
+        "float",
+        "double",
+        "signed",
+        "unsigned",
+        "auto",
+        "wchar_t",
+        "char16_t",
+    ]
 )
-_SPECIFIERS = frozenset("const constexpr static register thread_local __shared__ extern".split())
-_ATTRIBUTES = frozenset("__align__ alignas __attribute__ __builtin_align__".split())
+_SPECIFIERS = frozenset(
+    ["const", "constexpr", "static", "register", "thread_local", "__shared__", "extern"]
+)
+_ATTRIBUTES = frozenset(["__align__", "alignas", "__attribute__", "__builtin_align__"])
 _REFUSED = frozenset(
-    "goto try asm __asm__ __asm struct class union enum template case default volatile".split()
+    [
+        "goto",
+        "try",
+        "asm",
+        "__asm__",
+        "__asm",
+        "struct",
+        "class",
+        "union",
+        "enum",
+        "template",
+        "case",
+        "default",
+        "volatile",
+    ]
 )
 #: What ends a name in its declaration.
 _ENDS = frozenset("=;,[({:")
@@ -125,6 +155,8 @@ class Parser:
             if text == ";":
                 return at
             if self.all[at].kind == "mark" and text in CLOSING:
+                if text == "{" and self.text(at - 1) == ")":
+                    raise Refused("a macro before braces, or a function")
                 at = self.close(at)
             elif text in (")", "]", "}"):
                 break
@@ -136,6 +168,8 @@ class Parser:
         if self.text(paren) != "(":
             raise Refused("the statement if")
         end = self.close(paren)
+        if len(split(self.all, paren + 1, end, ";")) > 1:
+            raise Refused("a condition with a declaration")
         parts = [self.statement(end + 1)]
         if self.text(parts[0].last + 1) == "else":
             parts.append(self.statement(parts[0].last + 2))

@@ -1,11 +1,11 @@
-// Decoding: the recurrence as it stands, a state in registers.
+// Decoding: the recurrence itself, with the state in registers.
 //
-// Idea: a block has 32 columns of a head's state, a warp of it every eighth row; so a thread has a
-// few elements of one column, all of whose loads are under way at once. Each token decays them,
-// adds its k v and gives its part of q S, which eight warps add up in shared memory. Traffic: the
+// Idea: a block has 32 columns of a head's state and each warp every eighth row, so a thread has a
+// few elements of one column, whose loads are all in flight at once. For each token they are
+// decayed, k v is added, and eight warps add their parts of q S in shared memory. Traffic: the
 // state read once and written once, whatever the number of tokens; q, k, v and y. Over `native`:
-// one kernel for eight, and a state that is not written between decay and addition. Limit: at one
-// token the reading of the state; at many, a token has to wait for the one before.
+// one kernel instead of eight, and the state is not written between decay and addition.
+// Limit: for one token, reading the state; for many, each token waits for the previous one.
 #include "kw/types.cuh"
 
 constexpr int kColumns = 32, kWarps = 8;

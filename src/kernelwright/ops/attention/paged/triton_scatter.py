@@ -1,4 +1,4 @@
-"""New tokens to their slots: a token a program.
+"""New tokens to their slots: one token per program.
 
 Idea: a program reads a token's slot and copies its heads of keys and values, in 8 bits after a
 multiplication by the reciprocal scale; a negative slot copies nothing.

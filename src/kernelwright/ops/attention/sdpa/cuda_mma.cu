@@ -1,12 +1,12 @@
 // FlashAttention-2 on tensor cores by their instructions (compute capability 8.0).
 //
 // Idea: each of four warps has 16 queries and every key (split-Q), so that warps exchange nothing.
-// Scores come out of mma.sync in the order in which it takes its left operand: weights are rounded
-// in place and multiply values from the registers where they are. Tiles of keys and values arrive
-// by cp.async while the tile before is worked on; units of 16 bytes change places by their row, so
-// that ldmatrix meets no bank conflict. Traffic: q and y once, k and v once for each 64 queries,
-// out of L2. Over `cuda_tiled`: tensor cores, no pass of the weights through shared memory. Limit:
-// mma.sync, and products that wait for the exponentials of their own warp.
+// The scores that mma.sync computes have the layout of its left operand, so weights are rounded in
+// place and multiply values directly from registers. cp.async copies tiles of keys and values while
+// the previous tile is processed; units of 16 bytes are permuted by their row, so that ldmatrix has
+// no bank conflicts. Traffic: q and y once, k and v once for each 64 queries, out of L2. Over
+// `cuda_tiled`: tensor cores, no pass of the weights through shared memory. Limit: mma.sync, and
+// products that wait for the exponentials of their own warp.
 #include "../../matmul/gemm/mma.cuh"
 #include "call.cuh"
 #include "kw/async.cuh"

@@ -1,7 +1,7 @@
 // Three kernels: scores, softmax, values.
 //
-// Idea: the formula. A thread computes one score; a warp turns a row of scores into weights; a
-// thread adds up one element of the result.
+// Idea: the formula. A thread computes one score; a warp converts a row of scores to weights; a
+// thread computes one element of the result.
 // Traffic: L x S float32 scores for each head are written, read, written and read again, and each
 // kernel reads its operands L or S times, from cache. At L = S = 8192 the scores of a head are 256
 // MiB; q, k, v and y are 8 MiB together.

@@ -1,10 +1,10 @@
-// One kernel: a block of queries meets one tile of keys after another.
+// One kernel: a block of queries iterates over tiles of keys.
 //
 // Idea: four threads share a query, each with a quarter of its elements and of its result in
 // registers. A tile of keys and values is in shared memory; from its scores come a new maximum and
 // a new sum, and the result so far is rescaled to them (online softmax). No score leaves the chip.
 // Traffic: q read and y written once, k and v once for each 32 queries.
-// Over `cuda_staged`: the L x S scores are gone; memory moves as for the operands alone.
+// Over `cuda_staged`: the L x S scores are not stored; only the operands move through memory.
 // Limit: multiply-adds of float32, and a shared-memory read for each of them.
 #include "call.cuh"
 #include "kw/reduce.cuh"

@@ -1,13 +1,13 @@
-// Two warp groups in ping-pong, a third loads.
+// Two warp groups in ping-pong; a third one loads.
 //
-// Idea: each of two warp groups has 64 queries. While one turns scores into weights, the tensor
-// cores work for the other: named barriers give them turns. Within a group, too, the scores of a
-// tile of keys are computed while the weights of the tile before multiply values, so that no
-// product waits for its own exponentials. Weights go from registers into wgmma. One warp keeps
-// rings of keys and of values full by TMA, with the registers that it does not need given to the
-// others. Traffic: q and y once, k and v once for each 128 queries, out of L2. Over `cuda_mma`:
-// wgmma, and exponentials that cost no time of the tensor cores. Limit: at head size 64 the
-// exponentials themselves, 4 for each clock of a quarter multiprocessor.
+// Idea: each of two warp groups has 64 queries. While one converts scores to weights, the other
+// uses the tensor cores; named barriers make them alternate. Within a group, the scores of a tile
+// of keys are computed together with the product of the previous tile's weights and values, so no
+// product waits for its own exponentials. Weights go from registers into wgmma. One warp fills
+// rings of keys and of values by TMA and gives up registers to the others. Traffic: q and y once, k
+// and v once for each 128 queries, out of L2. Over `cuda_mma`: wgmma, and exponentials that cost no
+// time of the tensor cores. Limit: at head size 64 the exponentials themselves, 4 for each clock of
+// a quarter multiprocessor.
 #include "hopper/store.cuh"
 
 constexpr int kGroupRows = 64, kRows = 2 * kGroupRows;

@@ -1,11 +1,11 @@
-// gk and gv on Hopper: a block of keys stays, queries pass by.
+// gk and gv on Hopper: a block keeps its keys and iterates over queries.
 //
 // Idea: scores are computed keys first, S^T = k q^T and dP^T = v gy^T, so that weights and dS come
 // out of the tensor cores in the order in which they multiply gy and q, from registers:
 // gv += P^T gy, gk += dS^T q. The gradients of a tile and the scores of the next are issued
 // together; exponentials are taken while dP is computed, differences while the other of two warp
-// groups, each with 64 keys, multiplies. A third loads. Heads that share k and v pass one after
-// another: no atomics, one order of sums.
+// groups, each with 64 keys, multiplies. A third loads. Heads that share k and v are processed one
+// after another: no atomics, a fixed order.
 // Traffic: k, v, gk and gv once; q and gy once for each 128 keys, out of L2.
 // Limit: 128 sums and 64 scores a thread leave registers for tiles of 64 queries only, whose
 // products read as many bytes of shared memory a clock as there are.

@@ -1,12 +1,12 @@
-// A block works through many blocks of queries.
+// A block iterates over many blocks of queries.
 //
 // Idea: as cuda_wgmma.cu, but one block for each multiprocessor, so that keys, values and queries
 // of the next tile are loaded while the last values of this one are added up, and results leave
-// through a buffer of their own. Where `causal` makes tiles unequal they are dealt out from the
-// longest to the shortest, back and forth, so that all blocks get alike. With heads of 64, whose
-// exponentials take as long as the products, three warp groups take turns instead of two. Traffic:
-// as there. Why: of a tile of 512 keys, a launch and an empty pipeline are a third. Limit: products
-// and exponentials overlap by a few instructions less than they could.
+// through a buffer of their own. If `causal` makes tiles unequal, they are assigned from the
+// longest to the shortest, back and forth, so that all blocks have equal work. With heads of 64,
+// whose exponentials take as long as the products, three warp groups take turns instead of two.
+// Traffic: as there. Why: of a tile of 512 keys, a launch and an empty pipeline are a third. Limit:
+// products and exponentials overlap by a few instructions less than they could.
 #include "hopper/row_store.cuh"
 
 constexpr int kGroupRows = 64;

@@ -1,9 +1,9 @@
-// gq on Hopper: a block of queries stays, keys pass by.
+// gq on Hopper: a block keeps its queries and iterates over keys.
 //
 // Idea: S = q k^T and dP = gy v^T are computed again, dS stays in registers and multiplies k:
 // gq += dS k. The exponentials are taken while dP is computed, and one of the two warp groups'
-// differences while the other's products run; a third warp group loads. A kernel of its own adds
-// gq up in one order, where the kernel of gk and gv would need atomics for it.
+// differences while the other's products run; a third warp group loads. A separate kernel adds gq
+// in a fixed order; the kernel of gk and gv would need atomics.
 // Traffic: q, gy and gq once; k and v once for each 128 queries, out of L2.
 // Limit: two products of the five that a backward needs are computed a second time.
 #include "hopper/store.cuh"

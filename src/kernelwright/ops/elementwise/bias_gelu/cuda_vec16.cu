@@ -1,8 +1,8 @@
-// 16-byte vectors; the bias's gradient in one partial row a block, added up in a fixed order.
+// 16-byte vectors; the bias's gradient as one partial row per block, added in a fixed order.
 //
 // Idea: the bias is a row that all rows share, and stays in the caches. In the backward a block is
-// a strip of 32 vectors of columns by DOWN rows: a thread walks down its columns, the next rows on
-// their way, writes the gradient of x and adds it up in registers; the block adds its DOWN rows of
+// a strip of 32 vectors of columns by DOWN rows: a thread iterates over rows, the next ones in
+// flight, writes the gradient of x and accumulates it in registers; the block adds its DOWN rows of
 // threads, and the last block of a strip the partial sums of all its blocks.
 // Traffic: x read once, y written once; backward gy and x read, gx written once, and a partial row
 // a block, about a hundredth of that. PyTorch writes and reads the sum, and reads gx again.

@@ -1,8 +1,8 @@
-"""A tile of rows and columns a program; the bias's gradient in one partial row a program.
+"""A tile of rows and columns per program; the bias's gradient as one partial row per program.
 
-Idea: a program loads its columns of the bias once and walks over its rows. In the backward it adds
-the gradient of x up in registers and writes one partial row; a second kernel adds the partial rows
-in a fixed order, so that the result has the same bits every time.
+Idea: a program loads its columns of the bias once and iterates over its rows. In the backward it
+adds the gradient of x up in registers and writes one partial row; a second kernel adds the partial
+rows in a fixed order, so that the result has the same bits every time.
 Traffic: x read once, y written once; backward gy and x read, gx written once, and a partial row a
 program, about a hundredth of that. PyTorch writes and reads the sum, and reads gx again.
 Over `compiled`: halves of one tensor take no copy, and the column sums no second pass over gx.

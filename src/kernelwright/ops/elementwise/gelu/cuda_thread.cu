@@ -1,4 +1,4 @@
-// One element a thread.
+// One element per thread.
 //
 // Idea: the formula as PyTorch writes it, in one kernel; a thread computes its index and one value.
 // Traffic: x read once, y written once: the minimum; `manual` moves 5 to 24 times that.

@@ -1,9 +1,9 @@
-"""One element a thread, in Python.
+"""One element per thread, in Python.
 
 Idea: the formula in one kernel, compiled from Python; a thread computes its index and one value.
 Traffic: x read once, y written once: the minimum; `manual` moves 5 to 24 times that.
 Over `compiled`: nothing is hidden; it runs in a simulator where there is no GPU.
-Limit: float32 only, one element a thread, and no control over the width of a load.
+Limit: float32 only, one element per thread, and no control over the width of a load.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A block of elements a program.
+"""A block of elements per program.
 
 Idea: a program loads a block, computes it in registers and stores it; Triton turns that into
 16-byte vectors where pointers and sizes allow.

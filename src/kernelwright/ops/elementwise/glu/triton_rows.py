@@ -1,4 +1,4 @@
-"""A tile of a row a program.
+"""One tile of a row per program.
 
 Idea: a program loads its tile of gate and up, wherever their rows begin, computes it in registers
 and stores it. Tensors without gaps are one long row, so that no tile is cut short by a row's end.

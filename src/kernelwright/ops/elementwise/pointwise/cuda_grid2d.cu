@@ -4,7 +4,7 @@
 // needs no division: its index has no y.
 // Traffic: every operand read once, every result written once; a row for all stays in the caches.
 // Over `cuda_thread`: it broadcasts.
-// Limit: one element a thread, as below; blocks past the end of a short row idle.
+// Limit: one element per thread, as below; blocks past the end of a short row idle.
 #include "formulas.cuh"
 
 // ROW: the last input is one row for all rows.

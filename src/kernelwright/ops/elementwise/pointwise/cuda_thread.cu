@@ -1,4 +1,4 @@
-// One element a thread.
+// One element per thread.
 //
 // Idea: one kernel for all operators, which takes the formula as a template argument; a thread
 // computes its index, loads an element of each operand and stores its results.

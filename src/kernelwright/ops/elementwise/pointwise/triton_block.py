@@ -1,4 +1,4 @@
-"""A block of elements a program.
+"""A block of elements per program.
 
 Idea: one kernel for all operators, which takes the formula as a constexpr function; a program
 loads a block of each operand, computes it in registers and stores it; Triton turns that into

@@ -1,9 +1,10 @@
 // Each row of the table read once, and written wherever it is looked up.
 //
-// Idea: turned around. A row that is looked up k times is read from DRAM up to k times if look-ups
-// go by position; here they go by row. Which positions want a row is what `cuda_runs.cu` finds, as
-// for the gradient; a thread loads a vector of the row and stores it at each of the positions in
-// its bucket. A frequent row has more than a bucket holds: its pieces are many threads' work.
+// Idea: the loop is inverted. In the order of positions, a row that is looked up k times is read
+// from DRAM up to k times; here the work is ordered by row. `cuda_runs.cu` finds the positions of
+// each row, as for the gradient; a thread loads a vector of the row and stores it at each of the
+// positions in its bucket. A frequent row has more than a bucket holds: its pieces are many
+// threads' work.
 // Traffic: the rows that are looked up read once, in the table's order; N rows written, each
 // whole. Over `cuda_sliced`: no line is read in parts, no index once a slice, and the table may
 // have any size. Limit: L2, and four launches ahead of the copy, which short rows do not repay.

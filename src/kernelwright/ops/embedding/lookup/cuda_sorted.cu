@@ -1,9 +1,10 @@
 // A row's gradient by adding its run of positions, in order.
 //
-// Idea: once positions are sorted by index (`cuda_order.cu`), each row knows which rows of gy it
-// owns: it adds them in registers and is written once, zeros included. A row that PIECE or more
-// look-ups share would keep one thread busy for long, so runs are also cut into pieces of PIECE
-// positions: embedding_bwd_pieces adds those that lie in long runs, and the row adds its pieces.
+// Idea: after positions are sorted by index (`cuda_order.cu`), the rows of gy of each row are
+// contiguous in that order: they are added in registers, and the row is written once, zeros
+// included. A row that PIECE or more look-ups share would keep one thread busy for long, so runs
+// are also cut into pieces of PIECE positions: embedding_bwd_pieces adds those that lie in long
+// runs, and the row adds its pieces.
 // Traffic: gy read once, the gradient written once; `cuda_atomics` zeroes it, then reads and
 // writes. Over `cuda_atomics`: no additions in memory; deterministic: every order is by position.
 // Limit: DRAM, and some nine launches that sort.

@@ -1,4 +1,4 @@
-// Rows as 16-byte vectors, a vector a thread, several in flight.
+// Rows as 16-byte vectors, several in flight per thread.
 //
 // Idea: a thread copies UNROLL vectors; it reads all its indices before the first vector and all
 // its vectors before the first store, so that two latencies are paid for all of them. The result is

@@ -1,6 +1,6 @@
-"""Some rows a program, a tile of them at a time.
+"""A few rows per program, one tile of them at a time.
 
-Idea: forward, a program loads a few indices, then a slice of the rows that they name, and stores
+Idea: forward, a program loads a few indices, then a slice of the rows that they select, and stores
 it; programs go slice after slice of the table, so that L2 holds what is looked up again. The result
 leaves L2 first, the table (if it is to be kept) last. Backward, of the positions of a tile that
 share a row the first adds all, and its sum goes to the gradient by atomics, in float32; what is

@@ -1,4 +1,4 @@
-"""A token a program: all of its heads turn by angles that are loaded once.
+"""One token per program: all of its heads are rotated by angles that are loaded once.
 
 Idea: a program holds the two members of each pair of every head of a token as two tiles, heads by
 pairs, first of q, then of k. Any strides; neighbouring pairs are loaded as one tile and split in

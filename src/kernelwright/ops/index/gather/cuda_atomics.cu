@@ -1,7 +1,7 @@
-// Atomic additions in memory, an element per thread.
+// Atomic additions in memory, one element per thread.
 //
-// Idea: no thread needs to know who else adds to its element; L2 adds. In float32, whatever the
-// dtype: 16-bit sums stop growing.
+// Idea: L2 adds, so no thread needs to know which others add to its element. In float32, whatever
+// the dtype: 16-bit sums stop growing.
 // Traffic: x read and copied (or zeros written), the numbers and src read; each element of src is a
 // read and a write of a sector in L2, and in DRAM where L2 does not hold it; of 16-bit types the
 // float32 sums are written and read once more.

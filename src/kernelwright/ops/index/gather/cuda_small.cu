@@ -1,4 +1,4 @@
-// Few numbers in each fiber: each looks at the others.
+// Short fibers: each entry is compared with the others of its fiber.
 //
 // Idea: x is copied (or zeros are written); then a thread per position looks for its number among
 // those before it in the fiber. If there is none it adds, in order, all that share the number. Two

@@ -1,8 +1,9 @@
-// An element of the result by adding its run of sorted positions, in order.
+// Each element of the result adds its run of sorted positions, in order.
 //
-// Idea: a number with its fiber names an element of the whole tensor (scatter_targets). The radix
-// sort of embedding's gradient (cuda_order.cu there) puts positions in the order of their elements,
-// its pieces add the parts of long runs, and here an element adds its run and is written once.
+// Idea: an index and its fiber determine an element of the whole tensor (scatter_targets). The
+// radix sort of embedding's gradient (cuda_order.cu there) puts positions in the order of their
+// elements, its pieces add the parts of long runs, and here an element adds its run and is written
+// once.
 // Traffic: x and src read once, the result written once; the numbers once, then 24 bytes a position
 // for each 8 or 9 bits of the elements' count, and 8 bytes an element for where its run starts.
 // Over `cuda_atomics`: deterministic, rounded once. Limit: the sort: three passes for 2^24

@@ -1,6 +1,6 @@
-// An element of the result per thread.
+// One element of the result per thread.
 //
-// Idea: a thread reads a number, then the element that it names. Elements are copied as bits, so
+// Idea: a thread reads an index, then the element that it selects. Elements are copied as bits, so
 // that types of one size share a kernel.
 // Traffic: the numbers once (8 bytes beside 2 or 4 of the element), the result written once; of x a
 // sector of 32 bytes for each element where a fiber's numbers are far apart.

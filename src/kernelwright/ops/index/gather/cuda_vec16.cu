@@ -1,4 +1,4 @@
-// Numbers and results by vectors of 16 bytes, several in flight.
+// Indices and results as 16-byte vectors, several in flight.
 //
 // Idea: a thread takes WIDTH neighbours of a row (or, of rows of one element, of a fiber): it reads
 // the numbers of all of its vectors, then all elements, then stores, so that two latencies are paid

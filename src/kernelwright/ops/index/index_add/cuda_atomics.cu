@@ -1,7 +1,8 @@
 // Atomic additions in memory: the result is a copy of x, to which each thread adds.
 //
-// Idea: no thread needs to know who else adds to its row; L2 adds. In float32, whatever the dtype:
-// 16-bit sums stop growing. With VEC 4, one instruction adds four floats (compute capability 9.0).
+// Idea: L2 adds, so no thread needs to know which others add to its row. In float32, whatever the
+// dtype: 16-bit sums stop growing. With VEC 4, one instruction adds four floats (compute capability
+// 9.0).
 // Traffic: x read and copied, source read, and each of its elements a read and a write in L2, which
 // reads and writes lines that it does not hold; 16 bits: the float32 copy read once more.
 // Limit: L2's atomic units, and rows that many add to. The order of the additions, and so the last

@@ -1,4 +1,4 @@
-// A row of the result by adding its run of positions, in order, to the row of x.
+// Each row of the result adds its run of positions, in order, to the row of x.
 //
 // Idea: the kernels of the gradient of embedding count positions into runs and put them in order
 // (cuda_runs.cu there); here a row adds its run in registers, then x, and is written once.

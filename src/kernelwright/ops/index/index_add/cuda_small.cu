@@ -1,4 +1,4 @@
-// Few rows are added: each position looks at all others.
+// Few rows: the index of each position is compared with all others.
 //
 // Idea: x is copied; then a block per position looks for its row among the positions before it. If
 // there is none it adds, in order, all positions that share the row. Two launches, no workspace.

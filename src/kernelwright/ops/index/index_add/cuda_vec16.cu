@@ -1,4 +1,4 @@
-// The gradient of source: rows of gy by their numbers, times alpha, a vector a thread.
+// The gradient of source: rows of gy selected by index, times alpha, several vectors per thread.
 //
 // Idea: a thread reads all its indices before the first vector and all its vectors before the first
 // store, so that two latencies are paid for UNROLL vectors.

@@ -1,4 +1,4 @@
-// The result by vectors of 16 bytes, several in flight, whatever the widths of the tensors.
+// The result as 16-byte vectors, several in flight, for any widths of the tensors.
 //
 // Idea: a thread makes whole vectors of the result, counted through all rows, so that stores are
 // always 16 bytes. It finds the tensor of a vector's first element, and looks again only where that

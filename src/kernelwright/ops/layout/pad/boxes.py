@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 from kernelwright.contract import TensorSpec
@@ -21,7 +20,6 @@ class Dim(NamedTuple):
     stride: int
 
 
-@cache
 def walk(x: TensorSpec, pad: tuple[int, ...]) -> tuple[Dim, ...]:
     """The dimensions, outermost first. One that is not padded is walked as one with the dimension
     around it, where it lies in x as that asks."""

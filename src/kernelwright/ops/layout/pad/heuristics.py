@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from kernelwright.contract.arithmetic import gcd
 from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
 
 from .boxes import MOST, walk
@@ -24,8 +23,8 @@ def width(x, pad) -> int:
     *outer, row = walk(x, tuple(pad))
     if row.stride != 1 and row.inside > 1:
         return 1
-    found = math.gcd(16 // x.itemsize, x.align // x.itemsize, *row[:3])
-    return math.gcd(found, *(d.stride for d in outer if d.inside > 1))
+    found = gcd(16 // x.itemsize, x.align // x.itemsize, *row[:3])
+    return gcd(found, *(d.stride for d in outer if d.inside > 1))
 
 
 def order(gpu, x, pad, value=0.0):

@@ -1,4 +1,4 @@
-// A tile of 32 x 32 elements, whose rows lie 33 apart.
+// A tile of 32 x 32 elements with a row stride of 33.
 //
 // Idea: with an unused element at the end of each row, the elements of a column lie in 32 banks.
 // Traffic: that of `cuda_tile`. Over it: a column is read at once.

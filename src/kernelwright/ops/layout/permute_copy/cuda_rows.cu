@@ -1,4 +1,4 @@
-// Rows that stay rows: a vector per thread.
+// The last dimension stays the last one: one vector per thread.
 //
 // Idea: where the last dimension of the result is contiguous in x too, whole vectors of up to 16
 // bytes move, and only their places are computed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import cdiv, gcd
 from kernelwright.contract.eligibility import kind, log2
 
 from .tiling import MOST_OUTER, tiles, walk
@@ -70,7 +70,7 @@ def width(x, dims) -> int:
     """Elements that an access of the rows rung moves: up to 16 bytes."""
     *outer, row = walk(x, tuple(dims))
     strides = (s for d in outer for s in d[1:])
-    return math.gcd(16 // x.itemsize, x.align // x.itemsize, row.size, *strides)
+    return gcd(16 // x.itemsize, x.align // x.itemsize, row.size, *strides)
 
 
 def blocks_of(count: int, block: int) -> tuple[int, int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 from kernelwright.contract import TensorSpec
@@ -20,7 +19,6 @@ class Dim(NamedTuple):
     y: int
 
 
-@cache
 def walk(x: TensorSpec, dims: tuple[int, ...]) -> tuple[Dim, ...]:
     """The dimensions of the result, outermost first, neighbours that lie alike in x merged."""
     merged: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""A tile a program: loaded along x, transposed by Triton, stored along y.
+"""One tile per program: loaded along x, transposed by Triton, stored along y.
 
 Idea: the program loads a square whose rows run along x's contiguous dimension, and stores it
 transposed; the way through shared memory, and its layout there, are the compiler's.

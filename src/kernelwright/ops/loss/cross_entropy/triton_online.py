@@ -1,9 +1,9 @@
 """Rows of any length: the log-sum-exp in one read, gradients in a second.
 
-Idea: a program walks its row with a running maximum and sum for each of BLOCK columns, rescaled
-where the maximum rises (Milakov and Gimelshein 2018). The loss needs no more than this one read;
-one more program adds the tokens' losses by place. The backward is elementwise once lse is known;
-loss and gradient together walk the row twice.
+Idea: a program iterates over its row with a running maximum and sum for each of BLOCK columns,
+rescaled when the maximum rises (Milakov and Gimelshein 2018). The loss needs no more than this one
+read; one more program adds the tokens' losses in order. The backward is elementwise once lse is
+known; loss and gradient together walk the row twice.
 Traffic: forward x read once; backward x read, gx written; together x read twice and gx written, the
 second read from L2 as far as it reaches. `manual` moves x some twenty times.
 Limit: with the gradient, the second read. `cuda_block` and `cuda_cluster` keep the row.

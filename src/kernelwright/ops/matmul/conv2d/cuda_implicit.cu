@@ -1,8 +1,8 @@
 // A matrix product whose left operand is never written: an implicit GEMM.
 //
 // Idea: a convolution is a product of a matrix with a row for each output pixel, which holds the
-// input under the filter, and of the weight. Tiles of that matrix are put together in shared
-// memory: a row's k counts the filter's places and then channels, so 8 neighbours of it are 8
+// input under the filter, and of the weight. Tiles of that matrix are assembled in shared memory: a
+// row's k counts the positions in the filter and then channels, so 8 neighbours of it are 8
 // channels of one input pixel, 16 bytes, or zeros where the filter reaches outside.
 // Traffic: the input once for each place of the filter, nearly all of it from L1 and L2, and for 64
 // output channels; with the matrix in memory it would be written and read that often.

@@ -1,4 +1,4 @@
-// One thread for each result.
+// One thread per result.
 //
 // Idea: the definition: the sum over the filter's rows and columns and over channels, where they
 // lie inside the image. Threads side by side take neighbouring output channels of one pixel.

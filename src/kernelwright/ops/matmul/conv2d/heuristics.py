@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.contract.arithmetic import cdiv
+from kernelwright.contract.arithmetic import cdiv, next_power_of_2
 from kernelwright.contract.eligibility import kind, other_dtype
 from kernelwright.ops.matmul.gemm.few_rows_tiling import HALVES
 
@@ -42,4 +42,6 @@ def order(gpu, **specs):
 
 
 def bucket(x, weight, **others):
-    return "/".join((kind(x.dtype), *map(str, (*x.shape, *weight.shape[:3]))))
+    """dtype, batch by powers of two, and every other size."""
+    batch = next_power_of_2(x.shape[0])
+    return "/".join((kind(x.dtype), *map(str, (batch, *x.shape[1:], *weight.shape[:3]))))

@@ -1,4 +1,4 @@
-// The gradient of a weight, added to float32 sums where it leaves registers.
+// The gradient of a weight, added to float32 sums in the epilogue.
 //
 // Idea: cuda_wgmma_persistent.cu for total += gy^T x, both operands contiguous across k, with an
 // epilogue that reads what is there, adds, and writes it: two neighbours of a row at a time.

@@ -2,8 +2,8 @@
 //
 // Idea: 32 banks of 4 bytes serve one value each in a cycle. A thread's eight columns become two
 // groups of four, 64 columns apart, so that threads side by side load 16 bytes side by side; rows
-// likewise. The turned tile of a gets rows of 132 values instead of 128, so that the two halves of
-// a warp, 4 rows of the tile apart, store to other banks.
+// likewise. The transposed tile of a has rows of 132 values instead of 128, so that the two halves
+// of a warp, 4 rows of the tile apart, store to other banks.
 // Traffic: as `cuda_vec16`.
 // Against `cuda_vec16`: each load of b takes the fewest passes through shared memory, each store of
 // a one instead of two.

@@ -4,7 +4,7 @@
 // stores at once lies together in memory.
 // Traffic: as `cuda_naive`, but a warp's load of b and its store touch 4 sectors each, all bytes of
 // which are used, and its load of a is one address that all lanes share.
-// Against `cuda_naive`: two indices are exchanged; sectors per request go from 32 to 4.
+// Against `cuda_naive`: two indices are swapped; sectors per request go from 32 to 4.
 // Limit: two loads for each multiply-add. A multiprocessor does 128 multiply-adds in a cycle and
 // loads 32 values.
 

@@ -1,4 +1,4 @@
-// Eight elements of a column for each thread.
+// Eight elements of a column per thread.
 //
 // Idea: a thread that keeps a value of b in a register can multiply it by eight values of a. A
 // block of 512 threads computes 64 x 64 elements; the tiles are 8 deep along k, so that each thread

@@ -1,11 +1,11 @@
-// The next tile is copied while this one is multiplied.
+// The next tile is copied while the current one is multiplied.
 //
 // Idea: two pairs of tiles. cp.async copies from global to shared memory without passing through
 // registers, and a thread goes on at once: it starts the copies of the next tiles, then multiplies
-// the present ones. That of a goes 4 bytes at a time, since a copy cannot turn what it moves.
+// the current ones. That of a moves 4 bytes at a time, because cp.async cannot transpose a vector.
 // Traffic: as `cuda_banks`, with twice the shared memory.
-// Against `cuda_banks`: a copy has the time of a tile's multiplications to arrive, and one barrier
-// for each tile is left of two.
+// Against `cuda_banks`: a copy can take as long as a tile's multiplications, and one barrier per
+// tile is enough instead of two.
 // Limit: copies. Each one of 4 bytes computes its address and whether that is inside: a third of
 // the instructions are no multiply-adds. And what a warp loads from shared memory: its 16 x 2
 // threads take 128 columns and 16 rows, 144 different values for each step along k.

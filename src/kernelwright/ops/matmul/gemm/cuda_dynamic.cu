@@ -3,8 +3,8 @@
 // Idea: as `cuda_shared`, with the tile as wide as the block that is launched, in dynamic shared
 // memory whose size is an argument of the launch. One binary serves every width.
 // Traffic: as `cuda_shared` for tiles of 32; a tile of 16 reads global memory twice as often.
-// Against `cuda_shared`: a lesson in what a constant is worth. The compiler can no longer unroll
-// the inner loop whole nor put its offsets into the instructions: more instructions for each
+// Against `cuda_shared`: it shows the value of compile-time constants. The compiler can no longer
+// unroll the inner loop completely or encode its offsets in the instructions: more instructions per
 // multiply-add, in exchange for a choice at run time.
 // Limit: instructions, and the two loads for each multiply-add.
 

@@ -1,4 +1,4 @@
-// Rows in groups, each group by a matrix of its own, on Hopper's tensor cores.
+// Groups of rows, each multiplied by its own matrix, on Hopper's tensor cores.
 //
 // Idea: cuda_wgmma_persistent.cu, whose tiles are those of all groups, one after another: a block
 // keeps the groups' ends in shared memory and finds the group of each of its tiles. The copy engine

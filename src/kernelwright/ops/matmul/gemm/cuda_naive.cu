@@ -1,6 +1,6 @@
-// One thread for each element of c.
+// One thread per element of c.
 //
-// Idea: the definition. A thread walks along a row of a and a column of b; the threads of a warp
+// Idea: the definition. A thread iterates along a row of a and a column of b; the threads of a warp
 // take 32 rows of one column, because threadIdx.x counts rows.
 // Traffic: m n k reads of a and of b where m k and k n would do; caches serve most of them. A
 // warp's load of a touches 32 rows, so 32 sectors of 32 bytes for 32 values of 4; so does its

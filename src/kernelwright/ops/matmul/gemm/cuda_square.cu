@@ -1,4 +1,4 @@
-// 8 x 8 elements for each thread.
+// 8 x 8 elements per thread.
 //
 // Idea: eight values of a and eight of b in registers make 64 products. A block of 256 threads
 // computes 128 x 128 elements, 8 along k at a time.

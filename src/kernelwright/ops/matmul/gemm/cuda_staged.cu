@@ -1,11 +1,11 @@
-// c leaves through shared memory.
+// c is stored through shared memory.
 //
 // Idea: a thread's results lie in pieces of 16 bytes. In shared memory a block puts 16 rows of its
 // tile together at a time, and stores them row by row, 512 bytes side by side for each warp.
 // Traffic: as `cuda_warp`, and c once more through shared memory.
 // Against `cuda_warp`: an experiment. There a warp's store is 4 pieces of 128 bytes, each a whole
-// line; here it is one of 512. The sectors are the same, so it should not pay: 8 barriers for each
-// tile, for nothing that DRAM sees. Results of 16 bits, whose pieces are half as long, do need it.
+// line; here it is one of 512. The sectors are the same, so no benefit is expected, at a cost of 8
+// barriers per tile. Results of 16 bits, whose pieces are half as long, do need it.
 // Limit: as `cuda_warp`.
 #include "kw/async.cuh"
 #include "kw/vec.cuh"

@@ -1,8 +1,8 @@
-// Every size a parameter, every layout of the operands.
+// Tile sizes as parameters, any layout of the operands.
 //
 // Idea: as `cuda_warp`, with sizes that fit the machine: a thread computes up to 16 x 8 elements; a
 // ring of several tiles is filled ahead; the values for the next step along k, the first ones of
-// the next tile included, are loaded from shared memory while the present ones are multiplied.
+// the next tile included, are loaded from shared memory while the current ones are multiplied.
 // Operands may lie along k or across it, at any alignment, and come in batches.
 // Traffic: blocks that run together take tiles of c that lie together, in groups of 8 rows of
 // tiles, so that what they read is in L2.

@@ -1,13 +1,13 @@
 // 16 bytes in each load and store.
 //
 // Idea: a thread copies four neighbours of a and of b by one load each. It stores those of a
-// turned, a_tile[k][row], so that the eight values of a that a step along k needs are neighbours
-// too.
+// transposed, a_tile[k][row], so that the eight values of a that a step along k needs are
+// neighbours too.
 // Traffic: as `cuda_square`.
 // Against `cuda_square`: 4 loads of 16 bytes from shared memory for 64 multiply-adds instead of 16
 // of 4 bytes; for a tile 2 loads from global memory and 5 stores instead of 8 and 8.
 // Limit: bank conflicts that are left. Columns of 8 neighbours for each thread let threads that are
-// four apart load from the same banks (two passes, not four); so do the turned stores of a.
+// four apart load from the same banks (two passes, not four); so do the transposed stores of a.
 #include "kw/vec.cuh"
 
 using Four = kw::Vec<float, 4>;

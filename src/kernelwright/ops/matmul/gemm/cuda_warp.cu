@@ -1,4 +1,4 @@
-// Warps take tiles too.
+// Each warp has its own tile.
 //
 // Idea: a warp's 8 x 4 threads compute 64 x 32 elements that lie together, each thread 8 x 8 of
 // them as four pieces of 4 x 4. Threads that load the same value in one instruction cost nothing

@@ -1,4 +1,4 @@
-// Warp-specialized: one warp group loads, others multiply, and a block works through many tiles.
+// Warp-specialized: one warp group loads, others multiply, and a block iterates over many tiles.
 //
 // Idea: a warp of its own keeps the ring of slices full, with the registers that it does not need
 // given to the GROUPS warp groups that multiply (setmaxnreg), each a share of the tile's rows. One

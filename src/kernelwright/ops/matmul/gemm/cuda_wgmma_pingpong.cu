@@ -1,4 +1,4 @@
-// Two warp groups in turns, each with a tile of its own.
+// Two warp groups that alternate, each with its own tile.
 //
 // Idea: as cuda_wgmma_persistent.cu, but while one warp group's results go through the epilogue and
 // out, the other multiplies, so that the tensor cores do not stop between tiles. The slices of

@@ -1,4 +1,4 @@
-// Few tiles and a long k: the blocks of a cluster share a tile's k.
+// Few tiles and a long k: the blocks of a cluster divide a tile's k.
 //
 // Idea: as cuda_wgmma_persistent.cu, but each of SPLIT blocks multiplies its part of k. Each then
 // owns a part of the columns and sends its sums of the others' parts to their shared memory

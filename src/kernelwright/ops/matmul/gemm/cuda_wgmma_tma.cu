@@ -1,4 +1,4 @@
-// The copy engine (TMA) loads, several slices ahead.
+// TMA loads, several slices ahead.
 //
 // Idea: as cuda_wgmma.cu, but one thread asks the copy engine for whole boxes: it computes the
 // addresses, swizzles, fills with zeros what lies outside, and counts bytes into a barrier of

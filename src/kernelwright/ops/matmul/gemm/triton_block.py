@@ -1,4 +1,4 @@
-"""A tile of c for each program.
+"""One tile of c per program.
 
 Idea: `cuda_tuned` in 30 lines. A program multiplies blocks of a and b by tl.dot, which becomes
 tensor cores' instructions for 16-bit types and tf32; the compiler copies the blocks of later steps

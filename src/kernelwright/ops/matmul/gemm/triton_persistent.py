@@ -1,4 +1,4 @@
-"""As many programs as multiprocessors, each with many tiles.
+"""One program per multiprocessor, each with many tiles.
 
 Idea: as `triton_block`, with a loop over tiles around the loop along k. Written as one loop, which
 `flatten` asks for, the copies of the next tile's first blocks start before the present tile is

@@ -1,4 +1,4 @@
-// Rows in groups, each group by a matrix of its own: tiles of 64 x 64 on tensor cores.
+// Groups of rows, each multiplied by its own matrix: tiles of 64 x 64 on tensor cores.
 //
 // Idea: a group has as many rows of tiles as its rows fill; no more than rows / 64 of all and one
 // for each group. So many are launched, and each block adds up the groups' tiles until it finds its

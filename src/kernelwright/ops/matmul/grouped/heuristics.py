@@ -71,10 +71,10 @@ def operands(a, b) -> tuple[Matrix, Matrix]:
 
 def choose(gpu, a, b, offsets):
     """Tiles as high as the mean group fills."""
-    rows, n = a.shape[0] / offsets.shape[0], b.shape[2]
-    if rows <= TILE:
+    rows, n = a.shape[0], b.shape[2]
+    if rows <= TILE * offsets.shape[0]:
         return CONFIGS[2]
-    return CONFIGS[0] if cdiv(a.shape[0], 128) * cdiv(n, 256) >= gpu.sms else CONFIGS[1]
+    return CONFIGS[0] if cdiv(rows, 128) * cdiv(n, 256) >= gpu.sms else CONFIGS[1]
 
 
 def order(gpu, a, b, offsets):

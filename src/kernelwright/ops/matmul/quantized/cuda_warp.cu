@@ -1,4 +1,4 @@
-// One warp for each row of the weight, which becomes float32 in registers.
+// One warp per row of the weight, which is converted to float32 in registers.
 //
 // Idea: a lane loads 16 bytes of integers, 32 of 4 bits or 16 of 8, and multiplies each, less its
 // zero point, with the same place of every row of x. A group's sum is scaled once.

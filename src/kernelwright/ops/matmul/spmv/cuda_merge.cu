@@ -1,11 +1,11 @@
 // Nonzeros and ends of rows, merged: every thread has the same number of them.
 //
-// Idea: going through a matrix means to take a nonzero, or to end a row, m + nonzeros times. This
-// path is cut into equal parts, for blocks and then for threads; where a part begins is found by
-// binary search (merge path). A thread adds up its part from shared memory; sums of a row that
-// threads or blocks share are put together by a segmented scan, and by a second launch.
+// Idea: a traversal of the matrix has m + nonzeros steps, each of which processes a nonzero or ends
+// a row. These steps are divided into equal parts, for blocks and then for threads; a binary search
+// finds where a part begins (merge path). A thread adds its part from shared memory; sums of a row
+// that threads or blocks share are combined by a segmented scan and a second launch.
 // Traffic: as `cuda_warp`, and some bytes for each block.
-// Against `cuda_warp`: no row is too long, none too short, whatever the matrix looks like.
+// Against `cuda_warp`: equal work for any distribution of row lengths.
 // Limit: gathers of x, each of which moves a sector for one element unless x is in a cache.
 #include "kw/reduce.cuh"
 #include "kw/types.cuh"

@@ -1,6 +1,6 @@
-// One thread for each row.
+// One thread per row.
 //
-// Idea: the definition. A thread goes through its row's nonzeros, and adds up value times x.
+// Idea: the definition. A thread iterates over its row's nonzeros and adds value times x.
 // Traffic: indices and values once, x as often as columns occur. A warp's 32 threads read 32 rows
 // at 32 places, so a sector of 32 bytes is used for one of its elements at a time.
 // Limit: a warp takes as long as its longest row, with one load for each thread on its way.

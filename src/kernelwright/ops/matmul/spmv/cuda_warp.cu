@@ -1,4 +1,4 @@
-// A warp, or a part of one, for each row.
+// A warp, or a part of one, per row.
 //
 // Idea: WIDTH lanes take neighbouring nonzeros of a row; shuffles add their sums. WIDTH is about
 // the mean length of a row.

@@ -1,4 +1,4 @@
-"""group_norm and instance_norm, with an optional silu behind them."""
+"""group_norm, with an optional silu behind it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelwright.dispatch import bind
 
 from . import heuristics, spec
 
-__all__ = ["LADDER", "LADDER_BACKWARD", "group_norm", "instance_norm"]
+__all__ = ["LADDER", "LADDER_BACKWARD", "flat", "group_norm", "restored", "with_statistics"]
 
 
 def _rungs(suffix: str) -> tuple[Rung, ...]:
@@ -47,7 +47,7 @@ LADDER = Ladder(
 LADDER_BACKWARD = Ladder(
     spec.BACKWARD, _rungs("_backward"), __name__, heuristics.order, heuristics.bucket
 )
-_group_norm = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=spec.statistics)
+with_statistics = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=spec.statistics)
 
 
 def group_norm(
@@ -89,71 +89,8 @@ def group_norm(
     if torch.is_autocast_enabled() and input.is_cuda and input.itemsize == 2:
         input = input.float()
     x, last = flat(input)
-    y = _group_norm(x, weight, bias, num_groups, eps, last, silu)[0]
+    y = with_statistics(x, weight, bias, num_groups, eps, last, silu)[0]
     return restored(y, last, input.shape)
-
-
-def instance_norm(
-    input: torch.Tensor,
-    running_mean: torch.Tensor | None = None,
-    running_var: torch.Tensor | None = None,
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    *,
-    silu: bool = False,
-) -> torch.Tensor:
-    """group_norm with a group for each channel, as torch.nn.functional.instance_norm.
-
-    Args:
-        input: shape (N, C, *), as `group_norm` takes it; autocast leaves its dtype.
-        running_mean, running_var: shape (C,), updated in place with the mean over the samples of
-            their means and variances (over one element less).
-        weight, bias, eps, silu: as in `group_norm`.
-        use_input_stats: must be True; with running statistics use `kw.batch_norm`.
-        momentum: the weight of the new statistics in the running ones.
-
-    Returns:
-        A tensor of the input's shape, dtype and memory format.
-
-    Raises:
-        TypeError: input is not floating point.
-        ValueError: a shape does not agree, or a channel has only one element.
-        NotImplementedError: use_input_stats is False.
-    """
-    if not use_input_stats:
-        raise NotImplementedError("use_input_stats: must be True; use kw.batch_norm otherwise")
-    arguments.floating("input", input)
-    if input.ndim < 2:
-        raise ValueError(f"input: has {input.ndim} dimensions, should have 2 or more")
-    channels = input.shape[1]
-    _checked(input, channels, weight, bias)
-    elements = math.prod(input.shape[2:])
-    if elements == 1:
-        raise ValueError(
-            f"input: a channel needs more than one element, but has shape {tuple(input.shape)}"
-        )
-    x, last = flat(input)
-    y, mean, rstd = _group_norm(x, weight, bias, channels, eps, last, silu)
-    with torch.no_grad():
-        if input.numel():
-            _update("running_mean", running_mean, mean, momentum)
-            variance = (rstd.pow(-2) - eps).clamp_min(0.0) * (elements / (elements - 1))
-            _update("running_var", running_var, variance, momentum)
-    return restored(y, last, input.shape)
-
-
-def _update(name, running, of_samples, momentum):
-    """running = (1 - momentum) running + momentum (mean over the samples), where there is one."""
-    if running is None:
-        return
-    if running.shape != of_samples.shape[1:]:
-        raise ValueError(
-            f"{name}: has shape {tuple(running.shape)}, should be {tuple(of_samples.shape[1:])}"
-        )
-    running.lerp_(of_samples.mean(0).to(running.dtype), momentum)
 
 
 def _checked(input, num_groups, weight, bias):
@@ -170,14 +107,14 @@ def _checked(input, num_groups, weight, bias):
             raise ValueError(f"{name}: has shape {tuple(p.shape)}, should be ({channels},)")
 
 
-def flat(input):
+def flat(input: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """(N, C, L), or (N, L, C) where channels lie side by side and positions do not; which."""
     if input.ndim > 2 and not input.is_contiguous() and input.movedim(1, -1).is_contiguous():
         return input.movedim(1, -1).flatten(1, -2), True
     return input.flatten(2) if input.ndim > 2 else input.unsqueeze(2), False
 
 
-def restored(y, last, shape):
+def restored(y: torch.Tensor, last: bool, shape: torch.Size) -> torch.Tensor:
     """The way back to the input's shape."""
     if not last:
         return y.view(shape)

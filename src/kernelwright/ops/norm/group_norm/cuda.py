@@ -37,20 +37,39 @@ def block_backward(gpu, config, **args):
 
 
 def cluster(gpu, config, **args):
-    c = Call(args)
+    return cluster_forward(gpu, config, Call(args))
+
+
+def cluster_forward(gpu, config, c):
     of = cluster_of(gpu, c, config)
     kernel = _kernel("fwd_cluster", c, config["threads"], of.blocks, cluster=of.blocks)
-    given = ("x", *c.pointers, "y", "mean", "rstd", of.pieces.scalar(), f32("eps"), c.given)
+    given = (
+        "x",
+        *c.pointers,
+        "y",
+        "mean",
+        "rstd",
+        c.variance,
+        of.pieces.scalar(),
+        f32("eps"),
+        c.given,
+    )
     return Plan((_launch(kernel, c.sets * of.blocks, config, given, of.shared),))
 
 
 def cluster_backward(gpu, config, **args):
     c = Call(args)
+    first, parts = cluster_gradient(gpu, config, c)
+    return _with_parameters(c, (first,), {}, parts)
+
+
+def cluster_gradient(gpu, config, c):
+    """(launch, rows of parts that it leaves)."""
     of = cluster_of(gpu, c, config)
     kernel = _kernel("bwd_cluster", c, config["threads"], of.blocks, cluster=of.blocks)
-    given = (*_gradients(c), of.pieces.scalar(), c.given)
+    given = (*_gradients(c), *c.gradients_of_sets(), of.pieces.scalar(), c.given)
     first = _launch(kernel, c.sets * of.blocks, config, given, of.shared)
-    return _with_parameters(c, (first,), {}, c.samples * of.pieces.pieces)
+    return first, c.samples * of.pieces.pieces
 
 
 def split(gpu, config, **args):
@@ -58,25 +77,29 @@ def split(gpu, config, **args):
 
 
 def split_forward(gpu, config, c):
-    """Of sets in pieces of rows, or of slabs where channels lie side by side."""
+    first, scratch = split_moments(gpu, config, c, ("mean", "rstd", c.variance), f32("eps"), 1.0)
     name, of, where, groups = _split(gpu, config, c)
-    blocks = (where, i32(of.blocks))
-    shared = of.shared
-    first = _launch(
-        _kernel(f"fwd_{name}", c, config["threads"], UNROLL),
-        groups * of.blocks,
-        config,
-        ("x", "partial", "arrived", "mean", "rstd", c.variance, *blocks, f32("eps")),
-        shared,
-    )
     second = _launch(
         _kernel(f"fwd_{name}_apply", c, config["threads"], UNROLL, file=name),
         groups * of.blocks,
         config,
-        ("x", *c.pointers, "y", "mean", "rstd", *blocks, c.given),
+        ("x", *c.pointers, "y", "mean", "rstd", where, i32(of.blocks), c.given),
         overlaps=True,
     )
-    return Plan((first, second), _partial(c, of, groups))
+    return Plan((first, second), scratch)
+
+
+def split_moments(gpu, config, c, results, eps, correction):
+    """(the launch of mean, rstd and the variance over `correction` elements less, workspace)."""
+    name, of, where, groups = _split(gpu, config, c)
+    launch = _launch(
+        _kernel(f"fwd_{name}", c, config["threads"], UNROLL),
+        groups * of.blocks,
+        config,
+        ("x", "partial", "arrived", *results, where, i32(of.blocks), eps, f32(correction)),
+        of.shared,
+    )
+    return launch, _partial(c, of, groups)
 
 
 def split_backward(gpu, config, **args):
@@ -87,29 +110,41 @@ def split_backward(gpu, config, **args):
 
 def split_gradient(gpu, config, c):
     """(launches, workspace, rows of parts that they leave)."""
-    name, of, where, groups = _split(gpu, config, c)
-    blocks = (where, i32(of.blocks))
-    unroll = UNROLL // 2  # of each of two tensors
-    operands = ("gy", "x", *c.pointers, "mean", "rstd")
-    parameters = _parameters(c) if c.per_set else ("gx", "gx")
-    left = "left" if c.parameters and not c.per_set else "gx"
-    first = _launch(
-        _kernel(f"bwd_{name}", c, config["threads"], unroll, file=f"{name}_backward"),
-        groups * of.blocks,
-        config,
-        (*operands, "partial", "arrived", "total", left, *parameters, *blocks, c.given),
-        of.shared,
-    )
-    second = _launch(
-        _kernel(f"bwd_{name}_apply", c, config["threads"], unroll, file=f"{name}_backward"),
-        groups * of.blocks,
-        config,
-        (*operands, "total", "gx", *blocks, c.given),
-        overlaps=True,
-    )
+    _, of, _, _ = _split(gpu, config, c)
+    first, scratch = split_sums(gpu, config, c)
     total = Scratch(TensorSpec.contiguous((c.sets, 2), torch.float32))
     parts = c.samples * (of.blocks if c.last else c.pieces(SPLIT_VECTORS).pieces)
-    return (first, second), {**_partial(c, of, groups), "total": total}, parts
+    return (first, split_gx(gpu, config, c)), {**scratch, "total": total}, parts
+
+
+def split_sums(gpu, config, c, unused="gx"):
+    """(the launch of the means of g and g xhat, workspace). `unused`: a result of the call, passed
+    for pointers that the kernel does not use."""
+    name, of, where, groups = _split(gpu, config, c)
+    operands = ("gy", "x", *c.pointers, "mean", "rstd")
+    left = "left" if c.leaves else unused
+    results = ("partial", "arrived", "total", left, *c.gradients_of_sets(unused))
+    launch = _launch(
+        _kernel(f"bwd_{name}", c, config["threads"], UNROLL // 2, file=f"{name}_backward"),
+        groups * of.blocks,
+        config,
+        (*operands, *results, where, i32(of.blocks), c.given),
+        of.shared,
+    )
+    return launch, _partial(c, of, groups)
+
+
+def split_gx(gpu, config, c, overlaps=True):
+    """The launch of gx."""
+    name, of, where, groups = _split(gpu, config, c)
+    operands = ("gy", "x", *c.pointers, "mean", "rstd")
+    return _launch(
+        _kernel(f"bwd_{name}_apply", c, config["threads"], UNROLL // 2, file=f"{name}_backward"),
+        groups * of.blocks,
+        config,
+        (*operands, "total", "gx", where, i32(of.blocks), c.given),
+        overlaps=overlaps,
+    )
 
 
 channels_split, channels_split_backward = split, split_backward
@@ -131,28 +166,37 @@ def _partial(c, of, groups):
 
 
 def channels(gpu, config, **args):
-    c = Call(args)
+    return channels_forward(gpu, config, Call(args))
+
+
+def channels_forward(gpu, config, c):
     of = slab_of(gpu, c, config)
     kernel = _kernel("fwd_channels", c, config["threads"], of.blocks, cluster=of.blocks)
     slabs = slabs_scalar(c, of.channels)
-    given = ("x", *c.pointers, "y", "mean", "rstd", slabs, f32("eps"), c.given)
+    given = ("x", *c.pointers, "y", "mean", "rstd", c.variance, slabs, f32("eps"), c.given)
     blocks = c.samples * (c.channels // of.channels) * of.blocks
     return Plan((_launch(kernel, blocks, config, given, of.shared),))
 
 
 def channels_backward(gpu, config, **args):
     c = Call(args)
+    first, parts = channels_gradient(gpu, config, c)
+    return _with_parameters(c, (first,), {}, parts)
+
+
+def channels_gradient(gpu, config, c):
+    """(launch, rows of parts that it leaves)."""
     of = slab_of(gpu, c, config)
     constants = config["threads"], of.blocks
     kernel = _kernel("bwd_channels", c, *constants, cluster=of.blocks, file="channels_backward")
-    given = (*_gradients(c), slabs_scalar(c, of.channels), c.given)
+    given = (*_gradients(c), *c.gradients_of_sets(), slabs_scalar(c, of.channels), c.given)
     blocks = c.samples * (c.channels // of.channels) * of.blocks
     first = _launch(kernel, blocks, config, given, of.shared)
-    return _with_parameters(c, (first,), {}, c.samples * of.blocks)
+    return first, c.samples * of.blocks
 
 
 def _kernel(name, c, *constants, cluster=1, file=None, vectors=True):
-    source = Path(__file__).with_name(f"cuda_{file or name.split('_', 1)[1]}.cu")
+    source = c.folder / f"cuda_{file or name.split('_', 1)[1]}.cu"
     width = (c.width,) if vectors else ()
     values = ", ".join(map(str, (c.norm(), *width, *constants)))
     return CudaKernel(source, f"group_norm_{name}<{values}>", cluster)
@@ -168,13 +212,7 @@ def _rows(c) -> tuple:
 
 def _gradients(c) -> tuple[str, ...]:
     """Pointers of a backward's first launch. `left`: what it leaves for the second."""
-    return ("gy", "x", *c.pointers, "mean", "rstd", "gx", "left" if c.parameters else "gx")
-
-
-def _parameters(c) -> tuple[str, ...]:
-    """Gradients of weight and bias; gx, which the kernel does not write as such, for one that is
-    absent."""
-    return "gx" if c.weight is None else "gweight", "gx" if c.bias is None else "gbias"
+    return ("gy", "x", *c.pointers, "mean", "rstd", "gx", "left" if c.leaves else "gx")
 
 
 def _with_parameters(c, launches, scratch, parts):
@@ -188,7 +226,7 @@ def _with_parameters(c, launches, scratch, parts):
             f"group_norm_bwd_parameters<{CTYPE[c.parameter_dtype]}, {down}>",
         ),
         (cdiv(c.channels, 32), 1, 1),
-        ("left", *_parameters(c), i64(parts), i64(c.channels), c.given),
+        ("left", *c.gradients("gx"), i64(parts), i64(c.channels), c.given),
         (32, down, 1),
         overlaps=True,
     )

@@ -14,8 +14,8 @@ __global__ void __launch_bounds__(THREADS)
     group_norm_fwd_channels(const typename N::T *__restrict__ x,
                             const typename N::W *__restrict__ w,
                             const typename N::W *__restrict__ b, typename N::T *__restrict__ y,
-                            float *__restrict__ means, float *__restrict__ rstds, kw::Slabs slabs,
-                            float eps, int given) {
+                            float *__restrict__ means, float *__restrict__ rstds,
+                            float *__restrict__ vars, kw::Slabs slabs, float eps, int given) {
   using V = kw::Vec<typename N::T, VEC>;
   extern __shared__ uint4 dynamic_shared[];
   __shared__ kw::Mailbox box;
@@ -82,7 +82,9 @@ __global__ void __launch_bounds__(THREADS)
     const float rstd = rsqrtf(all.squares / all.count + eps);
     room.means[g] = {all.mean, rstd};
     const long long at = sample * (slabs.channels / slabs.per) + slab / slabs.per + g;
-    if (rank == 0) means[at] = all.mean, rstds[at] = rstd;
+    if (rank > 0) continue;
+    means[at] = all.mean, rstds[at] = rstd;
+    if constexpr (N::kPerSet) vars[at] = all.squares / (all.count - 1.0f);
   }
   __syncthreads();
 

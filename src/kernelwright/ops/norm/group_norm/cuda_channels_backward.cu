@@ -15,7 +15,8 @@ __global__ void __launch_bounds__(THREADS)
                             const typename N::W *__restrict__ w,
                             const typename N::W *__restrict__ b, const float *__restrict__ means,
                             const float *__restrict__ rstds, typename N::T *__restrict__ gx,
-                            kw::Sums *__restrict__ left, kw::Slabs slabs, int given) {
+                            kw::Sums *__restrict__ left, typename N::W *__restrict__ gw,
+                            typename N::W *__restrict__ gb, kw::Slabs slabs, int given) {
   using V = kw::Vec<typename N::T, VEC>;
   extern __shared__ uint4 dynamic_shared[];
   __shared__ kw::Mailbox box;
@@ -54,14 +55,15 @@ __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < VEC; i++) sum[i] += g[i], dot[i] = fmaf(g[i], xhat[i], dot[i]);
   }
   const auto weighted = [&](int channel) {
-    const float weight = given & kw::kWeight ? kw::to_float(w[slab + channel]) : 1.0f;
+    const bool weighs = !N::kPerSet && (given & kw::kWeight);
+    const float weight = weighs ? kw::to_float(w[slab + channel]) : 1.0f;
     return weight * room.lanes[channel];
   };
   kw::add_columns(sum, column, slabs.slab, room.lanes);
   for (int k = threadIdx.x; k < slabs.slab; k += THREADS) room.kept[k] = room.lanes[k];
   kw::add_groups(slabs, room.total, weighted);
   kw::add_columns(dot, column, slabs.slab, room.lanes);
-  if (given)
+  if (!N::kPerSet && given)
     for (int k = threadIdx.x; k < slabs.slab; k += THREADS)
       left[(sample * CLUSTER + rank) * slabs.channels + slab + k] = {room.kept[k], room.lanes[k]};
   kw::add_groups(slabs, room.squares, weighted);
@@ -85,7 +87,13 @@ __global__ void __launch_bounds__(THREADS)
         all.sum += part.sum, all.dot += part.dot;
       }
     }
-    room.means[g] = {all.sum / count, all.dot / count};
+    float scale = 1.0f / count;
+    if constexpr (N::kPerSet) {
+      if (rank == 0 && (given & kw::kWeight)) gw[set + g] = kw::from_float<typename N::W>(all.dot);
+      if (rank == 0 && (given & kw::kBias)) gb[set + g] = kw::from_float<typename N::W>(all.sum);
+      scale *= kw::Affine(w, b, given, static_cast<int>(set) + g).weight;
+    }
+    room.means[g] = {all.sum * scale, all.dot * scale};
   }
   __syncthreads();
   kw::let_next_launch_start();

@@ -9,12 +9,12 @@
 #include "kw/launch.cuh"
 #include "slabs.cuh"
 
-// `vars`: with PER_SET, the variance over one element less (torch's running variance).
+// `vars`: with PER_SET, the variance over `correction` elements less.
 template <typename N, int VEC, int THREADS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
     group_norm_fwd_channels_split(const typename N::T *__restrict__ x, kw::Moments *partial,
                                   unsigned *arrived, float *means, float *rstds, float *vars,
-                                  kw::Slabs slabs, int blocks, float eps) {
+                                  kw::Slabs slabs, int blocks, float eps, float correction) {
   extern __shared__ float lanes[];
   const kw::Place place(slabs, blocks, blockIdx.x);
   const kw::Column<VEC> column(slabs);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS)
     const long long set = place.group(slabs) + g;
     means[set] = all.mean;
     rstds[set] = rsqrtf(all.squares / all.count + eps);
-    if constexpr (N::kPerSet) vars[set] = all.squares / (all.count - 1.0f);
+    if constexpr (N::kPerSet) vars[set] = all.squares / (all.count - correction);
   }
 }
 

@@ -26,8 +26,8 @@ template <typename N, int VEC, int THREADS, int CLUSTER>
 __global__ void __launch_bounds__(THREADS)
     group_norm_fwd_cluster(const typename N::T *__restrict__ x, const typename N::W *__restrict__ w,
                            const typename N::W *__restrict__ b, typename N::T *__restrict__ y,
-                           float *__restrict__ means, float *__restrict__ rstds, kw::Sets sets,
-                           float eps, int given) {
+                           float *__restrict__ means, float *__restrict__ rstds,
+                           float *__restrict__ vars, kw::Sets sets, float eps, int given) {
   using V = kw::Vec<typename N::T, VEC>;
   constexpr int kWarps = THREADS / 32;
   extern __shared__ uint4 dynamic_shared[];
@@ -79,7 +79,10 @@ __global__ void __launch_bounds__(THREADS)
       all.add({kw::Share(sets, CLUSTER, r).count, parts[r].sum, parts[r].squares});
   }
   const kw::Statistics s = {all.mean, rsqrtf(all.squares / all.count + eps)};
-  if (rank == 0 && threadIdx.x == 0) means[set] = s.mean, rstds[set] = s.rstd;
+  if (rank == 0 && threadIdx.x == 0) {
+    means[set] = s.mean, rstds[set] = s.rstd;
+    if constexpr (N::kPerSet) vars[set] = all.squares / (all.count - 1.0f);
+  }
 
   for (int i = share.first + warp; i < share.last; i += kWarps) {
     const kw::Item item(sets, i);
@@ -96,7 +99,8 @@ __global__ void __launch_bounds__(THREADS)
                            const typename N::T *__restrict__ x, const typename N::W *__restrict__ w,
                            const typename N::W *__restrict__ b, const float *__restrict__ means,
                            const float *__restrict__ rstds, typename N::T *__restrict__ gx,
-                           kw::Sums *__restrict__ left, kw::Sets sets, int given) {
+                           kw::Sums *__restrict__ left, typename N::W *__restrict__ gw,
+                           typename N::W *__restrict__ gb, kw::Sets sets, int given) {
   using V = kw::Vec<typename N::T, VEC>;
   constexpr int kWarps = THREADS / 32;
   extern __shared__ uint4 dynamic_shared[];
@@ -133,8 +137,9 @@ __global__ void __launch_bounds__(THREADS)
     });
     of_item = {kw::warp_reduce<kw::Sum>(of_item.sum), kw::warp_reduce<kw::Sum>(of_item.dot)};
     if (threadIdx.x % 32 == 0) {
-      kw::leave(left, sets, set, item, given, of_item);
-      mine.sum += affine.weight * of_item.sum, mine.dot += affine.weight * of_item.dot;
+      if constexpr (!N::kPerSet) kw::leave(left, sets, set, item, given, of_item);
+      const float weight = N::kPerSet ? 1.0f : affine.weight;
+      mine.sum += weight * of_item.sum, mine.dot += weight * of_item.dot;
     }
   }
   kw::Sums all = {kw::block_reduce<kw::Sum>(mine.sum, scratch),
@@ -147,8 +152,15 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int r = 0; r < CLUSTER; r++) all.sum += parts[r].sum, all.dot += parts[r].dot;
   }
-  const float count = static_cast<float>(sets.before(sets.items()));
-  const kw::Sums mean = {all.sum / count, all.dot / count};
+  float scale = 1.0f / static_cast<float>(sets.before(sets.items()));
+  if constexpr (N::kPerSet) {
+    if (rank == 0 && threadIdx.x == 0) {
+      if (given & kw::kWeight) gw[set] = kw::from_float<typename N::W>(all.dot);
+      if (given & kw::kBias) gb[set] = kw::from_float<typename N::W>(all.sum);
+    }
+    scale *= kw::Affine(w, b, given, static_cast<int>(set)).weight;
+  }
+  const kw::Sums mean = {all.sum * scale, all.dot * scale};
   kw::let_next_launch_start();  // of the launch that adds what the warps have left
 
   for (int i = share.first + warp; i < share.last; i += kWarps) {

@@ -30,7 +30,7 @@ SPLIT_CONFIGS = (
 CHANNELS_SPLIT_CONFIGS = SPLIT_CONFIGS
 
 
-def _fits(c: Call, last: bool) -> str | None:
+def unsupported(c: Call, last: bool) -> str | None:
     """Requirements of every GPU rung. `last`: it takes channels that lie side by side."""
     if why := unsupported_dtype(c.dtype, "x"):
         return why
@@ -46,41 +46,38 @@ def _fits(c: Call, last: bool) -> str | None:
         return f"channels {'last' if c.last else 'first'}: its kernels take the others"
     if not last and any(step != c.length for step in c.steps):
         return "rows of a channel do not lie one after another"
-    if c.sets * CLUSTER >= 2**31 or c.per * c.length >= 2**31:
-        return (
-            f"{c.sets} groups of {c.per * c.length} elements are more than a grid or an int holds"
-        )
+    if c.sets * CLUSTER >= 2**31 or (not last and c.pieces().items >= 2**31):
+        return f"{c.sets} groups are more than a grid holds, or one more than an int counts"
     return None
 
 
-def fits_block(gpu, **args):
-    return _fits(Call(args), last=False)
-
-
-fits_split = fits_block
-
-
-def fits_channels_split(gpu, **args):
-    c = Call(args)
-    if why := _fits(c, last=True):
+def unsupported_split(c: Call) -> str | None:
+    if why := unsupported(c, last=False):
         return why
-    if channels_split_of(gpu, c, CHANNELS_SPLIT_CONFIGS[0]) is None:
+    if c.pieces().items >= 2**28:
+        return f"{c.pieces().items} pieces of a group are more than an int counts vectors of"
+    return None
+
+
+def unsupported_channels_split(gpu, c: Call) -> str | None:
+    if why := unsupported(c, last=True):
+        return why
+    if not all(channels_split_of(gpu, c, config) for config in CHANNELS_SPLIT_CONFIGS):
         return f"a group of {c.per} channels is more than a block has threads for"
     return None
 
 
-def fits_cluster(gpu, **args):
-    c = Call(args)
-    if why := _fits(c, last=False):
+def unsupported_cluster(gpu, c: Call) -> str | None:
+    if why := unsupported(c, last=False):
         return why
     return _held(gpu, cluster_of(gpu, c, CLUSTER_CONFIGS[0]), "a group")
 
 
-def fits_channels(gpu, **args):
-    c = Call(args)
-    if why := _fits(c, last=True):
+def unsupported_channels(gpu, c: Call) -> str | None:
+    if why := unsupported(c, last=True):
         return why
-    return _held(gpu, slab_of(gpu, c, CHANNELS_CONFIGS[0]), "a slab of groups")
+    held = all(slab_of(gpu, c, config) for config in CHANNELS_CONFIGS)
+    return no_clusters(gpu) if held else "no slab of groups fits a cluster's shared memory"
 
 
 def _held(gpu, found, what):
@@ -89,14 +86,44 @@ def _held(gpu, found, what):
     return no_clusters(gpu)
 
 
-def choose_cluster(gpu, **args):
+def fits_block(gpu, **args):
     c = Call(args)
-    return _spread(gpu, CLUSTER_CONFIGS, lambda config: _grid(c.sets, cluster_of(gpu, c, config)))
+    if why := unsupported(c, last=False):
+        return why
+    if c.per * c.length > 2**24:
+        return f"a group of {c.per * c.length} elements: float32 counts to {2**24}"
+    return None
+
+
+def fits_split(gpu, **args):
+    return unsupported_split(Call(args))
+
+
+def fits_channels_split(gpu, **args):
+    return unsupported_channels_split(gpu, Call(args))
+
+
+def fits_cluster(gpu, **args):
+    return unsupported_cluster(gpu, Call(args))
+
+
+def fits_channels(gpu, **args):
+    return unsupported_channels(gpu, Call(args))
+
+
+def choose_cluster(gpu, **args):
+    return spread_cluster(gpu, Call(args))
 
 
 def choose_channels(gpu, **args):
-    c = Call(args)
+    return spread_channels(gpu, Call(args))
 
+
+def spread_cluster(gpu, c: Call):
+    return _spread(gpu, CLUSTER_CONFIGS, lambda config: _grid(c.sets, cluster_of(gpu, c, config)))
+
+
+def spread_channels(gpu, c: Call):
     def grid(config):
         of = slab_of(gpu, c, config)
         return _grid(c.samples * (c.channels // of.channels), of)
@@ -120,8 +147,8 @@ def _spread(gpu, configs, grid):
 
 
 def order(gpu, **args):
-    """None is proven on a GPU yet."""
-    return ()
+    """Of channels last none is proven on a GPU yet."""
+    return () if args["channels_last"] else ("cuda_cluster",)
 
 
 def bucket(**args):

@@ -1,4 +1,4 @@
-// One launch, deterministic: a tile reads the same totals in the same order whatever the time.
+// One launch, deterministic: a tile always reads the same totals in the same order.
 //
 // Idea: what comes before a tile is the sum of the tiles before it in its group of 32, of the
 // groups before it in its group of 1,024 tiles, and of those groups. The last tile of a group

@@ -1,6 +1,6 @@
-// A warp per row: lanes read each other's registers.
+// One warp per row: lanes read each other's registers.
 //
-// Idea: five shuffles scan 32 elements without shared memory or a barrier. A warp walks along its
+// Idea: five shuffles scan 32 elements without shared memory or a barrier. A warp iterates over its
 // row, 32 elements at a time, and carries the total.
 // Traffic: x once, y once, coalesced. Over `cuda_blelloch`: no barrier, so that the warps of a
 // multiprocessor do not wait for each other; many short rows fill the GPU.

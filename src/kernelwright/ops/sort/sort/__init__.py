@@ -14,18 +14,6 @@ from kernelwright.ops._out import written
 from . import heuristics, spec
 
 
-def _pytorch(side: str, manual: str) -> tuple[Rung, ...]:
-    return (
-        *rungs.pytorch(side, manual=manual, compiled=None),
-        Rung(
-            "compiled",
-            "inductor",
-            f"torch_rungs:native{side}",
-            "PyTorch's operator under torch.compile",
-        ),
-    )
-
-
 def _ours(side: str, teaching: tuple[Rung, ...] = ()) -> tuple[Rung, ...]:
     return (
         rungs.cuda(
@@ -55,7 +43,11 @@ RADIX = rungs.cuda(
     heuristics.RADIX,
     serves=False,
 )
-RUNGS = (*_pytorch("", "the places in order, and a gather by them"), *_ours("", (RADIX,)))
+RUNGS = (
+    *rungs.pytorch(manual="the places in order, and a gather by them", compiled=None),
+    Rung("compiled", "inductor", "torch_rungs:native", "PyTorch's operator under torch.compile"),
+    *_ours("", (RADIX,)),
+)
 RUNGS_VALUES = (
     *rungs.pytorch("_values", manual="places, and a gather by them", compiled=None),
     *_ours("_values"),
@@ -65,7 +57,9 @@ RUNGS_INDICES = (
     *_ours("_indices"),
 )
 RUNGS_BACKWARD = (
-    *_pytorch("_backward", "the inverse permutation, and a gather by it"),
+    *rungs.pytorch(
+        "_backward", manual="the inverse permutation, and a gather by it", compiled=None
+    ),
     rungs.cuda(
         "scatter",
         "_backward",
@@ -82,8 +76,12 @@ LADDER_BACKWARD = Ladder(
     heuristics.order_backward,
     heuristics.bucket_backward,
 )
-LADDER_VALUES = Ladder(spec.VALUES, RUNGS_VALUES, __name__, heuristics.order, heuristics.bucket)
-LADDER_INDICES = Ladder(spec.INDICES, RUNGS_INDICES, __name__, heuristics.order, heuristics.bucket)
+LADDER_VALUES = Ladder(
+    spec.VALUES, RUNGS_VALUES, __name__, heuristics.order, heuristics.bucket, peers="peers:PEERS"
+)
+LADDER_INDICES = Ladder(
+    spec.INDICES, RUNGS_INDICES, __name__, heuristics.order, heuristics.bucket, peers="peers:PEERS"
+)
 _sort = bind(LADDER, LADDER_BACKWARD)
 _values = bind(LADDER_VALUES)
 _indices = bind(LADDER_INDICES)

@@ -118,7 +118,8 @@ def _onesweep(gpu, config, x, descending, values, indices):
         (COUNT, 1, 1),
         overlaps=True,
     )
-    name = f"sort_onesweep<{CTYPE[x.dtype]}, {boolean(bool(indices))}, {word}, {_shape(config)}>"
+    name = f"sort_onesweep<{CTYPE[x.dtype]}, {boolean(bool(indices))}, {word}, "
+    name += f"{boolean(config['prefetch'])}, {_shape(config)}>"
     sweeps = (
         Launch(
             CudaKernel(_source("onesweep"), name),
@@ -182,7 +183,9 @@ def _words(count: int, zero: bool = False) -> Scratch:
 
 
 def _shape(config: dict) -> str:
-    return f"{boolean(config['match'])}, {config['items']}, {config['block']}"
+    """Template arguments: `resident` blocks of a multiprocessor are what registers are for."""
+    shape = (config["items"], config["block"], config["resident"])
+    return ", ".join((boolean(config["match"]), *map(str, shape)))
 
 
 def scatter_backward(gpu, config, gvalues, indices):

@@ -65,11 +65,12 @@ __global__ void __launch_bounds__(BLOCK, 2048 / BLOCK)
 }
 
 // A tile from `keys` and `places` to a row's; `before` is where each digit's elements begin.
-template <bool FULL, typename Tile, typename U, typename Word>
+template <bool FULL, bool PREFETCH, typename Tile, typename U, typename Word>
 __device__ __forceinline__ void sweep(Tile &tile, const kw::Chain<Word> &chain, const U *keys,
                                       const unsigned *places, U *keys_out, unsigned *places_out,
                                       long long *indices, const unsigned *before, unsigned first,
                                       unsigned count, int pass, bool descending) {
+  if constexpr (Tile::WITH_PLACES && PREFETCH) tile.prefetch(places, count);
   U own[Tile::EACH];
   unsigned ranks[Tile::EACH];
   tile.template load<FULL>(keys, count, pass, descending, own, ranks);
@@ -86,8 +87,9 @@ __device__ __forceinline__ void sweep(Tile &tile, const kw::Chain<Word> &chain, 
 
 // Tiles are numbered in the order in which blocks start: none waits for one that has not. The last
 // one resets `ticket`. Without `places` they are numbered; `indices` is written by the last pass.
-template <typename T, bool PAIRS, typename Word, bool MATCH, int ITEMS, int BLOCK>
-__global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
+template <typename T, bool PAIRS, typename Word, bool PREFETCH, bool MATCH, int ITEMS, int BLOCK,
+          int RESIDENT>
+__global__ void __launch_bounds__(BLOCK, RESIDENT)
     sort_onesweep(const kw::bits_t<T> *keys, const unsigned *places, kw::bits_t<T> *keys_out,
                   unsigned *places_out, long long *indices, const unsigned *counts, Word *words,
                   unsigned *ticket, long long n, unsigned tiles, long long stride, int pass,
@@ -110,9 +112,9 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
   if (places_out) places_out += row * n;
   if (indices) indices += row * n;
   if (n - first >= Tile::SIZE)
-    sweep<true>(tile, chain, keys, places, keys_out, places_out, indices, counts, first, Tile::SIZE,
-                pass, descending);
+    sweep<true, PREFETCH>(tile, chain, keys, places, keys_out, places_out, indices, counts, first,
+                          Tile::SIZE, pass, descending);
   else
-    sweep<false>(tile, chain, keys, places, keys_out, places_out, indices, counts, first,
-                 unsigned(n - first), pass, descending);
+    sweep<false, PREFETCH>(tile, chain, keys, places, keys_out, places_out, indices, counts, first,
+                           unsigned(n - first), pass, descending);
 }

@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(BLOCK) radix_scan(unsigned *counts, long long 
 }
 
 // Without `places` they are numbered; `indices` is written by the last pass.
-template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK>
-__global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
+template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK, int RESIDENT>
+__global__ void __launch_bounds__(BLOCK, RESIDENT)
     radix_scatter(const kw::bits_t<T> *keys, const unsigned *places, kw::bits_t<T> *keys_out,
                   unsigned *places_out, long long *indices, const unsigned *counts, long long n,
                   unsigned parts, long long length, long long stride, int pass, int descending) {

@@ -12,14 +12,15 @@ LONGEST = 2**32 - 1  # elements of a row whose places fit 32 bits
 MAX_GRID = 2**31 - 1
 
 BITONIC = ({"block": 256}, {"block": 128}, {"block": 512})
-# items: elements of a thread; match: one instruction for the lanes of a digit, not eight votes
+# items: elements of a thread; resident: blocks of a multiprocessor; match: one instruction for the
+# lanes of a digit, not eight votes; prefetch: places to L2 before they are needed
 TILES = (
-    {"block": 384, "items": 20, "match": False},
-    {"block": 512, "items": 16, "match": False},
-    {"block": 256, "items": 24, "match": False},
-    {"block": 384, "items": 20, "match": True},
+    {"block": 384, "items": 20, "resident": 2, "match": False, "prefetch": True},
+    {"block": 512, "items": 16, "resident": 2, "match": False, "prefetch": True},
+    {"block": 256, "items": 16, "resident": 4, "match": False, "prefetch": True},
+    {"block": 384, "items": 20, "resident": 2, "match": True, "prefetch": False},
 )
-RADIX = TILES[:1]
+RADIX = ({"block": 384, "items": 20, "resident": 2, "match": False},)
 THREADS = ({"block": 256},)
 
 

@@ -35,17 +35,35 @@ template <> constexpr unsigned short kInfinity<__nv_bfloat16> = 0x7f80;
 template <> constexpr unsigned kInfinity<float> = 0x7f800000u;
 template <> constexpr unsigned long long kInfinity<double> = 0x7ff0000000000000ull;
 
+// The bits of a number with its zero positive, its NaN the one of all bits but the sign. In single
+// precision an addition of 0 does both: CUDA's only NaN result is 0x7fffffff.
+template <typename T> __device__ __forceinline__ bits_t<T> canonical(bits_t<T> x) {
+  using U = bits_t<T>;
+  constexpr U sign = kSign<U>;
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 4) {
+    asm("add.rn.f32 %0, %0, 0f00000000;" : "+r"(x));
+    return x;
+  }
+#endif
+  const U number = x == sign ? U(0) : x;
+  return U(x & U(~sign)) > kInfinity<T> ? U(~sign) : number;
+}
+
 template <typename T> __device__ __forceinline__ bits_t<T> order_of(bits_t<T> x) {
   using U = bits_t<T>;
   constexpr U sign = kSign<U>;
   if constexpr (kInfinity<T> != 0) {
-    using Signed = signed_t<T>;
-    const U turned = x ^ U(U(Signed(x) >> (8 * sizeof(U) - 1)) | sign);
-    const U number = x == sign ? sign : turned;
-    return U(x & U(~sign)) > kInfinity<T> ? U(~U(0)) : number;
+    const U number = canonical<T>(x);
+    return number ^ U(U(signed_t<T>(number) >> (8 * sizeof(U) - 1)) | sign);
   } else {
     return T(-1) < T(0) ? U(x ^ sign) : x;
   }
+}
+
+// A bfloat16 is the upper half of a float.
+template <> __device__ __forceinline__ unsigned short order_of<__nv_bfloat16>(unsigned short x) {
+  return (unsigned short)(order_of<float>(unsigned(x) << 16) >> 16);
 }
 
 // The order backwards, for a descending sort: equal elements stay in their order.

@@ -11,7 +11,8 @@ constexpr int kDigits = 256;  // values of a digit; a thread for each of them
 
 template <typename T>
 __device__ __forceinline__ unsigned digit_of(bits_t<T> x, int pass, bool descending) {
-  return unsigned(order_of<T>(x, descending) >> (8 * pass)) & (kDigits - 1);
+  const unsigned digit = unsigned(order_of<T>(x) >> (8 * pass)) & (kDigits - 1);
+  return digit ^ (descending ? kDigits - 1 : 0);
 }
 
 // The lanes whose bit is as this lane's: in PTX, as the compiler tests the bit twice otherwise.
@@ -52,6 +53,7 @@ template <bool MATCH> __device__ __forceinline__ unsigned peers_of(unsigned digi
 template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile {
   using U = bits_t<T>;
   static constexpr int WARPS = BLOCK / 32, EACH = ITEMS, SIZE = ITEMS * BLOCK;
+  static constexpr bool WITH_PLACES = PAIRS;
   static_assert(BLOCK >= kDigits && SIZE < 65536, "a thread for each digit; ranks of 16 bits");
   struct Elements {
     U keys[SIZE];
@@ -68,6 +70,15 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
   // Where a thread's i-th element is in the tile.
   static __device__ __forceinline__ unsigned place(int i) {
     return threadIdx.x / 32 * (32 * ITEMS) + i * 32 + threadIdx.x % 32;
+  }
+
+  // Brings the places of `count` elements to L2, while their keys are ranked.
+  static __device__ __forceinline__ void prefetch(const unsigned *places, unsigned count) {
+    static_assert(ITEMS <= 32, "a line of 32 places for each thread");
+#ifdef __CUDA_ARCH__
+    if (places && threadIdx.x * 32 < count)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(places + threadIdx.x * 32));
+#endif
   }
 
   // Element i is the ranks[i] & 65535-th of its digit, ranks[i] >> 16, in its warp. What lies
@@ -163,7 +174,7 @@ template <typename T, bool PAIRS, bool MATCH, int ITEMS, int BLOCK> struct Tile 
       if (FULL || at < count) {
         const U key = sorted.keys[at];
         to[i] = bases[digit_of<T>(key, pass, descending)] + at;
-        if (keys) keys[to[i]] = key;
+        if (!PAIRS || keys) keys[to[i]] = key;
       }
     }
     if constexpr (PAIRS) {

@@ -1,4 +1,4 @@
-// One read of x: a block keeps what may still be among the k largest.
+// One read of x: a block keeps candidates for the k largest in a buffer.
 //
 // Idea: a block reads its part of a row and puts aside the elements above the k-th largest that it
 // has seen, in shared memory; when there is no room left, a radix select finds the k-th largest of

@@ -1,4 +1,4 @@
-// A warp per row: k times the largest that is left.
+// One warp per row: k times, the largest remaining element.
 //
 // Idea: a row of up to 512 elements lies in the registers of a warp, as keys. The lanes agree on
 // the largest by five exchanges, its owner takes it out, and lane j keeps the j-th. Traffic: x read

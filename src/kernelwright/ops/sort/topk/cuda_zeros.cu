@@ -1,9 +1,9 @@
 // The gradient: zeros, and k of them replaced.
 //
-// Idea: a block writes zeros to its part of a row, waits for itself, and puts the gradients that
-// lie in it where they belong. No place comes twice. Traffic: the gradient written once, k
-// gradients and places read for each part. Over `native`: one launch, and the k elements are still
-// in L1. Limit: DRAM.
+// Idea: a block writes zeros to its part of a row, synchronizes, and writes the gradients whose
+// indices are in this part. No index occurs twice. Traffic: the gradient written once, k gradients
+// and places read for each part. Over `native`: one launch, and the k elements are still in L1.
+// Limit: DRAM.
 #include <kw/vec.cuh>
 
 template <typename T, int VEC, int BLOCK>

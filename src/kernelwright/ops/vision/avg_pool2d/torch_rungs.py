@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from kernelwright.ops.vision.images import channels_last_strides, from_nchw, nchw
+from kernelwright.ops.vision.images import by_pytorch, sized
 
 from .spec import backward_reference, outputs, reference
 
@@ -18,7 +18,7 @@ def native(x, hw, kernel, stride, padding, ceil, count_padding, divisor):
     geometry = (kernel, stride, padding, ceil, count_padding)
     if x.numel() == 0:
         return x.new_empty(outputs(x, hw, *geometry, divisor)[0].shape)
-    return from_nchw(F.avg_pool2d(nchw(x), *geometry, divisor or None), x)
+    return by_pytorch(lambda t: F.avg_pool2d(t, *geometry, divisor or None), hw, x)
 
 
 def manual_backward(gy, hw, kernel, stride, padding, ceil, count_padding, divisor):
@@ -30,8 +30,7 @@ def manual_backward(gy, hw, kernel, stride, padding, ceil, count_padding, diviso
 def native_backward(gy, hw, kernel, stride, padding, ceil, count_padding, divisor):
     if gy.numel() == 0:
         return gy.new_zeros(*gy.shape[:-3], *hw, gy.shape[-1])
-    g = nchw(gy)
-    x = g.new_empty_strided((*g.shape[:2], *hw), channels_last_strides(g.shape[1], hw))
-    geometry = (kernel, stride, padding, ceil, count_padding)
-    gx = torch.ops.aten.avg_pool2d_backward(g, x, *geometry, divisor or None)
-    return from_nchw(gx, gy)
+    geometry = (kernel, stride, padding, ceil, count_padding, divisor or None)
+    return by_pytorch(
+        lambda g: torch.ops.aten.avg_pool2d_backward(g, sized(g, hw), *geometry), hw, gy
+    )

@@ -18,7 +18,7 @@ __global__ void max_fwd_naive(const T *x, T *y, INDEX *at, long long count, long
   const long long c = kw::divide(image, channels);
   const int left = of.w.first(kw::divide(image, of.w.to)),
             top = of.h.first(kw::divide(image, of.h.to));
-  float most = kw::lowest();
+  float most = -kw::kInfinity;
   int number = -1;
   for (int j = 0; j < of.h.kernel; ++j) {
     const int row = top + j * of.h.dilation;

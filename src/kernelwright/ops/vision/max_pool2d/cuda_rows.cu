@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(BLOCK)
     if (of.w.inside(left + k * of.w.dilation)) start = k;
   kw::Vec<T, WIDTH> none;
 #pragma unroll
-  for (int e = 0; e < WIDTH; ++e) none[e] = kw::from_float<T>(kw::lowest());
+  for (int e = 0; e < WIDTH; ++e) none[e] = kw::from_float<T>(-kw::kInfinity);
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
     const int row = first + r, top = of.h.first(row);
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(BLOCK)
     float most[WIDTH];
     kw::Vec<INDEX, WIDTH> numbers;
 #pragma unroll
-    for (int e = 0; e < WIDTH; ++e) most[e] = kw::lowest(), numbers[e] = number;
+    for (int e = 0; e < WIDTH; ++e) most[e] = -kw::kInfinity, numbers[e] = number;
 #pragma unroll
     for (int n = 0; n < HIGH * WIDE; ++n) {
       float pixels[WIDTH];
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
       for (int e = 0; e < WIDTH; ++e) {
         if (KEEP && kw::exceeds(pixels[e], most[e])) numbers[e] = n;
-        most[e] = kw::greater(pixels[e], most[e]);
+        most[e] = kw::max_nan(pixels[e], most[e]);
       }
     }
     const long long to =

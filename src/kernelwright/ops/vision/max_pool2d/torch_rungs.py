@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from kernelwright.ops.vision.images import channels_last_strides, from_nchw, nchw
+from kernelwright.ops.vision.images import by_pytorch, sized
 
 from .spec import backward_reference, index_dtype, outputs, places, reference
 
@@ -18,10 +18,10 @@ def native(x, hw, kernel, stride, padding, dilation, ceil, keep):
         specs = outputs(x, hw, *geometry, keep)
         return tuple(torch.empty(s.shape, dtype=s.dtype, device=x.device) for s in specs)
     if not keep:
-        y = F.max_pool2d(nchw(x), *geometry)
-        return from_nchw(y, x), torch.empty(0, dtype=index_dtype(kernel), device=x.device)
-    y, place = F.max_pool2d(nchw(x), *geometry, return_indices=True)
-    return from_nchw(y, x), numbers(from_nchw(place, x), hw, kernel, stride, padding, dilation)
+        y = by_pytorch(lambda t: F.max_pool2d(t, *geometry), hw, x)
+        return y, torch.empty(0, dtype=index_dtype(kernel), device=x.device)
+    y, place = by_pytorch(lambda t: F.max_pool2d(t, *geometry, return_indices=True), hw, x)
+    return y, numbers(place, hw, kernel, stride, padding, dilation)
 
 
 def numbers(place, hw, kernel, stride, padding, dilation):
@@ -42,10 +42,10 @@ def manual_backward(gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
 def native_backward(gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
     if gy.numel() == 0:
         return gy.new_zeros(*gy.shape[:-3], *hw, gy.shape[-1])
-    g = nchw(gy)
-    place = nchw(places(at.long(), hw, kernel, stride, padding, dilation))
-    x = g.new_empty_strided((*g.shape[:2], *hw), channels_last_strides(g.shape[1], hw))
-    gx = torch.ops.aten.max_pool2d_with_indices_backward(
-        g, x, kernel, stride, padding, dilation, ceil, place
-    )
-    return from_nchw(gx, gy)
+
+    def backward(g, place):
+        geometry = (kernel, stride, padding, dilation, ceil)
+        return torch.ops.aten.max_pool2d_with_indices_backward(g, sized(g, hw), *geometry, place)
+
+    place = places(at.long(), hw, kernel, stride, padding, dilation)
+    return by_pytorch(backward, hw, gy, place)

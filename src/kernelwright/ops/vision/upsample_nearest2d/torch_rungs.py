@@ -2,7 +2,7 @@
 
 import torch
 
-from kernelwright.ops.vision.images import from_nchw, nchw
+from kernelwright.ops.vision.images import by_pytorch
 
 from .spec import places, reference
 
@@ -15,7 +15,7 @@ def native(x, hw, size, given, scale_h, scale_w):
     if x.numel() == 0:
         return x.new_empty(*x.shape[:-3], *size, x.shape[-1])
     factors = (1 / scale_h, 1 / scale_w) if given else (None, None)
-    return from_nchw(torch.ops.aten.upsample_nearest2d(nchw(x), size, *factors), x)
+    return by_pytorch(lambda t: torch.ops.aten.upsample_nearest2d(t, size, *factors), size, x)
 
 
 def manual_backward(gy, hw, size, given, scale_h, scale_w):
@@ -33,6 +33,9 @@ def native_backward(gy, hw, size, given, scale_h, scale_w):
     if gy.numel() == 0:
         return gy.new_zeros(*gy.shape[:-3], *hw, gy.shape[-1])
     factors = (1 / scale_h, 1 / scale_w) if given else (None, None)
-    g = nchw(gy)
-    shape = [g.shape[0], g.shape[1], *hw]
-    return from_nchw(torch.ops.aten.upsample_nearest2d_backward(g, size, shape, *factors), gy)
+
+    def backward(g):
+        shape = [*g.shape[:2], *hw]
+        return torch.ops.aten.upsample_nearest2d_backward(g, size, shape, *factors)
+
+    return by_pytorch(backward, hw, gy)

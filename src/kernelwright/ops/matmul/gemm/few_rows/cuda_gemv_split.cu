@@ -1,4 +1,4 @@
-// A block for eight rows of the weight, whose warps share k.
+// One block per eight rows of the weight, whose warps divide k.
 //
 // Idea: a thread loads the same 16 bytes of eight rows before it multiplies, and multiplies all
 // with each vector of x that it loads. The threads of a block take neighbouring places along k;

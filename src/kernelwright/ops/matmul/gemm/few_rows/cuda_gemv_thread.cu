@@ -1,6 +1,6 @@
-// One thread for each result.
+// One thread per result.
 //
-// Idea: the definition. A thread walks along a row of the weight and one of x, by their strides.
+// Idea: the definition. A thread iterates along a row of the weight and one of x, by their strides.
 // Traffic: a row of the weight is read once for each row of x; the 32 threads of a warp read 32
 // rows, so each load touches 32 sectors of 32 bytes and uses one element of each.
 // Limit: L1. A sector is needed again for the next elements, but 32 rows of every warp compete for

@@ -1,4 +1,4 @@
-// One warp for each row of the weight.
+// One warp per row of the weight.
 //
 // Idea: the lanes of a warp load neighbouring 16 bytes of a row and multiply them with the same
 // place of every row of x; shuffles add the 32 partial sums at the end.

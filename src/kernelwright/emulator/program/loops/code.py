@@ -1,0 +1,123 @@
+"""A kernel's code, and what may not stand in it because a loop over threads would be no equivalent:
+operations of a warp, waiting for other threads, what the parser cannot follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..tokens import Token
+from .facts import Facts, atomic, called, is_mark, together
+from .tree import Node, Refused
+
+INDEX = "threadIdx"
+
+
+class Code:
+    """The tokens and statements of a kernel.
+
+    Args:
+        types: names of its template's parameters.
+
+    Raises:
+        Refused: naming what it contains.
+    """
+
+    def __init__(
+        self,
+        all_: list[Token],
+        body: Node,
+        types: set[str],
+        facts: Facts,
+    ) -> None:
+        self.all, self.body, self.types, self.facts = all_, body, types, facts
+        self._groups: set[str] = set()
+        self._check()
+
+    def tokens(self, node: Node) -> list[Token]:
+        return self.all[node.first : node.last + 1]
+
+    def _check(self) -> None:
+        for node in self.body.walk():
+            if node.kind in ("expression", "declaration"):
+                self._group_statement(node)
+        left = [t for n in self._leaves(self.body) for t in self._own(n)]
+        meaning = list(self.facts.meaning(left))
+        if (name := together(meaning)) is not None:
+            raise Refused(f"it uses {name}")
+        if any(t.text in self.facts.groups or t.text == "goto" for t in left):
+            raise Refused("it uses another cooperative group, or goto")
+        if "?" in called(meaning):
+            raise Refused("it calls what an expression yields")
+        for i, t in enumerate(left):
+            if is_mark(t, "[") and (i == 0 or left[i - 1].text in ("=", "(", ",", "return", "{")):
+                raise Refused("it has a lambda")
+        for name, bodies in self.facts.reached(left).items():
+            if (found := together(bodies)) is not None:
+                raise Refused(f"{name} uses {found}")
+            if atomic(bodies) and any(t.text in ("while", "do") for t in bodies):
+                raise Refused(f"{name} repeats an atomic operation")
+        for node in self.body.walk():
+            waits = node.kind in ("while", "do") or (node.kind == "for" and self._open(node))
+            repeats = waits and not self.holds_barrier(node)
+            if repeats and atomic(self.facts.meaning(self.tokens(node))):
+                raise Refused("a loop repeats an atomic operation")
+
+    def _open(self, node: Node) -> bool:
+        """Whether a `for` may end by what its head reads from memory, or has no condition."""
+        condition = self.all[slice(*node.head[0])]
+        return not condition or atomic(self.facts.meaning(condition))
+
+    def _leaves(self, node: Node) -> Iterator[Node]:
+        if node.parts:
+            for p in node.parts:
+                yield from self._leaves(p)
+        yield node
+
+    def _own(self, node: Node) -> list[Token]:
+        """The tokens of a node that none of its parts holds; those of barriers are known."""
+        if node.kind == "barrier" or node.fixed or self._is_group(node):
+            return []
+        if not node.parts:
+            return self.tokens(node)
+        return [t for a, b in node.head for t in self.all[a:b]]
+
+    def _is_group(self, node: Node) -> bool:
+        return any(self.all[d.name].text in self._groups for d in node.declared)
+
+    def _group_statement(self, node: Node) -> None:
+        """Note a declaration of a block's group; make its sync and __syncthreads barriers."""
+        words = [t.text for t in self.tokens(node)]
+        if node.kind == "declaration":
+            if words[-4:] == ["this_thread_block", "(", ")", ";"] and len(node.declared) == 1:
+                self._groups.add(self.all[node.declared[0].name].text)
+            return
+        if words[0] in self.facts.groups:
+            words = words[2:]
+        one = next((w for w in words if w in self._groups), "")
+        barriers = (
+            "__syncthreads();",
+            "this_thread_block().sync();",
+            f"{one}.sync();",
+            f"sync({one});",
+            "sync(this_thread_block());",
+        )
+        if "".join(words) in barriers:
+            node.kind = "barrier"
+
+    def holds_barrier(self, node: Node) -> bool:
+        return any(n.kind == "barrier" for n in node.walk())
+
+    def _member(self, i: int) -> bool:
+        if i == 0:
+            return False
+        before = self.all[i - 1]
+        arrow = before.text == "->"
+        return before.text in (".", "::") or arrow
+
+
+def bodies(node: Node) -> list[list[Node]]:
+    """The statements in each part of a statement that is around others."""
+    if node.kind == "block":
+        return [node.parts]
+    parts = node.parts[1:] if node.kind == "for" else node.parts
+    return [p.parts if p.kind == "block" else [p] for p in parts]

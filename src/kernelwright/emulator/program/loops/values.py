@@ -1,0 +1,241 @@
+"""Which values are the same for all threads of a block, and which can be computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from re import Pattern
+
+from ..tokens import split
+from .code import INDEX, bodies
+from .facts import UNIFORM, called, is_mark
+from .names import HOISTED, Names, Variable, binary, changes
+from .tree import Declarator, Node, Refused
+
+_TOLD = frozenset({"blockIdx", "blockDim", "gridDim", "warpSize", "true", "false", "nullptr"})
+
+
+class Values(Names):
+    """The values of a kernel's variables."""
+
+    def _classify(self) -> set[Node]:
+        """Find uniform variables; return the loops that cannot be hoisted for want of them."""
+        for v in self.variables:
+            if v.kind == "local" and (v.array or self._reference(v) or self._made(v)):
+                v.uniform = False
+            if v.taken and v.kind != "fixed":
+                v.uniform = False
+        changed = True
+        while changed:
+            changed = False
+            for v in self.variables:
+                counts = v.uniform and v.kind in ("local", "parameter")
+                if counts and not all(self.once(w) for w in v.writes):
+                    v.uniform, changed = False, True
+        wrong = {n for n in self.body.walk() if n in self.apart and not self._head_is_uniform(n)}
+        if wrong:
+            return wrong
+        for node in self.body.walk():
+            hoisted = node is not self.body and self.holds_barrier(node) and node.kind in HOISTED
+            if hoisted and not self._head_is_uniform(node):
+                raise Refused(f"a barrier under a condition of the threads ({node.kind})")
+        self._again()
+        return self._slow()
+
+    def _slow(self) -> set[Node]:
+        """Hoisted loops that use arrays of the threads, which do not become vectors."""
+        return {
+            n
+            for n in self.apart
+            for m in n.walk()
+            if any(v.array and v.kind == "local" for v in self.names.get(m, ()))
+        }
+
+    def _made(self, v: Variable) -> bool:
+        """Whether a constructor of the program makes a variable."""
+        if v.of is None or v.points:
+            return False
+        return any(t.text in self.facts.classes for t in self.all[slice(*v.of.type_)])
+
+    def _reference(self, v: Variable) -> bool:
+        return v.of is not None and any(is_mark(t, "&") for t in self.all[slice(*v.of.marks)])
+
+    def once(self, node: Node) -> bool:
+        """Whether a statement, or the step of a loop, only computes uniform values: it is executed
+        once for the block."""
+        if self.around(node):  # the head of a loop
+            step = node.head[1:] if node.kind == "for" else []
+            return all(self._assigns(a, b) for a, b in step)
+        if node not in self.names:
+            return node.kind in ("type", "empty")
+        if not self._at_block_level(node):
+            return False
+        if node.kind == "declaration":
+            if node.fixed or self._is_group(node):
+                return True
+            return all(
+                self.named[d.name].uniform and self._value_is_uniform(d) for d in node.declared
+            )
+        if node.kind == "expression":
+            return self._assigns(node.first, node.last)
+        if node.kind == "if":
+            only = len(node.parts) == 1 and node.parts[0].jumps
+            return only and self._is_uniform(*node.head[0])
+        return node.kind in ("type", "jump", "empty")
+
+    def _at_block_level(self, node: Node) -> bool:
+        if not hasattr(self, "_level") or self._level[0] != frozenset(self.apart):
+            self._level = (frozenset(self.apart), set(self._block_level(self.body)))
+        return node in self._level[1]
+
+    def _block_level(self, node: Node) -> Iterator[Node]:
+        if node.kind == "for":
+            yield node.parts[0]
+        for body in bodies(node):
+            for p in body:
+                yield p
+                if self.around(p):
+                    yield from self._block_level(p)
+
+    def _value_is_uniform(self, d: Declarator) -> bool:
+        a, b = d.value
+        return a == b or self._is_uniform(a + 1 if self.all[a].text == "=" else a, b)
+
+    def _head_is_uniform(self, node: Node) -> bool:
+        if node.kind == "for":
+            start, (condition, step) = node.parts[0], node.head
+            return (
+                (start.kind == "empty" or self.once(start))
+                and self._is_uniform(*condition)
+                and (step[0] == step[1] or self._assigns(*step))
+            )
+        return all(self._is_uniform(a, b) for a, b in node.head)
+
+    def _assigns(self, a: int, b: int) -> bool:
+        """Whether all_[a:b] are assignments of uniform values to uniform variables."""
+        return all(self._assignment(x, y) for x, y in split(self.all, a, b, ","))
+
+    def _assignment(self, a: int, b: int) -> bool:
+        words = [t.text for t in self.all[a:b]]
+        if len(words) == 3 and (words[1:] in (["+", "+"], ["-", "-"])):
+            return self._uniform_name(a)
+        if len(words) == 3 and words[:2] in (["+", "+"], ["-", "-"]):
+            return self._uniform_name(b - 1)
+        if not self._uniform_name(a) or not changes(self.all, a):
+            return False
+        equals = next((i for i in range(a + 1, b) if self.all[i].text == "="), None)
+        return equals is not None and equals <= a + 3 and self._is_uniform(equals + 1, b)
+
+    def _uniform_name(self, i: int) -> bool:
+        v = self.named.get(i)
+        return v is not None and v.uniform and v.kind in ("local", "parameter")
+
+    def _is_uniform(self, a: int, b: int) -> bool:
+        """Whether an expression has the same value for all threads, and changes nothing. What it
+        reads from memory is the same, because a difference would be a race."""
+        return self._expression(a, b, UNIFORM, frozenset(), lambda v: v.uniform)
+
+    def _expression(
+        self,
+        a: int,
+        b: int,
+        functions: Pattern[str],
+        names: Set[str],
+        allowed: Callable[[Variable], bool],
+    ) -> bool:
+        part = self.all[a:b]
+        meaning = list(self.facts.meaning(part))
+        if any(t.kind == "string" or (t.text == INDEX and INDEX not in names) for t in meaning):
+            return False
+        macros = self.facts.macros
+        for n in called(meaning):
+            if not (functions.fullmatch(n) or n in self.types or n in macros):
+                return False
+        if any(changes(self.all, i) for i in range(a, b)):
+            return False
+        for i in range(a, b):
+            v = self.named.get(i)
+            if v is not None and not (v.kind != "group" and allowed(v)):
+                return False
+        return self._macros_allow(a, b, allowed)
+
+    def _macros_allow(self, a: int, b: int, allowed: Callable[[Variable], bool]) -> bool:
+        """Whether the variables that macros name are allowed: by their names, in any scope."""
+        for t in self.all[a:b]:
+            if t.kind == "name" and t.text in self.facts.macros:
+                meant = {m.text for m in self.facts.meaning([t]) if m.kind == "name"}
+                if any(v.name in meant and not allowed(v) for v in self.variables):
+                    return False
+        return True
+
+    # ---- what is computed anew
+
+    def _again(self) -> None:
+        for v in self.variables:
+            if v.uniform or v.kind != "local" or v.array or v.taken:
+                continue
+            if self._reference(v) or self._made(v):
+                continue
+            assert v.node is not None and v.of is not None
+            a, b = v.of.value
+            single = v.writes == [v.node] and a < b
+            v.again = single and self._at_block_level(v.node) and self._recomputable(v, a + 1, b)
+        changed = True  # declarations of several names: all or none
+        while changed:
+            changed = False
+            for v in self.variables:
+                if v.again and v.node is not None:
+                    others = [self.named[d.name] for d in v.node.declared]
+                    if not all(o.again for o in others):
+                        v.again, changed = False, True
+            for v in self.variables:
+                if (
+                    v.again
+                    and v.of is not None
+                    and not self._recomputable(v, v.of.value[0] + 1, v.of.value[1])
+                ):
+                    v.again, changed = False, True
+
+    def _recomputable(self, of: Variable, a: int, b: int) -> bool:
+        """Whether an expression has the same value wherever its variable is in scope."""
+        for i in range(a, b):
+            text = self.all[i].text
+            if text in ("[", "->", "?") or (text in ("*", "&") and not binary(self.all, i)):
+                return False
+            if self._from_outside(i):
+                return False
+        return self._expression(a, b, UNIFORM, {INDEX}, lambda v: self._lasting(of, v))
+
+    def known(self, a: int, b: int) -> bool:
+        """Whether an expression has one value for the block, whose names are known outside of the
+        region in which it stands."""
+        return not any(self._from_outside(i) for i in range(a, b)) and self._is_uniform(a, b)
+
+    def _from_outside(self, i: int) -> bool:
+        t = self.all[i]
+        if t.kind != "name" or i in self.named or self._member(i):
+            return False
+        outside = self.facts.macros.keys() | self.facts.constants | self.types | _TOLD | {INDEX}
+        return t.text not in outside and not UNIFORM.fullmatch(t.text)
+
+    def _lasting(self, of: Variable, v: Variable) -> bool:
+        if v.again:
+            return True
+        if v.kind == "fixed" and not v.array:
+            return self._constant(v)
+        if not v.uniform:
+            return False
+        assert of.node is not None
+        # a loop's own variable changes only when what the loop declares is gone
+        return all(
+            w is v.node
+            or (
+                self.around(w)
+                and w.first <= of.node.first <= of.node.last <= w.last
+                and w.kind == "for"
+            )
+            for w in v.writes
+        )
+
+    def _constant(self, v: Variable) -> bool:
+        """Of a fixed variable, whether it is not in shared memory."""
+        return v.node is not None and all(t.text != "__shared__" for t in self.tokens(v.node))

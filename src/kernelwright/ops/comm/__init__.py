@@ -1,0 +1,39 @@
+"""Collectives between processes, for operators whose result depends on each process's part.
+
+Operators reach torch.distributed here and nowhere else. A `group` is a process group, None for that
+of all processes; every process of it must make the same calls in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import distributed
+
+# its name from 2.13 on, where the older one warns
+_GATHER = "all_gather_single"
+
+
+def processes(group: Any = None) -> int:
+    """Processes of a group; 1 where torch.distributed is not initialised."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 1
+    return distributed.get_world_size(group)
+
+
+def gather(t: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """Each process's t, of the same shape in all and not 0-d: (processes, *t.shape). One
+    collective."""
+    count = processes(group)
+    found = t.new_empty((count * t.shape[0], *t.shape[1:]))
+    into = getattr(distributed, _GATHER, None) or distributed.all_gather_into_tensor
+    into(found, t.contiguous(), group=group)
+    return found.unflatten(0, (count, t.shape[0]))
+
+
+def add(t: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """The sum of each process's t, in a new tensor. One collective."""
+    found = t.clone(memory_format=torch.contiguous_format)
+    distributed.all_reduce(found, group=group)
+    return found

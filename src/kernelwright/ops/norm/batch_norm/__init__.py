@@ -1,0 +1,184 @@
+"""batch_norm: training with the batch's statistics, inference with running ones, and the steps of a
+batch that is split over processes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from kernelwright.contract import Ladder, Operator, Rung, arguments, rungs
+from kernelwright.dispatch import bind
+from kernelwright.ops.norm.group_norm import flat, restored
+
+from . import heuristics, spec
+
+__all__ = [
+    "backward_elemt",
+    "backward_reduce",
+    "batch_norm",
+    "checked",
+    "inference",
+    "stats",
+    "update",
+]
+
+
+def _cuda(trick: str, idea: str, suffix: str = "", file: str | None = None, **more) -> Rung:
+    fits = getattr(heuristics, f"fits_{'channel' if more.pop('channel', False) else trick}")
+    configs = more.pop("configs", None) or getattr(heuristics, f"{trick.upper()}_CONFIGS")
+    return Rung(
+        f"cuda_{trick}",
+        "cuda",
+        f"cuda:{trick}{suffix}",
+        idea,
+        supports=fits,
+        configs=configs,
+        sources=(f"cuda_{file or trick}.cu",),
+        **more,
+    )
+
+
+def _training(suffix: str) -> tuple[Rung, ...]:
+    """The ladder from the bottom up; `suffix` is "_backward" in a backward's."""
+    block = {"channel": True, "configs": heuristics.THREADS_CONFIGS, "serves": False}
+    teaching = () if suffix else (
+        _cuda("welford", "a block per channel, a division per element", **block),
+        _cuda("two_passes", "a block per channel: the mean, then the squares about it", **block),
+    )  # fmt: skip
+    return (
+        *rungs.pytorch(suffix),
+        *teaching,
+        _cuda("split", "a channel split over blocks, in two launches", suffix, f"split{suffix}"),
+        _cuda(
+            "channels_split", "channels last: sums of columns, in two launches", suffix,
+            f"channels_split{suffix}",
+        ),
+        _cuda(
+            "cluster", "a channel in the shared memory of a cluster", suffix,
+            heuristic=heuristics.choose_cluster,
+        ),
+        _cuda(
+            "channels", "channels last: a slab of channels in the shared memory of a cluster",
+            suffix, f"channels{suffix}", heuristic=heuristics.choose_channels,
+        ),
+    )  # fmt: skip
+
+
+def _step(side: str, file: str) -> tuple[Rung, ...]:
+    """Rungs of a step: one of the launches of the training's."""
+    configs = heuristics.STEP_CONFIGS
+    return (
+        Rung("native", "torch", f"torch_rungs:native_{side}", "PyTorch's own operators"),
+        _cuda("split", "channels first", f"_{side}", f"split{file}", configs=configs),
+        _cuda("channels_split", "channels last", f"_{side}", f"channels_split{file}",
+              configs=configs),
+    )  # fmt: skip
+
+
+def _ladder(operator: Operator, its_rungs: tuple[Rung, ...]) -> Ladder:
+    return Ladder(operator, its_rungs, __name__, heuristics.order, heuristics.bucket)
+
+
+LADDER = _ladder(spec.FORWARD, _training(""))
+LADDER_BACKWARD = _ladder(spec.BACKWARD, _training("_backward"))
+LADDER_INFERENCE = _ladder(
+    spec.INFERENCE,
+    (
+        *rungs.pytorch("_inference"),
+        _cuda("scale", "running statistics folded into a scale and a shift"),
+    ),
+)
+LADDER_INFERENCE_BACKWARD = _ladder(spec.INFERENCE_BACKWARD, rungs.pytorch("_inference_backward"))
+_batch_norm = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=spec.statistics)
+inference = bind(LADDER_INFERENCE, LADDER_INFERENCE_BACKWARD, vmap="loop")
+stats = bind(_ladder(spec.STATS, _step("stats", "")), vmap="loop")
+backward_reduce = bind(_ladder(spec.REDUCE, _step("backward_reduce", "_backward")), vmap="loop")
+backward_elemt = bind(_ladder(spec.GX, _step("backward_elemt", "_backward")), vmap="loop")
+
+
+def batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float | torch.Tensor = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias of each channel, as
+    torch.nn.functional.batch_norm.
+
+    Args:
+        input: shape (N, C, *). float32, float16 and bfloat16 have GPU rungs; float64 is served by
+            PyTorch. Channels first and channels last (`torch.channels_last`) are read as they lie;
+            other strides are copied to channels first.
+        running_mean, running_var: shape (C,). In training updated in place, where given, with the
+            batch's mean and variance (over one element less); else the statistics.
+        weight, bias: shape (C,), or None; may be wider than the input.
+        training: whether mean and variance are the batch's.
+        momentum: the weight of the batch's statistics in the running ones; a number, or a tensor
+            of one.
+        eps: added to the variance.
+
+    Returns:
+        A tensor of the input's shape, dtype and memory format.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: a shape does not agree, running statistics are missing where they are needed,
+            or in training a channel has only one element.
+    """
+    if isinstance(input, torch.Tensor) and input.shape == (0,):
+        return input.clone()  # PyTorch looks for no channels there
+    checked(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    if not training:
+        for name, p in (("running_mean", running_mean), ("running_var", running_var)):
+            if p is None:
+                raise ValueError(f"{name}: must be given where training is False")
+        x, last = flat(input)
+        wide = torch.promote_types(input.dtype, torch.float32)
+        statistics = running_mean.to(wide), running_var.to(wide)
+        y = inference(x, weight, bias, *statistics, eps, last)
+        return restored(y, last, input.shape)
+    n = math.prod(input.shape) // max(input.shape[1], 1)
+    if n == 1:
+        raise ValueError(
+            "input: in training a channel needs more than one element, but has shape "
+            f"{tuple(input.shape)}"
+        )
+    x, last = flat(input)
+    y, mean, _, var = _batch_norm(x, weight, bias, eps, last)
+    if n:
+        update(running_mean, running_var, mean, var, momentum)
+    return restored(y, last, input.shape)
+
+
+def checked(input: torch.Tensor, **of_channels: torch.Tensor | None) -> None:
+    """Raise where input has no channels, or another argument, if given, is none of them.
+
+    Raises:
+        TypeError: input is not floating point.
+        ValueError: a shape does not agree.
+    """
+    arguments.floating("input", input)
+    if input.ndim < 2:
+        raise ValueError(f"input: has {input.ndim} dimensions, should have 2 or more")
+    for name, p in of_channels.items():
+        if p is not None and tuple(p.shape) != (input.shape[1],):
+            raise ValueError(f"{name}: has shape {tuple(p.shape)}, should be ({input.shape[1]},)")
+
+
+def update(running_mean, running_var, mean, var, momentum: float | torch.Tensor) -> None:
+    """running = (1 - momentum) running + momentum new, in place, of those that are given."""
+    pairs = [(r, t.detach()) for r, t in ((running_mean, mean), (running_var, var))
+             if r is not None]  # fmt: skip
+    with torch.no_grad():
+        one_dtype = all(r.dtype == t.dtype for r, t in pairs)
+        if pairs and one_dtype and not isinstance(momentum, torch.Tensor):
+            torch._foreach_lerp_([r for r, _ in pairs], [t for _, t in pairs], momentum)
+        else:
+            for r, t in pairs:
+                weight = momentum.to(r.dtype) if isinstance(momentum, torch.Tensor) else momentum
+                r.lerp_(t.to(r.dtype), weight)

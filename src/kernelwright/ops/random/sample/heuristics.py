@@ -1,0 +1,71 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
+
+from .tiling import MOST_BLOCKS, MOST_THREADS, needed
+
+COLUMNS = 2**21 - 1  # what a field of a packed count holds
+ROWS = 2**31 // MOST_BLOCKS - 1
+
+ROW = ({"threads": 128}, {"threads": 1024})
+CLUSTERS = (
+    {"blocks": 2, "threads": 128},
+    {"blocks": 2, "threads": 1024},
+    {"blocks": 4, "threads": 1024},
+    {"blocks": 8, "threads": 1024},
+    {"blocks": 1, "threads": 1024},
+)
+
+
+def _rows(logits) -> int:
+    return logits.numel() // max(logits.shape[-1], 1)
+
+
+def fits(gpu, logits, state, each, temperature, top_k, top_p, min_p, filtered):
+    if logits.shape[-1] > COLUMNS:
+        return f"rows of {logits.shape[-1]} logits: counts have 21 bits"
+    if _rows(logits) > ROWS:
+        return f"{_rows(logits)} rows are more than a grid has blocks for"
+    if each is not None and not each.is_contiguous():
+        return "each: not contiguous"
+    return unsupported_dtype(logits.dtype, "logits")
+
+
+def fits_gumbel(gpu, logits, filtered, **rest):
+    if filtered:
+        return "filtered: a filter may apply"
+    return fits(gpu, logits=logits, filtered=filtered, **rest)
+
+
+def fits_cluster(gpu, logits, **rest):
+    if needed(logits, MOST_THREADS) > MOST_BLOCKS:
+        return f"rows of {logits.shape[-1]} logits do not fit {MOST_BLOCKS} multiprocessors"
+    return no_clusters(gpu) or fits(gpu, logits=logits, **rest)
+
+
+def choose_row(gpu, logits, **rest):
+    """Threads that have a few vectors each."""
+    return ROW[0] if logits.shape[-1] <= 4096 else ROW[1]
+
+
+def choose_cluster(gpu, logits, **rest):
+    """As many blocks a row as the GPU holds at once, while each thread has a vector."""
+    vectors = logits.shape[-1] * logits.itemsize // 16
+    for config in (CLUSTERS[3], CLUSTERS[2], CLUSTERS[1]):
+        filled = vectors >= config["threads"] * config["blocks"]
+        if filled and _rows(logits) * config["blocks"] <= gpu.sms:
+            return config
+    return CLUSTERS[0] if vectors <= 2 * CLUSTERS[0]["threads"] else CLUSTERS[4]
+
+
+def order(gpu, **specs):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(logits, filtered, **rest):
+    """Key of a call in the tuned table: dtype, then sizes by powers of two."""
+    kept = "" if filtered else "/all"
+    return f"{kind(logits.dtype)}{kept}/{log2(logits.shape[-1])}/{log2(_rows(logits))}"

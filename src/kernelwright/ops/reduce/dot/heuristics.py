@@ -1,0 +1,36 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.contract.eligibility import kind, log2, other_dtype
+
+# vecs: pairs of vectors of a thread in flight
+ATOMICS = ({"block": 256, "vecs": 4, "blocks_per_sm": 4},)
+BLOCKS = (
+    {"block": 256, "vecs": 4, "blocks_per_sm": 4},
+    {"block": 512, "vecs": 4, "blocks_per_sm": 2},
+    {"block": 512, "vecs": 2, "blocks_per_sm": 4},
+)
+THREADS = ({"block": 256},)
+
+
+def fits(gpu, x, **tensors):
+    return other_dtype({"x": x, **tensors}, of="x")
+
+
+def fits_atomics(gpu, x, other):
+    if x.dtype == torch.float32:
+        return "x: atomic additions of 16-bit numbers only"
+    return fits(gpu, x, other=other)
+
+
+def order(gpu, **specs):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(x, **tensors):
+    """Key of a call in the tuned table: dtype and number of elements by powers of two."""
+    return f"{kind(x.dtype)}/{log2(x.numel())}"

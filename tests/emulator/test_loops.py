@@ -1,0 +1,171 @@
+"""Code between barriers as loops over threads: which kernels allow it; the same bits as fibers."""
+
+import os
+import random
+import subprocess
+
+import pytest
+
+from kernelwright import emulator
+from kernelwright.emulator import program
+from kernelwright.emulator.program import build
+from kernelwright.emulator.program.loops import Facts, looped
+from support.paths import FIXTURES
+from support.random_kernels import program as random_program
+
+FILE = FIXTURES / "programs" / "loops.cu"
+runs = pytest.mark.skipif(emulator.missing() is not None, reason=str(emulator.missing()))
+
+
+def why(text):
+    """Why kernels are left as they are; None for those that get loops."""
+    found: dict[str, str | None] = {}
+    made = looped(text, Facts([text]), found)
+    assert ("KW_BLOCK" in made) == (None in found.values())
+    return found
+
+
+def body(code):
+    head = "__global__ void k(int *x, int n, float4 v) { __shared__ int s[64];"
+    return why(f"{head} {code} }}")["k"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "__syncthreads(); x[threadIdx.x] = 1;",
+        "for (int i = 0; i < n; i += blockDim.x) { __syncthreads(); }",
+        "int m = n / 2; while (m > 0) { __syncthreads(); m /= 2; }",
+        "if (gridDim.x > 3) __syncthreads(); else x[0] = 1;",
+        "x += n; if (x[blockIdx.x] > 0) { __syncthreads(); }",
+        "if (threadIdx.x < n) { s[0] = 1; __syncthreads(); }",
+        "if (threadIdx.x < n) return; __syncthreads();",
+        "for (int i = 0; i < n; ++i) { if (i == 2) break; __syncthreads(); }",
+        "int i = threadIdx.x, j = n; __syncthreads(); if (j) __syncthreads();",
+        "auto g = cooperative_groups::this_thread_block(); g.sync(); cooperative_groups::sync(g);",
+        "atomicAdd(&s[0], 1); __syncthreads();",
+        "float r = sqrtf(v.x); switch (n) { case 1: r = 2; break; } __syncthreads(); x[0] = r;",
+    ],
+)
+def test_what_gets_loops(code):
+    assert body(code) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("if (threadIdx.x < 5) __syncthreads(); x[0] = 1;", "a barrier under a condition"),
+        ("for (int i = threadIdx.x; i < n; ++i) __syncthreads();", "a barrier under a condition"),
+        ("int m = threadIdx.x; if (m) __syncthreads(); m = 3;", "a barrier under a condition"),
+        ("int m = n; foo(m); for (; m; m--) __syncthreads();", "a barrier under a condition"),
+        ("int m = n; int *p = &m; for (; m; m--) __syncthreads();", "a barrier under a condition"),
+        ("int m = n; if (x[m++]) __syncthreads(); m = 0;", "a barrier under a condition"),
+        ("if (x[threadIdx.x]) { n = 2; } if (n) __syncthreads(); n = 1;", "a barrier under a"),
+        ("for (;;) { __syncthreads(); if (x[threadIdx.x]) break; }", "a thread leaves a loop"),
+        ("for (;;) { __syncthreads(); if (x[threadIdx.x]) return; }", "a thread returns"),
+        ("switch (n) { case 1: __syncthreads(); }", "it uses __syncthreads"),
+        ("__syncthreads(); n = __syncthreads_count(n);", "it uses __syncthreads_count"),
+        ("__syncthreads(); __syncwarp();", "it uses __syncwarp"),
+        ("volatile int *p = x; __syncthreads();", "the statement volatile"),
+        ("while (atomicAdd(x, 0) < 3) {} __syncthreads();", "repeats an atomic"),
+        ("while (atomicCAS(x, 0, 1)) {} __syncthreads();", "it uses atomicCAS"),
+        ("int &r = s[n]; __syncthreads(); r = 1;", "the reference r"),
+        ("auto f = [&] { return n; }; __syncthreads(); f();", "it has a lambda"),
+        ("__syncthreads();\n#ifdef A\n x[0] = 1;\n#endif\n", "directives"),
+        ("__threadfence(); __syncthreads();", "it uses __threadfence"),
+        ('asm volatile("bar.sync 0;"); __syncthreads();', "the statement asm"),
+    ],
+)
+def test_what_stays_on_fibers(code, reason):
+    assert reason in (body(code) or "")
+
+
+def test_functions_are_followed():
+    text = """
+    __device__ int deep(int x) { return __shfl_sync(~0u, x, 0); }
+    #define SHALLOW(x) deep(x)
+    __device__ int middle(volatile int *x) { return *x; }
+    __global__ void a(int *x) { __syncthreads(); x[0] = SHALLOW(1); }
+    __global__ void b(int *x) { __syncthreads(); x[0] = middle(x); }
+    __global__ void c(int *x) { __syncthreads(); x[0] = 1; }
+    """
+    assert why(text) == {"a": "deep uses __shfl_sync", "b": "middle uses volatile", "c": None}
+
+
+def test_a_file_without_barriers_stays():
+    text = "__global__ void k(int *x) { int a = 1, b = 2; x[0] = a + b; }"
+    assert looped(text, Facts([text])) == text
+
+
+def outputs(file, folder):
+    """What a program prints on both streams: by loops, and by fibers in a random order."""
+    executable = build.program(file, "fast")
+    (folder / "seed").write_text("1")  # an order that loops do not have
+    found = []
+    for settings in (folder / "none", folder):
+        environment = {**os.environ, "KERNELWRIGHT_RUN": str(settings)}
+        settings.mkdir(exist_ok=True)
+        done = subprocess.run([executable], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        found.append((done.stdout, done.stderr))
+    return found
+
+
+@runs
+def test_hard_kernels_have_the_same_results(tmp_path):
+    (by_loops, blocks), (by_fibers, none) = outputs(FILE, tmp_path)
+    assert by_loops == by_fibers
+    for line in blocks.splitlines():
+        name, count = line.split()
+        assert int(count) == (0 if name.startswith("fibers_") else 3), name
+    assert len(blocks.splitlines()) == 26
+    assert all(line.endswith(" 0") for line in none.splitlines())
+    left = {k for k, reason in why(FILE.read_text()).items() if reason}
+    assert left == {k for k in why(FILE.read_text()) if k.startswith("fibers_")}
+
+
+@runs
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(None, marks=pytest.mark.long, id=f"any{i}") for i in range(6))]
+)
+def test_random_kernels_have_the_same_results(seed, tmp_path):
+    seed = random.randrange(1 << 30) if seed is None else seed
+    text = random_program(seed, 3)
+    assert set(why(text).values()) == {None}, seed
+    file = tmp_path / "random.cu"
+    file.write_text(text)
+    (by_loops, _), (by_fibers, _) = outputs(file, tmp_path)
+    assert by_loops == by_fibers, seed
+
+
+@runs
+def test_what_the_compiler_refuses_as_loops_runs_by_fibers(tmp_path):
+    """A value that cannot be assigned cannot be kept for each thread."""
+    file = tmp_path / "one.cu"
+    file.write_text(
+        "struct One { int x; __device__ One(int x) : x(x) {}\n"
+        "  void operator=(const One &) = delete; };\n"
+        "__global__ void k(int *x) { One one(threadIdx.x); __syncthreads(); x[0] = one.x; }\n"
+        "int main() { int *x; cudaMalloc(&x, 4); k<<<1, 1>>>(x);\n"
+        "  return cudaDeviceSynchronize() != cudaSuccess; }\n"
+    )
+    assert why(file.read_text()) == {"k": None}
+    found = program.run(file)
+    assert (found.code, found.loops) == (0, ())
+
+
+@runs
+def test_faults_in_loops_name_the_line(tmp_path):
+    file = tmp_path / "fault.cu"
+    file.write_text(
+        "__global__ void k(int *x) {\n"
+        "  __syncthreads();\n"
+        "  x[threadIdx.x << 24] = 1;\n"
+        "}\n"
+        "int main() { int *x; cudaMalloc(&x, 4); k<<<1, 64>>>(x);\n"
+        "  return !cudaDeviceSynchronize(); }\n"
+    )
+    found = program.run(file)
+    assert found.loops == ("k",)
+    assert "a thread of block (0, 0, 0) touches the address" in found.notes[0].text
+    assert "fault.cu:3" in found.notes[0].text

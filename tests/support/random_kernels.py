@@ -1,0 +1,161 @@
+"""Programs of random kernels with barriers: loops and conditions around them, variables of all
+kinds, indices of several forms. They have no races, so their results depend on no schedule."""
+
+import random
+
+_BLOCKS = [(64, 1), (96, 1), (256, 1), (32, 4), (16, 16), (20, 3), (7, 5)]
+_HEAD = """#include <cstdio>
+#include <vector>
+#define K 4
+#define SQUARE(x) ((x) * (x))
+__device__ int mix(int x, int y) { return (x << 3) ^ (y >> 2) ^ (x * y); }
+__device__ void bump(int &x) { x = x * 3 + threadIdx.x; }
+"""
+_MAIN = """int main() {
+  int *in, *out;
+  cudaMalloc(&in, 4096 * 4);
+  cudaMalloc(&out, 4096 * 4);
+  std::vector<int> values(4096);
+  for (int i = 0; i < 4096; ++i) values[i] = i * 2654435761u >> 7;
+  cudaMemcpy(in, values.data(), 4096 * 4, cudaMemcpyHostToDevice);
+"""
+_CALL = """  cudaMemset(out, 0, 4096 * 4);
+  {name}<<<3, dim3({x}, {y})>>>(in, out, {n}, {m});
+  cudaMemcpy(values.data(), out, 4096 * 4, cudaMemcpyDeviceToHost);
+  {{
+    unsigned long long sum = 0;
+    for (int v : values) sum = sum * 1099511628211ull + unsigned(v);
+    printf("{name} %d %llx\\n", int(cudaGetLastError()), sum);
+  }}
+"""
+
+
+def program(seed: int, kernels: int) -> str:
+    rng = random.Random(seed)
+    made, calls = [_HEAD], [_MAIN]
+    for i in range(kernels):
+        x, y = rng.choice(_BLOCKS)
+        made.append(_Kernel(rng, f"k{i}", x, y).text())
+        n, m = rng.randint(1, 9), rng.randint(1, 9)
+        calls.append(_CALL.format(name=f"k{i}", x=x, y=y, n=n, m=m))
+    return "\n".join([*made, "".join(calls) + "}\n"])
+
+
+class _Kernel:
+    def __init__(self, rng: random.Random, name: str, x: int, y: int) -> None:
+        self.rng, self.name, self.threads, self.flat = rng, name, x * y, y == 1
+        self.own, self.same = ["a", "b"], ["n", "m", "q"]  # values of a thread, of the block
+        self.count = 0
+
+    def text(self) -> str:
+        rng, n = self.rng, self.threads
+        flat = self.flat and rng.random() < 0.5
+        index = "threadIdx.x" if flat else "threadIdx.y * blockDim.x + threadIdx.x"
+        return "\n".join(
+            [
+                f"__global__ void {self.name}(const int *in, int *out, int n, int m) {{",
+                f"  __shared__ int s[{n}];",
+                f"  constexpr int N = {n};",
+                f"  {rng.choice(['int', 'const int'])} t = {index};",
+                "  int a = t, b = in[t], q = n;",
+                f"  int w[4] = {{1, 2, {rng.randint(0, 9)}}};",
+                "  s[t] = 0;",
+                "  __syncthreads();",
+                *self.statements(rng.randint(6, 12), "  ", 0),
+                "  for (int i = 0; i < 4; ++i) a = a * 31 + w[i];",
+                "  out[blockIdx.x * N + t] = a * 7 + b + q;",
+                "}",
+            ]
+        )
+
+    def fresh(self, kind: str) -> str:
+        self.count += 1
+        return f"{kind}{self.count}"
+
+    def common(self) -> str:
+        """An expression that is the same for all threads."""
+        rng, v = self.rng, self.rng.choice(self.same)
+        number = rng.randint(1, 9)
+        forms = [v, str(number), f"({v} + {number})", "(int)blockIdx.x", "(int)gridDim.x", "K"]
+        return rng.choice([*forms, f"min({v}, {number})", f"SQUARE({v})"])
+
+    def index(self) -> str:
+        n, same = self.rng.randint(0, 9), self.common()
+        forms = ["t", "(N - 1 - t)", f"((t + {same}) % N)", f"((t * 5 + {n}) % N)", "(t ^ 1) % N"]
+        return self.rng.choice([*forms, "(t / 2)", "((t % 32) * 2 % N)", "((int)threadIdx.x % K)"])
+
+    def value(self, depth: int = 0) -> str:
+        rng, own = self.rng, self.rng.choice(self.own)
+        if depth < 3 and rng.random() < 0.4:
+            x, y = self.value(depth + 1), self.value(depth + 1)
+            return rng.choice([f"({x} + {y})", f"({x} * 5 - {y})", f"mix({x}, {own})"])
+        forms = [own, self.common(), f"in[{self.index()}]", "t", f"w[{rng.randint(0, 3)}]"]
+        return rng.choice([*forms, f"({own} ^ {self.common()})"])
+
+    def statements(self, number: int, indent: str, depth: int) -> list[str]:
+        kinds = [self.declares, self.assigns, self.chooses, self.repeats, self.meets, self.meets]
+        kinds += [self.fills, self.steps, self.points]
+        kinds += [self.leaves] if depth == 0 else []
+        kinds += [self.loops, self.branches] if depth < 2 else []
+        own, same = list(self.own), list(self.same)
+        made: list[str] = []
+        for _ in range(number):
+            made += [indent + line for line in self.rng.choice(kinds)(depth)]
+        self.own, self.same = own, same
+        return made
+
+    def declares(self, _: int) -> list[str]:
+        if self.rng.random() < 0.4:
+            name, value = self.fresh("u"), self.common()
+            self.same.append(name)
+            return [f"const int {name} = {value};"]
+        name, value = self.fresh("p"), self.value()
+        type_ = self.rng.choice(["int", "const int", "auto", "unsigned"])
+        self.own.append(name)
+        return [f"{type_} {name} = 0 + {value};"]
+
+    def assigns(self, _: int) -> list[str]:
+        mark = self.rng.choice(["+=", "=", "^=", "-="])
+        return [f"{self.rng.choice(['a', 'b'])} {mark} {self.value()};"]
+
+    def chooses(self, _: int) -> list[str]:
+        x, y, z = self.value(), self.value(), self.value()
+        return [f"if ({x} & 1) {{ a += {y}; }} else b ^= {z};"]
+
+    def repeats(self, _: int) -> list[str]:
+        return [f"for (int i = 0; i < {self.common()} % 5; ++i) a += {self.value()} + i;"]
+
+    def fills(self, _: int) -> list[str]:
+        x = self.value()
+        return [f"for (int i = 0; i < 4; ++i) {{ w[i] = {x}; if (i == b % 3) continue; ++w[i]; }}"]
+
+    def meets(self, _: int) -> list[str]:
+        value, target = self.value(), self.rng.choice(["a", "b"])
+        read = f"{target} += s[{self.index()}];"
+        return ["__syncthreads();", f"s[t] = {value};", "__syncthreads();", read]
+
+    def steps(self, _: int) -> list[str]:
+        return [f"q += {self.common()};"]
+
+    def points(self, _: int) -> list[str]:
+        return [f"{{ int *z = &b; *z += {self.value()}; bump(a); }}"]
+
+    def leaves(self, _: int) -> list[str]:
+        if self.rng.random() < 0.3:
+            return [f"if ({self.common()} > 40) return;"]
+        return [f"if ({self.value()} % 17 == 3) return;"]
+
+    def loops(self, depth: int) -> list[str]:
+        name = self.fresh("i")
+        head = f"for (int {name} = 0; {name} < {self.rng.randint(1, 3)}; ++{name}) {{"
+        self.same.append(name)
+        inside = self.statements(self.rng.randint(2, 4), "  ", depth + 1)
+        self.same.remove(name)
+        return [head, *inside, "  __syncthreads();", "}"]
+
+    def branches(self, depth: int) -> list[str]:
+        made = [f"if ({self.common()} % 2) {{", *self.statements(3, "  ", depth + 1)]
+        made.append("  __syncthreads();")
+        if self.rng.random() < 0.5:
+            made += ["} else {", *self.statements(2, "  ", depth + 1)]
+        return [*made, "}"]
