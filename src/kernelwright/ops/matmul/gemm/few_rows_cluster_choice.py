@@ -18,22 +18,18 @@ from .few_rows_cluster_tiling import (
 )
 from .few_rows_tiling import MOST, fits_linear_tensor_cores, fits_tensor_cores, sides
 
-_MORE = {"ahead": 128, "overlaps": True}
 CONFIGS = (
-    tile(1, 1, 16, 1, 1, **_MORE),
-    tile(1, 2, 4, 1, 1, **_MORE),
-    tile(2, 8, 1, 1, 1, **_MORE),
-    tile(2, 2, 4, 1, 2, short=True, **_MORE),
-    tile(2, 4, 2, 2, 2, short=True, **_MORE),
-    tile(2, 8, 1, 4, 1, short=True, **_MORE),
-    {**WIDEST, **_MORE},
+    tile(1, 1, 16, 1, 1, ahead=128, overlaps=True),
+    tile(1, 2, 4, 1, 1, ahead=128, overlaps=True),
+    tile(2, 8, 1, 1, 1, ahead=128),
+    tile(2, 2, 4, 1, 2, ahead=128, overlaps=True, short=True),
+    tile(2, 4, 2, 2, 2, ahead=128, overlaps=True, short=True),
 )
 WGMMA_CONFIGS = (
-    tile(1, 8, 1, 8, 2, **_MORE),
-    tile(1, 12, 1, 4, 1, **_MORE),
-    tile(1, 4, 1, 8, 2, **_MORE),
-    tile(1, 8, 1, 4, 1, **_MORE),
-    {**WIDEST, **_MORE},
+    tile(1, 8, 1, 8, 2, ahead=128),
+    tile(1, 12, 1, 4, 1, ahead=128, overlaps=True),
+    tile(1, 8, 1, 4, 1, ahead=128),
+    tile(1, 4, 1, 8, 2, ahead=128),
 )
 #: Of configs whose shares are this close the earlier one is chosen, by bits of an element. Integers
 #: become operands at a lower cost in large tiles.

@@ -28,9 +28,9 @@ def tile(
     groups: int, along_n: int, along_k: int, cluster: int, resident: int, **more: int | bool
 ) -> Config:
     """A config: 16-row groups of a warp, warps along the weight's rows and along k, blocks of a
-    cluster and of a multiprocessor. `more`: `short`, whether a step of 4 bits is 64 bytes; `ahead`, bytes that the L2 cache
-    fetches for each access; `overlaps`, whether a launch starts while the one before it ends;
-    `flight` instead of IN_FLIGHT."""
+    cluster and of a multiprocessor. `more`: `short`, whether a step of 4 bits is 64 bytes of a row
+    instead of 128; `ahead`, bytes that the L2 cache fetches for each access; `overlaps`, whether a
+    launch starts while the one before it ends."""
     return {"groups": groups, "along_n": along_n, "along_k": along_k, "cluster": cluster,
             "resident": resident, **more}  # fmt: skip
 
@@ -116,7 +116,7 @@ def _held(
     turns = min(2, cdiv(tiles, max(clusters, 1)))
     boxed = config["along_k"] * rows * (8 * blocks + 2) * 4 * turns
     room = (gpu.shared_per_block + 1024) // resident - 1024 - STATIC - of_x - boxed
-    enough = max(3, cdiv(config.get("flight", IN_FLIGHT) // resident, stage))
+    enough = max(3, cdiv(IN_FLIGHT // resident, stage))
     fitting = [s for s in STAGES if s * stage <= room and (s <= enough or s == 3)]
     if not fitting:
         return None
