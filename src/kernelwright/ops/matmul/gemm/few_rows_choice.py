@@ -47,4 +47,4 @@ def _few(of: Sides) -> tuple[str, ...]:
         return ("cuda_gemv_split",)
     if m * k > MOST_OF_X or n * k * of.x.itemsize > MOST_OF_WEIGHT:
         return ()
-    return ("cuda_few_rows_cluster",)
+    return ("cuda_few_rows_cluster", *(("cuda_gemv_split",) if m == 2 else ()))
