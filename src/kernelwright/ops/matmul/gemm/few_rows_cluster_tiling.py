@@ -22,6 +22,7 @@ SHORT = {**DEPTHS, 4: 128}
 GROUP = 128  # of k that share a scale
 REGISTERS = 65_536  # of a multiprocessor
 OF_WGMMA = {2: 128, 4: 168, 8: 208}  # registers of a thread, by blocks of 8 rows of x
+FOR_BYTES = 40  # more for a weight of 8 bits, whose values become operands through float32
 
 
 def tile(
@@ -72,6 +73,11 @@ def rows_of(config: Config) -> int:
     return 16 * config["groups"] * config["along_n"]
 
 
+def _registers(config: Config) -> int:
+    """Of a thread."""
+    return REGISTERS // (32 * config["along_n"] * config["along_k"] * config["resident"])
+
+
 def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
     """By `config`, or by WIDEST where that does not fit."""
     found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, WIDEST, m, n, k, bits)
@@ -81,6 +87,8 @@ def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Spl
 
 def held_split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
     """None if a block does not hold its part of x beside a ring of three steps."""
+    if bits < 16 and config["groups"] * cdiv(m, 8) > 4 and _registers(config) <= 128:
+        return None  # sums of a group and of all groups before it leave no registers
     depth = (SHORT if config.get("short") else DEPTHS)[bits]
     return _held(gpu, config, n, k, bits, depth, cdiv(m, 8), m)
 
@@ -96,8 +104,7 @@ def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) 
 def held_wgmma(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
     """As `held_split` for wgmma: 16, 32 or 64 rows of x, the shortest steps."""
     blocks = max(2, power_of_two(cdiv(m, 8)))
-    threads = 32 * config["along_n"] * config["along_k"] * config["resident"]
-    if REGISTERS // threads < OF_WGMMA[blocks]:
+    if _registers(config) < OF_WGMMA[blocks] + (FOR_BYTES if bits == 8 else 0):
         return None
     return _held(gpu, config, n, k, bits, SHORT[bits], blocks, 8 * blocks)
 
