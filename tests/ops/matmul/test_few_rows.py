@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelwright.contract import H200, TensorSpec
-from kernelwright.ops.matmul.gemm import few_rows_choice
+from kernelwright.ops.matmul.gemm import few_rows_choice, hopper_choice
 from kernelwright.ops.matmul.gemm import few_rows_cluster_choice as choice
 from kernelwright.ops.matmul.gemm import few_rows_cluster_tiling as tiling
 
@@ -36,7 +36,7 @@ def test_a_cluster_covers_k_and_every_region_of_shared_memory_fits(bits):
             stage = warps * 16 * c["groups"] * of_row
             assert s.boxed == s.rings + s.stages * stage
             assert (s.shared + tiling.STATIC) * c["resident"] <= H200.shared_per_block + 1024
-            assert c in (config, tiling.widest(bits))
+            assert c in (config, tiling.WIDEST)
             assert s.grid % c["cluster"] == 0 and s.threads == 32 * warps
             clusters, tiles = s.grid // c["cluster"], -(-n // tiling.rows_of(c))
             assert 0 < clusters <= tiles
@@ -56,9 +56,11 @@ def test_what_a_cluster_does_not_hold_is_refused():
         (1, 4096, 4096, BF16, "cuda_gemv_split"),
         (4096, 1, 4096, torch.float32, "cuda_gemv_split"),
         (8, 4096, 4096, torch.float32, "cuda_gemv_split"),
+        (2, 4096, 4096, BF16, "cuda_few_rows_cluster"),
+        (8, 768, 2304, BF16, "cuda_few_rows_cluster"),
     ],
 )
-def test_a_row_or_two_are_dispatched_to_gemv(m, n, k, dtype, name):
+def test_which_rung_takes_few_rows(m, n, k, dtype, name):
     args = product(m, n, k, dtype)
     assert few_rows_choice.order(H200, **args)[0] == name
     x, weight = TensorSpec((m, k), (k, 1), dtype), TensorSpec((n, k), (k, 1), dtype)
@@ -71,10 +73,26 @@ def test_a_row_or_two_are_dispatched_to_gemv(m, n, k, dtype, name):
     ("m", "n", "k", "dtype"),
     [
         (9, 4096, 4096, torch.float32),
-        (3, 4096, 4096, BF16),
+        (9, 4096, 4096, BF16),
+        (8, 4096, 8192, BF16),  # of x, more than a block holds at its ease
+        (4, 28672, 4096, BF16),  # a weight of 235 MB
         (1, 4096, 100, BF16),
         (0, 8, 4096, BF16),
     ],
 )
-def test_others_are_not(m, n, k, dtype):
-    assert "cuda_gemv_split" not in few_rows_choice.order(H200, **product(m, n, k, dtype))
+def test_others_are_left_to_the_cost_model(m, n, k, dtype):
+    args = product(m, n, k, dtype)
+    assert few_rows_choice.order(H200, **args) == hopper_choice.order(H200, **args)
+
+
+@pytest.mark.parametrize("bits", [4, 16])
+@pytest.mark.parametrize(("n", "k"), [(8192, 8192), (28672, 4096), (130, 128), (6144, 4096)])
+def test_the_chosen_config_is_one_of_the_rung_and_fits(n, k, bits):
+    for m in (1, 4, 8, 16, 32):
+        assert choice.choose_split(H200, m, n, k, bits) in choice.CONFIGS
+        chosen = choice.choose_wgmma_split(H200, m, n, k, bits)
+        assert chosen in choice.WGMMA_CONFIGS
+        if not choice.wgmma_held(H200, m, n, k, bits):
+            split = tiling.wgmma_split_of(H200, chosen, m, n, k, bits)
+            threads = split.threads * split.config["resident"]
+            assert threads * tiling.OF_WGMMA[split.blocks] <= tiling.REGISTERS

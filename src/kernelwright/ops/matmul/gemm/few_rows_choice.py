@@ -9,29 +9,42 @@ from .few_rows_tiling import FEW, Sides, fits_linear, fits_vectors, sides
 
 #: Of a row of the weight: shorter ones have not been timed.
 LEAST_BYTES = 1024
+#: Of x in elements and of the weight in bytes, up to which a block that holds x of all of k is
+#: faster than cuBLAS.
+MOST_OF_X, MOST_OF_WEIGHT = 2**15, 2**26
 
 
 def order(gpu, a, b, tf32=False):
     """Names of rungs, the fastest first; where rows are many, those of hopper_choice.py."""
     if a.ndim == 2 and (a.shape[0] <= FEW or b.shape[1] <= FEW):
         found = sides(a, b, FEW)
-        if isinstance(found, Sides) and _few(found) and not fits_vectors(gpu, a, b, tf32):
-            return ("cuda_gemv_split",)
+        if (
+            isinstance(found, Sides)
+            and not fits_vectors(gpu, a, b, tf32)
+            and (names := _few(found))
+        ):
+            return names
     return hopper_choice.order(gpu, a, b, tf32)
 
 
 def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=False):
     args = x, weight, bias, gate, residual, activation, keep
     found = Sides(weight, x, ("weight", "x"), (1, weight.shape[0]))
-    if _few(found) and not fits_linear(gpu, *args):
-        return ("cuda_gemv_split",)
+    if x.shape[0] <= FEW and not fits_linear(gpu, *args) and (names := _few(found)):
+        return names
     return hopper_choice.order_linear(gpu, *args)
 
 
-def _few(of: Sides) -> bool:
-    """Whether cuda_gemv_split is the fastest. On an H200 it was 1.29 to 2.04 times as fast as
-    cuBLAS for up to 8 rows of float32, 1.09 to 1.47 times for one row of 16-bit types, 0.99 to 1.18
-    times for two (records/nvidia-h200/measured/gemv_and_experts.txt, matrix_products.txt)."""
+def _few(of: Sides) -> tuple[str, ...]:
+    """The rungs that are the fastest, none where that is cuBLAS. On an H200 cuda_gemv_split was
+    1.29 to 2.04 times as fast as cuBLAS for up to 8 rows of float32 and 1.08 to 1.47 times for one
+    row of 16-bit types (records/nvidia-h200/measured/gemv_and_experts.txt); cuda_few_rows_cluster
+    1.0 to 1.5 times for 2 to 8 rows and weights of up to 50 MB."""
     m, (n, k) = of.x.shape[0], of.weight.shape
-    most = FEW if of.x.dtype == torch.float32 else 2
-    return 0 < m <= most and n > 0 and k * of.x.itemsize >= LEAST_BYTES
+    if m == 0 or n == 0 or k * of.x.itemsize < LEAST_BYTES:
+        return ()
+    if m == 1 or of.x.dtype == torch.float32:
+        return ("cuda_gemv_split",)
+    if m * k > MOST_OF_X or n * k * of.x.itemsize > MOST_OF_WEIGHT:
+        return ()
+    return ("cuda_few_rows_cluster", *(("cuda_gemv_split",) if m == 2 else ()))

@@ -6,18 +6,35 @@ from __future__ import annotations
 from kernelwright.contract import Config, Gpu
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import no_clusters
+from kernelwright.contract.open_size import fixed
 
-from .few_rows_cluster_tiling import WIDEST, held_split, held_wgmma, rows_of, tile, widest
+from .few_rows_cluster_tiling import (
+    WIDEST,
+    Split,
+    held_split,
+    held_wgmma,
+    rows_of,
+    tile,
+)
 from .few_rows_tiling import MOST, fits_linear_tensor_cores, fits_tensor_cores, sides
 
 CONFIGS = (
-    tile(2, 1, 8, 1, 1),
-    tile(2, 2, 4, 2, 1),
-    tile(2, 2, 4, 4, 1),
-    tile(2, 4, 2, 8, 1),
-    WIDEST,
+    tile(1, 1, 16, 1, 1, ahead=128, overlaps=True),
+    tile(1, 2, 4, 1, 1, ahead=128, overlaps=True),
+    tile(2, 8, 1, 1, 1, ahead=128),
+    tile(2, 2, 4, 1, 2, ahead=128, overlaps=True, short=True),
+    tile(2, 4, 2, 2, 2, ahead=128, overlaps=True, short=True),
 )
-WGMMA_CONFIGS = (WIDEST, tile(1, 8, 1, 4, 1), tile(1, 4, 1, 4, 1))
+WGMMA_CONFIGS = (
+    tile(1, 8, 1, 8, 2, ahead=128),
+    tile(1, 12, 1, 4, 1, ahead=128, overlaps=True),
+    tile(1, 8, 1, 4, 1, ahead=128),
+    tile(1, 4, 1, 8, 2, ahead=128),
+)
+#: Of configs whose shares are this close the earlier one is chosen, by bits of an element. Integers
+#: become operands at a lower cost in large tiles.
+ALIKE = {4: 0.85, 8: 0.85, 16: 0.97}
+ALIKE_WGMMA = 0.95
 
 
 def fits(gpu, a, b, tf32=False):
@@ -65,7 +82,7 @@ def wgmma_held(gpu: Gpu, m: int, n: int, k: int, bits: int) -> str | None:
 
 def held(gpu: Gpu, m: int, n: int, k: int, bits: int) -> str | None:
     """Why a multiprocessor does not hold an eighth of x."""
-    if held_split(gpu, widest(bits), m, n, k, bits) is None:
+    if held_split(gpu, WIDEST, m, n, k, bits) is None:
         return f"{m} rows of {k}: an eighth is more than a multiprocessor holds"
     return None
 
@@ -80,16 +97,45 @@ def choose_linear(gpu, x, weight, **others):
     return choose_split(gpu, x.shape[0], *weight.shape, 16)
 
 
+def choose_wgmma(gpu, a, b, tf32=False):
+    of = sides(a, b, MOST)
+    assert not isinstance(of, str), of
+    return choose_wgmma_split(gpu, of.x.shape[0], *of.weight.shape, 16)
+
+
+def choose_wgmma_linear(gpu, x, weight, **others):
+    return choose_wgmma_split(gpu, x.shape[0], *weight.shape, 16)
+
+
 def choose_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
-    """The config whose largest share of the weight is smallest, of those that fit; of almost equal
-    ones the first, whose clusters are smallest."""
-    best, least = WIDEST, 0.0
-    for config in CONFIGS:
-        split = held_split(gpu, config, m, n, k, bits)
+    """For 16-bit weights the small tiles are best where they are alike, for integers the large."""
+    first = CONFIGS if bits == 16 else CONFIGS[2:] + CONFIGS[:2]
+    m = fixed(m)
+    found = [(c, held_split(gpu, c, m, n, k, bits)) for c in first]
+    return _least(gpu, n, k, found, ALIKE[bits])
+
+
+def choose_wgmma_split(gpu: Gpu, m: int, n: int, k: int, bits: int) -> Config:
+    """Blocks of four warps only where the first config does not fit."""
+    m = fixed(m)
+    found = [(c, held_wgmma(gpu, c, m, n, k, bits)) for c in WGMMA_CONFIGS]
+    if found[0][1] is not None:
+        found = [(c, split) for c, split in found if c["along_n"] > 4]
+    return _least(gpu, n, k, found, ALIKE_WGMMA)
+
+
+def _least(
+    gpu: Gpu, n: int, k: int, found: list[tuple[Config, Split | None]], alike: float
+) -> Config:
+    """The config that leaves a multiprocessor the fewest rows of the weight, all of k counted."""
+    best, least = found[-1][0], 0.0
+    for config, split in found:
         if split is None:
             continue
-        clusters = max(split.grid // config["cluster"], 1)
-        share = cdiv(cdiv(n, rows_of(config)), clusters) * rows_of(config) / config["cluster"]
-        if least == 0.0 or share < least * 0.97:
+        tiles, clusters = cdiv(n, rows_of(config)), max(split.grid // config["cluster"], 1)
+        rows = cdiv(tiles, clusters) * cdiv(split.grid, gpu.sms) * rows_of(config)
+        steps = max(cdiv(cdiv(k, split.depth), config["cluster"]), 1)
+        share = rows / config["cluster"] * max(1.0, config["along_k"] / steps)
+        if least == 0.0 or share < least * alike:
             best, least = config, share
     return best

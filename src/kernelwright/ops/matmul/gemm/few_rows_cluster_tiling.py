@@ -18,27 +18,26 @@ STATIC = 256  # bytes of shared memory of a block that are not dynamic, at most
 STAGES = (12, 8, 6, 5, 4, 3)  # steps of a ring, the most that fit
 IN_FLIGHT = 98_304  # bytes of rings of a multiprocessor
 DEPTHS = {4: 256, 8: 128, 16: 64}  # kDepth of a step, by bits of an element: 128 bytes
+SHORT = {**DEPTHS, 4: 128}
 GROUP = 128  # of k that share a scale
+REGISTERS = 65_536  # of a multiprocessor
+OF_WGMMA = {2: 128, 4: 168, 8: 208}  # registers of a thread, by blocks of 8 rows of x
+FOR_BYTES = 40  # more for a weight of 8 bits, whose values become operands through float32
 
 
 def tile(
     groups: int, along_n: int, along_k: int, cluster: int, resident: int, **more: int | bool
 ) -> Config:
     """A config: 16-row groups of a warp, warps along the weight's rows and along k, blocks of a
-    cluster and of a multiprocessor. `more`: `depth` of a step; `ahead`, bytes that the L2 cache
-    fetches for each access; `overlaps`, whether a launch starts while the one before it ends;
-    `flight` instead of IN_FLIGHT."""
+    cluster and of a multiprocessor. `more`: `short`, whether a step of 4 bits is 64 bytes of a row
+    instead of 128; `ahead`, bytes that the L2 cache fetches for each access; `overlaps`, whether a
+    launch starts while the one before it ends."""
     return {"groups": groups, "along_n": along_n, "along_k": along_k, "cluster": cluster,
             "resident": resident, **more}  # fmt: skip
 
 
 #: Where a block of another config does not hold its part of x: the largest clusters.
-WIDEST = tile(1, 8, 1, 8, 1)
-
-
-def widest(bits: int) -> Config:
-    """WIDEST with the shortest steps."""
-    return {**WIDEST, "depth": 64 if bits == 16 else GROUP}
+WIDEST = tile(1, 8, 1, 8, 1, short=True)
 
 
 @dataclass(frozen=True)
@@ -74,16 +73,24 @@ def rows_of(config: Config) -> int:
     return 16 * config["groups"] * config["along_n"]
 
 
+def _registers(config: Config) -> int:
+    """Of a thread."""
+    return REGISTERS // (32 * config["along_n"] * config["along_k"] * config["resident"])
+
+
 def split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
     """By `config`, or by WIDEST where that does not fit."""
-    found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, widest(bits), m, n, k, bits)
+    found = held_split(gpu, config, m, n, k, bits) or held_split(gpu, WIDEST, m, n, k, bits)
     assert found is not None, (config, m, n, k, bits)
     return found
 
 
 def held_split(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
     """None if a block does not hold its part of x beside a ring of three steps."""
-    return _held(gpu, config, n, k, bits, config.get("depth", DEPTHS[bits]), cdiv(m, 8), m)
+    if bits < 16 and config["groups"] * cdiv(m, 8) > 4 and _registers(config) <= 128:
+        return None  # sums of a group and of all groups before it leave no registers
+    depth = (SHORT if config.get("short") else DEPTHS)[bits]
+    return _held(gpu, config, n, k, bits, depth, cdiv(m, 8), m)
 
 
 def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split:
@@ -97,8 +104,9 @@ def wgmma_split_of(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) 
 def held_wgmma(gpu: Gpu, config: Config, m: int, n: int, k: int, bits: int) -> Split | None:
     """As `held_split` for wgmma: 16, 32 or 64 rows of x, the shortest steps."""
     blocks = max(2, power_of_two(cdiv(m, 8)))
-    depth = widest(bits)["depth"]
-    return _held(gpu, config, n, k, bits, depth, blocks, 8 * blocks)
+    if _registers(config) < OF_WGMMA[blocks] + (FOR_BYTES if bits == 8 else 0):
+        return None
+    return _held(gpu, config, n, k, bits, SHORT[bits], blocks, 8 * blocks)
 
 
 def _held(
@@ -115,7 +123,7 @@ def _held(
     turns = min(2, cdiv(tiles, max(clusters, 1)))
     boxed = config["along_k"] * rows * (8 * blocks + 2) * 4 * turns
     room = (gpu.shared_per_block + 1024) // resident - 1024 - STATIC - of_x - boxed
-    enough = max(3, cdiv(config.get("flight", IN_FLIGHT) // resident, stage))
+    enough = max(3, cdiv(IN_FLIGHT // resident, stage))
     fitting = [s for s in STAGES if s * stage <= room and (s <= enough or s == 3)]
     if not fitting:
         return None

@@ -33,7 +33,7 @@ def _cluster(entry: str, supports, heuristic) -> Rung:
     )
 
 
-def _wgmma(entry: str, supports) -> Rung:
+def _wgmma(entry: str, supports, heuristic) -> Rung:
     return Rung(
         "cuda_few_rows_wgmma",
         "cuda",
@@ -42,6 +42,7 @@ def _wgmma(entry: str, supports) -> Rung:
         supports=supports,
         configs=cluster.WGMMA_CONFIGS,
         sources=("few_rows/cuda_few_rows_wgmma.cu",),
+        heuristic=heuristic,
     )
 
 
@@ -55,7 +56,7 @@ RUNGS = (
     _rung("few_rows", "tensor_cores", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan", cluster.fits, cluster.choose),
-    _wgmma("wgmma", cluster.fits_wgmma),
+    _wgmma("wgmma", cluster.fits_wgmma, cluster.choose_wgmma),
 )  # fmt: skip
 LINEAR_RUNGS = (
     _rung("gemv_split", "split_linear", "few rows: warps divide k; eight rows of loads per thread",
@@ -63,5 +64,5 @@ LINEAR_RUNGS = (
     _rung("few_rows", "tensor_cores_linear", "up to 64 rows: tensor cores; blocks divide k",
           shape.fits_linear_tensor_cores, configs=shape.CONFIGS),
     _cluster("plan_linear", cluster.fits_linear, cluster.choose_linear),
-    _wgmma("wgmma_linear", cluster.fits_wgmma_linear),
+    _wgmma("wgmma_linear", cluster.fits_wgmma_linear, cluster.choose_wgmma_linear),
 )  # fmt: skip

@@ -63,6 +63,7 @@ RUNGS = (
         supports=heuristics.fits_wgmma,
         configs=few_rows_cluster_choice.WGMMA_CONFIGS,
         sources=("cuda_few_rows_wgmma.cu",),
+        heuristic=heuristics.choose_wgmma,
     ),
 )
 LADDER = Ladder(

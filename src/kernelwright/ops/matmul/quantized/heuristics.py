@@ -7,6 +7,7 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.eligibility import kind, no_clusters, unsupported_dtype
 from kernelwright.ops.matmul.gemm.few_rows_cluster_choice import (
     choose_split,
+    choose_wgmma_split,
     held,
     no_wgmma,
     wgmma_held,
@@ -49,6 +50,10 @@ def choose_cluster(gpu, x, packed, scales, bias, bits):
     return choose_split(gpu, x.shape[0], packed.shape[0], x.shape[1], bits)
 
 
+def choose_wgmma(gpu, x, packed, scales, bias, bits):
+    return choose_wgmma_split(gpu, x.shape[0], packed.shape[0], x.shape[1], bits)
+
+
 def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
     if x.shape[0] > most:
         return f"{x.shape[0]} rows are more than {most}"
@@ -67,8 +72,11 @@ def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
     return None
 
 
-def order(gpu, **specs):
-    return ("cuda_few_rows",)
+def order(gpu, x, packed, scales, bias, bits):
+    """Of 4 bits, on an H200: up to 4 rows cuda_few_rows_cluster was 1.1 to 1.4 times as fast as
+    cuda_few_rows, up to 32 rows cuda_few_rows_wgmma 1.1 to 1.3 times."""
+    first = "cuda_few_rows_cluster" if x.shape[0] <= 4 else "cuda_few_rows_wgmma"
+    return (first, "cuda_few_rows") if bits == 4 else ("cuda_few_rows",)
 
 
 def bucket(x, packed, scales, bias, bits):

@@ -20,9 +20,9 @@ struct Split {
   static constexpr int kBlocks = BLOCKS, kGroups = GROUPS, kAlongK = ALONG_K, kCluster = CLUSTER;
   static constexpr int kStages = STAGES, kAhead = AHEAD, kThreads = 32 * ALONG_N * ALONG_K;
   static constexpr int kRows = 16 * GROUPS * ALONG_N;  // of a tile
-  static constexpr int kOwn = kRows / CLUSTER, kParts = ALONG_K * CLUSTER;
+  static constexpr int kOwned = kRows / CLUSTER, kParts = ALONG_K * CLUSTER;
   static constexpr int kPitch = 8 * BLOCKS + 2;  // floats of a row of sums: 8 bytes times odd
-  static_assert(kOwn % 8 == 0, "a block owns whole halves of fragments");
+  static_assert(kOwned % 8 == 0, "a block owns whole halves of fragments");
 };
 
 // `AHEAD`: bytes around them that the L2 cache fetches at once, or 0.
@@ -233,7 +233,7 @@ template <class WEIGHTS, class SPLIT> struct Part {
 
 // The way of sums to the blocks that own their rows, through shared memory: two boxes in turns.
 template <class SPLIT> struct Exchange {
-  static constexpr int kOwn = SPLIT::kOwn, kPitch = SPLIT::kPitch, kAlongK = SPLIT::kAlongK;
+  static constexpr int kOwned = SPLIT::kOwned, kPitch = SPLIT::kPitch, kAlongK = SPLIT::kAlongK;
   static constexpr bool kSent = SPLIT::kCluster > 1;
 
   kw::Mailbox *boxes;
@@ -255,10 +255,10 @@ template <class SPLIT> struct Exchange {
       kw::Mailbox::open_all(boxes, bytes(), [&](int turn) { return turn < turns; });
   }
   __device__ __forceinline__ unsigned bytes() const {
-    return SPLIT::kParts * kOwn * ((m + 1) / 2) * sizeof(float2);
+    return SPLIT::kParts * kOwned * ((m + 1) / 2) * sizeof(float2);
   }
   __device__ __forceinline__ float *box(int turn) const {
-    return sums + turn % 2 * (SPLIT::kParts * kOwn * kPitch);
+    return sums + turn % 2 * (SPLIT::kParts * kOwned * kPitch);
   }
   __device__ __forceinline__ void ready() const {
     if constexpr (kSent) kw::Mailbox::ready();
@@ -272,7 +272,7 @@ template <class SPLIT> struct Exchange {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         const int row = (warp / kAlongK * SPLIT::kGroups + g) * 16 + 8 * h + lane / 4;
-        float *to = box(turn) + (part * kOwn + row % kOwn) * kPitch;
+        float *to = box(turn) + (part * kOwned + row % kOwned) * kPitch;
 #pragma unroll
         for (int b = 0; b < SPLIT::kBlocks; b++) {
           const int r = 8 * b + lane % 4 * 2;
@@ -280,7 +280,7 @@ template <class SPLIT> struct Exchange {
           const float2 both = {from.of[g][b][2 * h], from.of[g][b][2 * h + 1]};
           auto *slot = reinterpret_cast<float2 *>(to + r);
           if constexpr (kSent)
-            boxes[turn % 2].send(slot, both, row / kOwn);
+            boxes[turn % 2].send(slot, both, row / kOwned);
           else
             *slot = both;
         }
@@ -292,13 +292,13 @@ template <class SPLIT> struct Exchange {
       boxes[turn % 2].wait(turn / 2 % 2);
     else
       __syncthreads();
-    const int top = (first + turn * from_tile_to_tile) * SPLIT::kRows + rank * kOwn;
-    for (int at = threadIdx.x; at < (m + 1) / 2 * kOwn; at += SPLIT::kThreads) {
-      const int i = at % kOwn, r = at / kOwn * 2;
+    const int top = (first + turn * from_tile_to_tile) * SPLIT::kRows + rank * kOwned;
+    for (int at = threadIdx.x; at < (m + 1) / 2 * kOwned; at += SPLIT::kThreads) {
+      const int i = at % kOwned, r = at / kOwned * 2;
       float2 total = {0.0f, 0.0f};
 #pragma unroll
       for (int part = 0; part < SPLIT::kParts; part++) {
-        const float *p = box(turn) + (part * kOwn + i) * kPitch + r;
+        const float *p = box(turn) + (part * kOwned + i) * kPitch + r;
         const float2 v = *reinterpret_cast<const float2 *>(p);
         total = {total.x + v.x, total.y + v.y};
       }
