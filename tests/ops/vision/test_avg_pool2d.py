@@ -21,7 +21,7 @@ def geometries(seed, count):
         kernel = list(draw.choice(((2, 2), (3, 3), (3, 2), (1, 4))))
         stride = [draw.choice((1, 2, 2, 3)) for _ in range(2)]
         padding = [draw.randint(0, k // 2) for k in kernel]
-        shape = (2, draw.choice((1, 8)), draw.randint(5, 12), draw.randint(5, 12))
+        shape = (2, draw.choice((1, 8)), draw.randint(5, 12), draw.choice((5, 7, 8, 12, 16)))
         ceil, counted = draw.random() < 0.5, draw.random() < 0.5
         yield shape, kernel, stride, padding, ceil, counted, draw.choice((0, 0, 5))
 
