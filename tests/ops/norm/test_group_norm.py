@@ -132,6 +132,24 @@ def test_chosen_clusters_fill_the_gpu_and_hold_the_call(n, c, length, last):
     assert config == rung.configs[2 if last else -1] or launch.grid[0] >= H200.sms
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_supported_call_fits_every_config(last):
+    """Sizes about what a cluster holds."""
+    found = ladder("group_norm").rung("cuda_channels" if last else "cuda_cluster")
+    taken = refused = 0
+    for n in range(1, 24):
+        args = call_of(1, (32, 96, 320)[n % 3], 2**n + n, 32, torch.bfloat16, last)
+        if found.supports(H200, **args):
+            refused += 1
+            continue
+        taken += 1
+        for config in found.configs:
+            (launch,) = (cuda.channels if last else cuda.cluster)(H200, config, **args).launches
+            assert launch.shared + tiling.STATIC <= H200.shared_per_block
+    assert taken
+    assert refused
+
+
 def test_a_slab_is_whole_groups_and_whole_vectors():
     for c, groups in ((320, 32), (96, 32), (30, 3), (1024, 1), (7, 7)):
         call = tiling.Call(call_of(2, c, 64, groups, torch.bfloat16, True))

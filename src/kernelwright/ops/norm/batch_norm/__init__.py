@@ -94,7 +94,7 @@ _batch_norm = bind(LADDER, LADDER_BACKWARD, vmap="loop", statistics=spec.statist
 inference = bind(LADDER_INFERENCE, LADDER_INFERENCE_BACKWARD, vmap="loop")
 stats = bind(_ladder(spec.STATS, _step("stats", "")), vmap="loop")
 backward_reduce = bind(_ladder(spec.REDUCE, _step("backward_reduce", "_backward")), vmap="loop")
-backward_elemt = bind(_ladder(spec.ELEMT, _step("backward_elemt", "_backward")), vmap="loop")
+backward_elemt = bind(_ladder(spec.GX, _step("backward_elemt", "_backward")), vmap="loop")
 
 
 def batch_norm(

@@ -38,14 +38,16 @@ def _small(last):
         yield _of(4, 16, 24, BF16, last, **parameters)
     yield _of(4, 16, 24, BF16, last, eps=1.0)
     yield _of(70, 8, 40, BF16, last)
+    yield _of(4, 16, 24, F32, last, mean=300.0)
 
 
 def _few(last):
     """Of the steps that several operators share."""
     yield from (_of(*s, F32, last) for s in (SMALL[0], SMALL[3]))
     yield from (_of(4, 16, 24, d, last) for d in (F16, BF16))
-    yield from (_of(4, 16, 24, BF16, last, values=v) for v in ("large", "nan"))
-    yield from (_of(2, 16, 24, BF16, last, layout=x) for x in ("sliced", "expanded"))
+    yield from (_of(4, 16, 24, BF16, last, values=v) for v in ("large", "nan", "inf"))
+    yield from (_of(2, 16, 24, BF16, last, layout=x)
+                for x in ("sliced", "permuted", "offset", "expanded"))  # fmt: skip
     yield _of(4, 16, 24, BF16, last, weight="none", bias="none")
     yield _of(4, 16, 24, BF16, last, weight="float32")
 
@@ -59,13 +61,16 @@ def _timed(shapes):
     )
 
 
-_BIG = tuple(_of(2**11, 64, 2**14 + 8, BF16, last, use="big") for last in (False, True))
+# with a mean, so that neither statistics nor the sums of the backward are what cancellation leaves
+_BIG = tuple(_of(2**11, 64, 2**14 + 8, BF16, last, use="big", mean=1.0) for last in (False, True))
 CASES = (*_small(False), *_small(True), *_timed(BENCH), *_BIG)
 FEW = (*_few(False), *_few(True), *_timed(tuple(BENCH)[1:2]), *_BIG)
 
 
 def stats_inputs(c, device):
-    return {"x": tensor(c, "x", device), "channels_last": c.param("last", False)}
+    x = tensor(c, "x", device)
+    x = x.add_(c.param("mean")) if c.param("mean") else x
+    return {"x": x, "channels_last": c.param("last", False)}
 
 
 def inputs(c, device):
@@ -80,7 +85,7 @@ def inputs(c, device):
 def backward_inputs(c, device):
     args = inputs(c, device)
     args.pop("eps")
-    return {**args, **_statistics(c, args), "gy": tensor(c, "gy", device)}
+    return {**args, **_statistics(c, args), "gy": _gradient(c, args["x"], device)}
 
 
 def inference_inputs(c, device):
@@ -89,18 +94,25 @@ def inference_inputs(c, device):
 
 
 def inference_backward_inputs(c, device):
-    return {**inference_inputs(c, device), "gy": tensor(c, "gy", device)}
+    args = inference_inputs(c, device)
+    return {**args, "gy": _gradient(c, args["x"], device)}
 
 
 def reduce_inputs(c, device):
     args = stats_inputs(c, device)
-    return {**args, **_statistics(c, args), "gy": tensor(c, "gy", device)}
+    return {**args, **_statistics(c, args), "gy": _gradient(c, args["x"], device)}
 
 
 def elemt_inputs(c, device):
     args = reduce_inputs(c, device)
     total = tensor(c, "total", device, dtype=torch.float32, shape=(_channels(c), 2), scale=0.1)
     return {**args, "weight": _parameter(c, "weight", device), "total": total}
+
+
+def _gradient(c, x, device):
+    """gy; where x has a mean, correlated with x."""
+    gy = tensor(c, "gy", device)
+    return gy.add_(x) if c.param("mean") else gy
 
 
 def _channels(c):

@@ -10,7 +10,17 @@ import torch
 from kernelwright.contract import CudaKernel, Launch, Plan, Scratch, TensorSpec, f32, i32, i64
 from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
-from kernelwright.ops.norm.group_norm import cuda as sets
+from kernelwright.ops.norm.group_norm.cuda import (
+    channels_forward,
+    channels_gradient,
+    cluster_forward,
+    cluster_gradient,
+    split_forward,
+    split_gradient,
+    split_gx,
+    split_moments,
+    split_sums,
+)
 
 from .tiling import BatchCall
 
@@ -37,11 +47,11 @@ def _channel(name, config, c):
 
 
 def split(gpu, config, **args):
-    return sets.split_forward(gpu, config, BatchCall(args))
+    return split_forward(gpu, config, BatchCall(args))
 
 
 def split_backward(gpu, config, **args):
-    launches, scratch, _ = sets.split_gradient(gpu, config, BatchCall(args))
+    launches, scratch, _ = split_gradient(gpu, config, BatchCall(args))
     return Plan(launches, scratch)
 
 
@@ -49,19 +59,19 @@ channels_split, channels_split_backward = split, split_backward
 
 
 def cluster(gpu, config, **args):
-    return sets.cluster_forward(gpu, config, BatchCall(args))
+    return cluster_forward(gpu, config, BatchCall(args))
 
 
 def cluster_backward(gpu, config, **args):
-    return Plan((sets.cluster_gradient(gpu, config, BatchCall(args))[0],))
+    return Plan((cluster_gradient(gpu, config, BatchCall(args))[0],))
 
 
 def channels(gpu, config, **args):
-    return sets.channels_forward(gpu, config, BatchCall(args))
+    return channels_forward(gpu, config, BatchCall(args))
 
 
 def channels_backward(gpu, config, **args):
-    return Plan((sets.channels_gradient(gpu, config, BatchCall(args))[0],))
+    return Plan((channels_gradient(gpu, config, BatchCall(args))[0],))
 
 
 # the steps of a batch that is split over processes
@@ -70,17 +80,17 @@ def channels_backward(gpu, config, **args):
 def split_stats(gpu, config, **args):
     c = BatchCall(args)
     rstd = Scratch(TensorSpec.contiguous((c.channels,), torch.float32))
-    launch, scratch = sets.split_moments(gpu, config, c, ("mean", "rstd", "var"), f32(0.0), 0.0)
+    launch, scratch = split_moments(gpu, config, c, ("mean", "rstd", "var"), f32(0.0), 0.0)
     return Plan((launch,), {**scratch, "rstd": rstd})
 
 
 def split_backward_reduce(gpu, config, **args):
-    launch, scratch = sets.split_sums(gpu, config, BatchCall(args), unused="total")
+    launch, scratch = split_sums(gpu, config, BatchCall(args), unused="total")
     return Plan((launch,), scratch)
 
 
 def split_backward_elemt(gpu, config, **args):
-    return Plan((sets.split_gx(gpu, config, BatchCall(args), overlaps=False),))
+    return Plan((split_gx(gpu, config, BatchCall(args), overlaps=False),))
 
 
 channels_split_stats, channels_split_backward_reduce = split_stats, split_backward_reduce

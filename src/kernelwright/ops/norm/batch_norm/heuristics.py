@@ -5,14 +5,31 @@ from __future__ import annotations
 import torch
 
 from kernelwright.contract.eligibility import kind, log2
-from kernelwright.ops.norm.group_norm import heuristics as group
+from kernelwright.ops.norm.group_norm.heuristics import (
+    CHANNELS_CONFIGS,
+    CHANNELS_SPLIT_CONFIGS,
+    CLUSTER_CONFIGS,
+    SPLIT_CONFIGS,
+    spread_channels,
+    spread_cluster,
+    unsupported,
+    unsupported_channels,
+    unsupported_channels_split,
+    unsupported_cluster,
+    unsupported_split,
+)
 
 from .tiling import BatchCall
 
+__all__ = [
+    "CHANNELS_CONFIGS",
+    "CHANNELS_SPLIT_CONFIGS",
+    "CLUSTER_CONFIGS",
+    "SPLIT_CONFIGS",
+]
+
 THREADS_CONFIGS = ({"threads": 256},)
-SPLIT_CONFIGS = CHANNELS_SPLIT_CONFIGS = group.SPLIT_CONFIGS
-CLUSTER_CONFIGS, CHANNELS_CONFIGS = group.CLUSTER_CONFIGS, group.CHANNELS_CONFIGS
-STEP_CONFIGS = group.SPLIT_CONFIGS[:1]
+STEP_CONFIGS = SPLIT_CONFIGS[:1]
 # unroll: vectors of a thread in flight; blocks: on each multiprocessor, channels last
 SCALE_CONFIGS = ({"threads": 256, "unroll": 4, "blocks": 8},)
 
@@ -20,26 +37,29 @@ SCALE_CONFIGS = ({"threads": 256, "unroll": 4, "blocks": 8},)
 def fits_channel(gpu, **args):
     """For a block that reads a channel element by element."""
     c = BatchCall(args)
-    if why := group.unsupported(c, c.last):
+    if why := unsupported(c, c.last):
         return why
     row = c.channels if c.last else c.length
-    return None if c.steps == [row] else "rows of x do not lie one after another"
+    if c.steps != [row]:
+        return "rows of x do not lie one after another"
+    n = args["x"].numel() // c.channels
+    return f"a channel of {n} elements: float32 counts to {2**24}" if n > 2**24 else None
 
 
 def fits_split(gpu, **args):
-    return group.unsupported_split(BatchCall(args))
+    return unsupported_split(BatchCall(args))
 
 
 def fits_channels_split(gpu, **args):
-    return group.unsupported_channels_split(gpu, BatchCall(args))
+    return unsupported_channels_split(gpu, BatchCall(args))
 
 
 def fits_cluster(gpu, **args):
-    return group.unsupported_cluster(gpu, BatchCall(args))
+    return unsupported_cluster(gpu, BatchCall(args))
 
 
 def fits_channels(gpu, **args):
-    return group.unsupported_channels(gpu, BatchCall(args))
+    return unsupported_channels(gpu, BatchCall(args))
 
 
 def fits_scale(gpu, **args):
@@ -47,15 +67,15 @@ def fits_scale(gpu, **args):
     for name in ("mean", "var"):
         if args[name].dtype != torch.float32:
             return f"{name} is {args[name].dtype}, not float32"
-    return group.unsupported(c, c.last)
+    return unsupported(c, c.last)
 
 
 def choose_cluster(gpu, **args):
-    return group.spread_cluster(gpu, BatchCall(args))
+    return spread_cluster(gpu, BatchCall(args))
 
 
 def choose_channels(gpu, **args):
-    return group.spread_channels(gpu, BatchCall(args))
+    return spread_channels(gpu, BatchCall(args))
 
 
 def order(gpu, **args):

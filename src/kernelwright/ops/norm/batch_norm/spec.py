@@ -358,7 +358,7 @@ REDUCE = Operator(
     sharding=sharding,
     source="torch.batch_norm_backward_reduce, as means",
 )
-ELEMT = Operator(
+GX = Operator(
     name="batch_norm_backward_elemt",
     schema="(Tensor gy, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, Tensor total,"
     " bool channels_last=False) -> (Tensor gx)",

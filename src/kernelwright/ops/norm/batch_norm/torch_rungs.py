@@ -43,7 +43,7 @@ def native(x, weight, bias, eps, channels_last=False):
 def native_backward(gy, x, weight, bias, mean, rstd, channels_last=False):
     if x.numel() == 0:
         return manual_backward(gy, x, weight, bias, mean, rstd, channels_last)
-    image, scale, _ = _given(x, weight, None, channels_last)
+    image, scale, _ = _given(x, _scale(x, weight, channels_last), None, channels_last)
     found = aten.native_batch_norm_backward(
         _image(gy, channels_last).to(image.dtype), image, scale, None, None, mean, rstd, True, 0.0,
         [True, weight is not None, bias is not None],
@@ -52,6 +52,8 @@ def native_backward(gy, x, weight, bias, mean, rstd, channels_last=False):
 
 
 def native_inference(x, weight, bias, mean, var, eps, channels_last=False):
+    if x.numel() == 0:
+        return manual_inference(x, weight, bias, mean, var, eps, channels_last)
     given = _given(x, weight, bias, channels_last)
     mean, var = (t.to(_wide(x)) for t in (mean, var))
     y = aten.native_batch_norm(*given, mean, var, False, 0.0, eps)[0]
@@ -61,7 +63,7 @@ def native_inference(x, weight, bias, mean, var, eps, channels_last=False):
 def native_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last=False):
     if x.numel() == 0:
         return manual_inference_backward(gy, x, weight, bias, mean, var, eps, channels_last)
-    image, scale, _ = _given(x, weight, None, channels_last)
+    image, scale, _ = _given(x, _scale(x, weight, channels_last), None, channels_last)
     mean, var = (t.to(_wide(x)) for t in (mean, var))
     found = aten.native_batch_norm_backward(
         _image(gy, channels_last).to(image.dtype), image, scale, mean, var, None, None, False, eps,
@@ -100,8 +102,17 @@ def _given(x, weight, bias, channels_last):
     return _image(x, channels_last), *parameters
 
 
+def _scale(x, weight, channels_last):
+    """The weight; PyTorch's backward on a GPU wants one where only the bias is there."""
+    if weight is not None:
+        return weight
+    return x.new_ones(spec.channels_of(x, channels_last), dtype=_wide(x))
+
+
 def _image(x, channels_last):
-    """(N, C, L, 1), with the channels last in memory where they are."""
+    """(N, C, L, 1), with the channels last in memory where they are. Contiguous: PyTorch's backward
+    on a CPU is wrong where the gradient's strides are not like x's."""
+    x = x.contiguous()
     return x.unsqueeze(2).permute(0, 3, 1, 2) if channels_last else x.unsqueeze(-1)
 
 

@@ -8,7 +8,7 @@
 // Limit: three accesses, where `cuda_cluster` has two.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"
-#include "sets.cuh"
+#include "pieces.cuh"
 
 // `vars`: with PER_SET, the variance over `correction` elements less.
 template <typename N, int VEC, int THREADS, int UNROLL>
@@ -19,24 +19,16 @@ __global__ void __launch_bounds__(THREADS)
   __shared__ kw::Welford scratch[32];
   const long long set = blockIdx.x / blocks, base = sets.base(set);
   const int block = static_cast<int>(blockIdx.x - set * blocks);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const kw::Share share(sets, blocks, block);
 
   kw::Shifted mine;
-  for (int i = share.first + warp; i < share.last; i += THREADS / 32) {
-    const kw::Item item(sets, i);
-    for (int at = lane * VEC; at < item.count; at += 32 * VEC * UNROLL) {
-      kw::Vec<typename N::T, VEC> v[UNROLL];
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++) {
-        const int here = at + u * 32 * VEC;
-        v[u] = kw::load_or<typename N::T, VEC>(x + base + item.at + here, here < item.count, 0.0f);
-      }
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++)
-        if (at + u * 32 * VEC < item.count) mine.add(v[u]);
-    }
-  }
+  kw::Vec<typename N::T, VEC> v[UNROLL];
+  kw::for_each_vector<VEC, UNROLL, false>(
+      sets, share,
+      [&](int u, long long at, bool inside) {
+        v[u] = kw::load_or<typename N::T, VEC>(x + base + at, inside, 0.0f);
+      },
+      [&](int u, int, long long) { mine.add(v[u]); });
   const kw::Welford own = kw::block_welford(mine.moments(), scratch);
   if (threadIdx.x == 0) partial[blockIdx.x] = {own.mean, own.squares};
   if (!kw::is_last_block(arrived + set, blocks)) return;
@@ -62,27 +54,18 @@ __global__ void __launch_bounds__(THREADS)
                                const float *means, const float *rstds, kw::Sets sets, int blocks,
                                int given) {
   const long long which = gridDim.x - 1 - blockIdx.x, set = which / blocks, base = sets.base(set);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const kw::Share share(sets, blocks, static_cast<int>(which - set * blocks));
   kw::wait_for_launch_before();
   const kw::Statistics s = {means[set], rstds[set]};
 
-  for (int i = share.last - 1 - warp; i >= share.first; i -= THREADS / 32) {
-    const kw::Item item(sets, i);
-    const kw::Affine affine(w, b, given, sets.channel(set, item.row, N::kPerSet));
-    for (int at = lane * VEC; at < item.count; at += 32 * VEC * UNROLL) {
-      kw::Vec<typename N::T, VEC> v[UNROLL];
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++) {
-        const int here = at + u * 32 * VEC;
-        v[u] = kw::load_or<typename N::T, VEC>(x + base + item.at + here, here < item.count, 0.0f);
-      }
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++) {
-        const int here = at + u * 32 * VEC;
-        kw::store_whole(y + base + item.at + here, here < item.count,
-                        kw::normalised<N>(v[u], s, affine));
-      }
-    }
-  }
+  kw::Vec<typename N::T, VEC> v[UNROLL];
+  kw::for_each_vector<VEC, UNROLL, true>(
+      sets, share,
+      [&](int u, long long at, bool inside) {
+        v[u] = kw::load_or<typename N::T, VEC>(x + base + at, inside, 0.0f);
+      },
+      [&](int u, int row, long long at) {
+        const kw::Affine affine(w, b, given, sets.channel(set, row, N::kPerSet));
+        kw::store_whole(y + base + at, true, kw::normalised<N>(v[u], s, affine));
+      });
 }

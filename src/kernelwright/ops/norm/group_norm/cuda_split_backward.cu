@@ -7,25 +7,7 @@
 // Limit: five accesses, where `cuda_cluster` has three.
 #include "kw/last_block.cuh"
 #include "kw/launch.cuh"
-#include "sets.cuh"
-
-// A warp's vectors of a piece, UNROLL of each tensor in flight: each(gy, x, their place).
-template <int VEC, int UNROLL, typename T, typename Each>
-__device__ __forceinline__ void for_each_vector(const T *gy, const T *x, int count,
-                                                const Each &each) {
-  for (int at = threadIdx.x % 32 * VEC; at < count; at += 32 * VEC * UNROLL) {
-    kw::Vec<T, VEC> g[UNROLL], v[UNROLL];
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-      const int here = at + u * 32 * VEC;
-      g[u] = kw::load_or<T, VEC>(gy + here, here < count, 0.0f);
-      v[u] = kw::load_or<T, VEC>(x + here, here < count, 0.0f);
-    }
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++)
-      if (at + u * 32 * VEC < count) each(g[u], v[u], at + u * 32 * VEC);
-  }
-}
+#include "pieces.cuh"
 
 // `total`: of each set, the means of g and g xhat, times the weight. With PER_SET gw and gb are
 // these sums.
@@ -43,22 +25,41 @@ __global__ void __launch_bounds__(THREADS)
   const kw::Share share(sets, blocks, static_cast<int>(blockIdx.x - set * blocks));
   const kw::Statistics s = {means[set], rstds[set]};
 
-  kw::Sums mine = {0.0f, 0.0f};  // of lane 0's warp
-  for (int i = share.first + threadIdx.x / 32; i < share.last; i += THREADS / 32) {
-    const kw::Item item(sets, i);
-    const kw::Affine affine(w, b, given, sets.channel(set, item.row, N::kPerSet));
-    kw::Sums sums = {0.0f, 0.0f};
-    for_each_vector<VEC, UNROLL>(gy + base + item.at, x + base + item.at, item.count,
-                                 [&](const V &gy, const V &x, int) {
-                                   float g[VEC], xhat[VEC];
-                                   kw::gradients<N>(gy, x, s, affine, g, xhat);
-                                   sums.add(g, xhat);
-                                 });
-    sums = {kw::warp_reduce<kw::Sum>(sums.sum), kw::warp_reduce<kw::Sum>(sums.dot)};
-    if (threadIdx.x % 32 == 0) {
-      if constexpr (!N::kPerSet) kw::leave(left, sets, set, item, given, sums);
-      const float weight = N::kPerSet ? 1.0f : affine.weight;
-      mine.sum += weight * sums.sum, mine.dot += weight * sums.dot;
+  // with PER_SET a thread adds up all its vectors; else a warp each piece, of which it has one
+  kw::Sums mine = {0.0f, 0.0f};
+  V gs[UNROLL], xs[UNROLL];
+  const auto load = [&](int u, long long at, bool inside) {
+    gs[u] = kw::load_or<typename N::T, VEC>(gy + base + at, inside, 0.0f);
+    xs[u] = kw::load_or<typename N::T, VEC>(x + base + at, inside, 0.0f);
+  };
+  const auto add = [&](kw::Sums &sums, int u, int row) {
+    const kw::Affine affine(w, b, given, sets.channel(set, row, N::kPerSet));
+    float g[VEC], xhat[VEC];
+    kw::gradients<N>(gs[u], xs[u], s, affine, g, xhat);
+    sums.add(g, xhat);
+  };
+  if constexpr (N::kPerSet) {
+    kw::for_each_vector<VEC, UNROLL, false>(sets, share, load,
+                                            [&](int u, int row, long long) { add(mine, u, row); });
+  } else {
+    for (int i = share.first + threadIdx.x / 32; i < share.last; i += THREADS / 32) {
+      const kw::Item item(sets, i);
+      kw::Sums sums = {0.0f, 0.0f};
+      for (int at = threadIdx.x % 32 * VEC; at < item.count; at += 32 * VEC * UNROLL) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+          load(u, item.at + at + u * 32 * VEC, at + u * 32 * VEC < item.count);
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+          if (at + u * 32 * VEC < item.count) add(sums, u, item.row);
+      }
+      sums = {kw::warp_reduce<kw::Sum>(sums.sum), kw::warp_reduce<kw::Sum>(sums.dot)};
+      if (threadIdx.x % 32 == 0) {
+        kw::leave(left, sets, set, item, given, sums);
+        const float weight =
+            kw::Affine(w, b, given, sets.channel(set, item.row, N::kPerSet)).weight;
+        mine.sum += weight * sums.sum, mine.dot += weight * sums.dot;
+      }
     }
   }
   const auto of_block = [&](kw::Sums sums) {
@@ -102,15 +103,16 @@ __global__ void __launch_bounds__(THREADS)
   kw::wait_for_launch_before();
   const kw::Sums mean = total[set];
 
-  for (int i = share.last - 1 - static_cast<int>(threadIdx.x / 32); i >= share.first;
-       i -= THREADS / 32) {
-    const kw::Item item(sets, i);
-    const kw::Affine affine(w, b, given, sets.channel(set, item.row, N::kPerSet));
-    typename N::T *const to = gx + base + item.at;
-    for_each_vector<VEC, UNROLL>(
-        gy + base + item.at, x + base + item.at, item.count, [&](const V &gy, const V &x, int at) {
-          kw::store_whole(to + at, true, kw::gradient<N>(gy, x, s, affine, mean));
-        });
-  }
+  V gs[UNROLL], xs[UNROLL];
+  kw::for_each_vector<VEC, UNROLL, true>(
+      sets, share,
+      [&](int u, long long at, bool inside) {
+        gs[u] = kw::load_or<typename N::T, VEC>(gy + base + at, inside, 0.0f);
+        xs[u] = kw::load_or<typename N::T, VEC>(x + base + at, inside, 0.0f);
+      },
+      [&](int u, int row, long long at) {
+        const kw::Affine affine(w, b, given, sets.channel(set, row, N::kPerSet));
+        kw::store_whole(gx + base + at, true, kw::gradient<N>(gs[u], xs[u], s, affine, mean));
+      });
   kw::let_next_launch_start();
 }

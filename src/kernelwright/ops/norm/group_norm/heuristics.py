@@ -52,13 +52,17 @@ def unsupported(c: Call, last: bool) -> str | None:
 
 
 def unsupported_split(c: Call) -> str | None:
-    return unsupported(c, last=False)
+    if why := unsupported(c, last=False):
+        return why
+    if c.pieces().items >= 2**28:
+        return f"{c.pieces().items} pieces of a group are more than an int counts vectors of"
+    return None
 
 
 def unsupported_channels_split(gpu, c: Call) -> str | None:
     if why := unsupported(c, last=True):
         return why
-    if channels_split_of(gpu, c, CHANNELS_SPLIT_CONFIGS[0]) is None:
+    if not all(channels_split_of(gpu, c, config) for config in CHANNELS_SPLIT_CONFIGS):
         return f"a group of {c.per} channels is more than a block has threads for"
     return None
 
@@ -72,7 +76,8 @@ def unsupported_cluster(gpu, c: Call) -> str | None:
 def unsupported_channels(gpu, c: Call) -> str | None:
     if why := unsupported(c, last=True):
         return why
-    return _held(gpu, slab_of(gpu, c, CHANNELS_CONFIGS[0]), "a slab of groups")
+    held = all(slab_of(gpu, c, config) for config in CHANNELS_CONFIGS)
+    return no_clusters(gpu) if held else "no slab of groups fits a cluster's shared memory"
 
 
 def _held(gpu, found, what):
@@ -82,10 +87,16 @@ def _held(gpu, found, what):
 
 
 def fits_block(gpu, **args):
+    c = Call(args)
+    if why := unsupported(c, last=False):
+        return why
+    if c.per * c.length > 2**24:
+        return f"a group of {c.per * c.length} elements: float32 counts to {2**24}"
+    return None
+
+
+def fits_split(gpu, **args):
     return unsupported_split(Call(args))
-
-
-fits_split = fits_block
 
 
 def fits_channels_split(gpu, **args):
@@ -136,8 +147,8 @@ def _spread(gpu, configs, grid):
 
 
 def order(gpu, **args):
-    """None is proven on a GPU yet."""
-    return ()
+    """Of channels last none is proven on a GPU yet."""
+    return () if args["channels_last"] else ("cuda_cluster",)
 
 
 def bucket(**args):

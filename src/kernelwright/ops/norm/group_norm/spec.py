@@ -173,7 +173,7 @@ def backward_noise(gy, x, weight, bias, mean, rstd, groups, channels_last=False,
     g = h * (1 if weight is None else per_channel(weight, groups))
     of_means = [mean_noise(t.flatten(-2))[..., None] for t in (g * xhat, g)]
     gx = r * (wide * of_h + g.abs() + xhat.abs() * of_means[0] + of_means[1])
-    root = root_levels(x.shape[0] * h.shape[-1])
+    root = root_levels(x.shape[0] * h.shape[-1]) + 2  # each term is a product of rounded factors
     found = [U * ungrouped(gx, channels_last)]
     for p, terms, of_terms in ((weight, h * xhat, of_h * xhat), (bias, h, of_h)):
         size = root * _summed(terms.square(), p).sqrt() + _summed(of_terms.square(), p).sqrt()

@@ -162,27 +162,28 @@ class Slab(NamedTuple):
     shared: int
 
 
-def slab_channels(c: Call, threads: int, size: int) -> int | None:
-    """The fewest channels of whole groups and vectors whose rows have `size` bytes and that divide
-    all channels; fewer where a block has no threads for them."""
+def slab_channels(c: Call, threads: int, size: int) -> list[int]:
+    """Channels of a slab: whole groups and vectors that divide all channels and for which a block
+    has threads. First the fewest whose rows have `size` bytes, or the most there are; then fewer
+    and fewer."""
     unit = math.lcm(c.per, c.width)
-    fit = [k for k in range(1, c.channels // unit + 1)
+    fit = [k * unit for k in range(1, c.channels // unit + 1)
            if c.channels // unit % k == 0 and k * unit <= threads * c.width]  # fmt: skip
-    if not fit:
-        return None
-    return unit * next((k for k in fit if k * unit * c.itemsize >= size), fit[-1])
+    first = next((i for i, n in enumerate(fit) if n * c.itemsize >= size), len(fit) - 1)
+    return fit[first::-1] if fit else []
 
 
 def slab_of(gpu, c: Call, config) -> Slab | None:
-    """Of the config's blocks or, if the slab needs it, more; None if no cluster holds it."""
+    """Of the config's blocks or, if the slab needs it, more; a smaller slab where sixteen do not
+    hold it; None if they hold none."""
     threads = config["threads"]
-    channels = slab_channels(c, threads, config["slab"])
-    blocks = config["blocks"]
-    while channels and blocks <= CLUSTER:
-        shared = slab_shared(c, channels, blocks, threads)
-        if shared + STATIC <= gpu.shared_per_block:
-            return Slab(channels, blocks, shared)
-        blocks *= 2
+    for channels in slab_channels(c, threads, config["slab"]):
+        blocks = config["blocks"]
+        while blocks <= CLUSTER:
+            shared = slab_shared(c, channels, blocks, threads)
+            if shared + STATIC <= gpu.shared_per_block:
+                return Slab(channels, blocks, shared)
+            blocks *= 2
     return None
 
 
@@ -214,9 +215,10 @@ def split_of(gpu, c: Call, config) -> Split:
 def channels_split_of(gpu, c: Call, config) -> Split | None:
     """The same for slabs of as many channels as a block has threads for."""
     threads = config["threads"]
-    channels = slab_channels(c, threads, c.channels * c.itemsize)
-    if channels is None:
+    fit = slab_channels(c, threads, c.channels * c.itemsize)
+    if not fit:
         return None
+    channels = fit[0]
     slabs, groups = c.samples * (c.channels // channels), channels // c.per
     at_once = threads // (channels // c.width)
     wanted = cdiv(gpu.sms * config["blocks"], slabs)
