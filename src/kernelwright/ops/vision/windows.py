@@ -148,8 +148,8 @@ def side_by_side(t: TensorSpec, hw, out, kernel, stride, padding) -> int:
         return 0
     if kernel[1] < stride[1] + padding[1]:
         return 0
-    most = 16 // t.itemsize // stride[1]
-    found = math.gcd(most, windows, t.align // t.itemsize)
+    most = max(math.gcd(16, t.align) // (t.itemsize * stride[1]), 1)
+    found = math.gcd(most, windows)
     return found if found > 1 else 0
 
 

@@ -46,6 +46,7 @@ BENCH = (
 )
 CASES = (
     *(case(s, d, **more) for d in FLOATS for s, more in SHAPES),
+    *(case((2, 6, 16, 1), d, layout="offset", **TWO) for d in FLOATS),
     *(
         case((2, 6, 8, 8), d, layout=layout, **TWO)
         for d in FLOATS
