@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from kernelwright.contract import Ladder, rungs
@@ -24,7 +26,13 @@ RUNGS = (
     ),
 )  # fmt: skip
 RUNGS_BACKWARD = (
-    *rungs.pytorch("_backward", manual="a sum by the windows' choices", compiled=None),
+    # PyTorch adds by atomics on a GPU
+    *(
+        replace(rung, deterministic=False)
+        for rung in rungs.pytorch(
+            "_backward", manual="a sum by the windows' choices", compiled=None
+        )
+    ),
     rungs.cuda(
         "naive", "_backward", "a pixel per thread", heuristics.fits_backward, heuristics.THREADS
     ),
