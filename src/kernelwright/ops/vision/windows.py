@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from kernelwright.contract import TensorSpec, packed
 from kernelwright.contract.plan import Scalar
 
-from .images import MOST, count, pair, pixel_stride, vector
+from .images import MOST, count, dense, pair, pixel_stride, vector
 
 Pair = int | Sequence[int]
 LARGEST = 25  # pixels of a window in registers
@@ -133,3 +133,34 @@ def together(gy: TensorSpec, hw, stride) -> int:
     """Pixels of planes that a store moves: a row of a block, where rows are made of whole ones."""
     across = stride[1]
     return across if gy.shape[-1] == 1 and across in (1, 2, 4) and hw[1] % across == 0 else 1
+
+
+def side_by_side(t: TensorSpec, hw, out, kernel, stride, padding) -> int:
+    """Windows of planes that a thread has side by side, so that their pixels of a line are a vector
+    of up to 16 bytes, and a few around; 0 where rows are not made of whole vectors."""
+    pixels, windows = hw[1], out[1]
+    if (
+        t.shape[-1] != 1
+        or not dense(t)
+        or windows * stride[1] != pixels
+        or stride[1] not in (1, 2, 4)
+    ):
+        return 0
+    if kernel[1] < stride[1] + padding[1]:
+        return 0
+    most = max(math.gcd(16, t.align) // (t.itemsize * stride[1]), 1)
+    found = math.gcd(most, windows)
+    return found if found > 1 else 0
+
+
+def not_in_columns(t: TensorSpec, hw, out, kernel, stride, padding) -> str | None:
+    """Why a rung of windows side by side does not run."""
+    if math.prod(kernel) > LARGEST:
+        return f"kernel: windows of {math.prod(kernel)} pixels, more than {LARGEST}"
+    if stride[0] > FARTHEST:
+        return f"stride: more than {FARTHEST}"
+    if not side_by_side(t, hw, out, kernel, stride, padding):
+        return "no planes of whole vectors"
+    if math.prod(hw) > MOST:
+        return f"more than {MOST} pixels of an image"
+    return _too_many(t, hw)

@@ -18,6 +18,10 @@ RUNGS = (
         "rows", "", "windows in registers, of pixels or 16-byte vectors", heuristics.fits_rows,
         heuristics.ROWS,
     ),
+    rungs.cuda(
+        "columns", "", "planes: windows side by side, a line of pixels in one load",
+        heuristics.fits_columns, heuristics.COLUMNS,
+    ),
 )  # fmt: skip
 RUNGS_BACKWARD = (
     *rungs.pytorch("_backward", manual="each window's share, to rows, then columns", compiled=None),
@@ -27,6 +31,10 @@ RUNGS_BACKWARD = (
     rungs.cuda(
         "blocks", "_backward", "blocks of pixels, windows known", heuristics.fits_blocks,
         heuristics.BLOCKS,
+    ),
+    rungs.cuda(
+        "columns", "_backward", "planes: blocks side by side, lines stored as vectors",
+        heuristics.fits_columns_backward, heuristics.BLOCKS,
     ),
 )  # fmt: skip
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)

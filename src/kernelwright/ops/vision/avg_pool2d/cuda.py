@@ -11,7 +11,14 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
 from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
 from kernelwright.ops.vision.images import count, divisors, pixel_stride
-from kernelwright.ops.vision.windows import axes, made, rows_of_thread, together, width
+from kernelwright.ops.vision.windows import (
+    axes,
+    made,
+    rows_of_thread,
+    side_by_side,
+    together,
+    width,
+)
 
 from .spec import ONE
 
@@ -63,6 +70,35 @@ def blocks_backward(gpu, config, gy, hw, kernel, stride, padding, ceil, count_pa
         axes(hw, gy.shape[-3:-1], kernel, stride, padding, ONE), _average(count_padding, divisor),
     )  # fmt: skip
     return _plan("blocks", f"bwd_blocks<{', '.join(map(str, template))}>", threads, block, args)
+
+
+def columns(gpu, config, x, hw, kernel, stride, padding, ceil, count_padding, divisor):
+    block, each = config["block"], config["rows"]
+    out = made(hw, kernel, stride, padding, ONE, ceil)
+    windows, groups = side_by_side(x, hw, out, kernel, stride, padding), cdiv(out[0], each)
+    across = out[1] // windows
+    threads = count(x) * groups * across
+    template = (CTYPE[x.dtype], windows, *kernel, *stride, padding[1], each, block)
+    args = (
+        "x", "y", i32(threads), divisors(across), divisors(groups),
+        axes(hw, out, kernel, stride, padding, ONE), _average(count_padding, divisor),
+    )  # fmt: skip
+    name = f"fwd_columns<{', '.join(map(str, template))}>"
+    return _plan("columns", name, threads, block, args)
+
+
+def columns_backward(gpu, config, gy, hw, kernel, stride, padding, ceil, count_padding, divisor):
+    block, out = config["block"], gy.shape[-3:-1]
+    windows, down = side_by_side(gy, hw, out, kernel, stride, padding), cdiv(hw[0], stride[0])
+    across = out[1] // windows
+    threads = count(gy) * down * across
+    template = (CTYPE[gy.dtype], windows, *kernel, *stride, *padding, block)
+    args = (
+        "gy", "gx", i32(threads), divisors(across), divisors(down),
+        axes(hw, out, kernel, stride, padding, ONE), _average(count_padding, divisor),
+    )  # fmt: skip
+    name = f"bwd_columns<{', '.join(map(str, template))}>"
+    return _plan("columns", name, threads, block, args)
 
 
 def _average(count_padding, divisor):

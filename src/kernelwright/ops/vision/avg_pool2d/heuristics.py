@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
-from kernelwright.ops.vision.windows import not_in_blocks, not_in_rows, width
+from kernelwright.ops.vision.windows import (
+    made,
+    not_in_blocks,
+    not_in_columns,
+    not_in_rows,
+    width,
+)
 
 THREADS = ({"block": 256},)
 ROWS = ({"block": 256, "rows": 4}, {"block": 256, "rows": 8})
+COLUMNS = ({"block": 256, "rows": 2}, {"block": 128, "rows": 4})
 BLOCKS = ({"block": 256}, {"block": 128})
 
 
@@ -21,6 +28,17 @@ def fits_rows(gpu, x, hw, kernel, stride, padding, ceil, count_padding, divisor)
 
 def fits_blocks(gpu, gy, hw, kernel, stride, padding, ceil, count_padding, divisor):
     return unsupported_dtype(gy.dtype, "gy") or not_in_blocks(gy, hw, kernel, stride, padding)
+
+
+def fits_columns(gpu, x, hw, kernel, stride, padding, ceil, count_padding, divisor):
+    out = made(hw, kernel, stride, padding, (1, 1), ceil)
+    why = not_in_columns(x, hw, out, kernel, stride, padding)
+    return unsupported_dtype(x.dtype, "x") or why
+
+
+def fits_columns_backward(gpu, gy, hw, kernel, stride, padding, ceil, count_padding, divisor):
+    why = fits_blocks(gpu, gy, hw, kernel, stride, padding, ceil, count_padding, divisor)
+    return why or not_in_columns(gy, hw, gy.shape[-3:-1], kernel, stride, padding)
 
 
 def order(gpu, **specs):

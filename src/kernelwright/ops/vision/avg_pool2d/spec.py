@@ -31,6 +31,8 @@ SHAPES = (
     ((2, 5, 7, 8), {**TWO, "ceil": True}),
     ((2, 6, 5, 1), {**THREE, "ceil": True, "divisor": 7}),
     ((1, 9, 10, 5), {"kernel": (3, 2), "stride": (1, 3), "padding": (1, 0)}),
+    ((3, 9, 16, 1), THREE),
+    ((2, 6, 12, 1), {**THREE, "stride": ONE}),
     ((1, 1, 1, 1), {"kernel": ONE, "stride": ONE}),
     ((2, 9, 9, 1), {"kernel": (8, 7), "stride": (3, 5), "padding": (4, 0), "ceil": True}),
     ((0, 6, 8, 1), TWO),
@@ -44,12 +46,13 @@ BENCH = (
 )
 CASES = (
     *(case(s, d, **more) for d in FLOATS for s, more in SHAPES),
+    *(case((2, 6, 16, 1), d, layout="offset", **TWO) for d in FLOATS),
     *(
         case((2, 6, 8, 8), d, layout=layout, **TWO)
         for d in FLOATS
         for layout in ("sliced", "permuted", "offset", "expanded")
     ),
-    *(case((3, 6, 9, 1), d, values=v, **THREE) for d in FLOATS for v in ("nan", "inf", "large")),
+    *(case((3, 6, 16, 1), d, values=v, **THREE) for d in FLOATS for v in ("nan", "inf", "large")),
     *(
         case(shape, d, use="bench", label=label, **more)
         for shape, more, label in BENCH

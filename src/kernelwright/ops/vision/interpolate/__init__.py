@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -18,7 +19,11 @@ from . import heuristics, spec
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     in_columns = heuristics.fits_columns_backward if side else heuristics.fits_columns
     return (
-        *rungs.pytorch(side, manual="means along columns, then rows", compiled=None),
+        # PyTorch adds gradients by atomics on a GPU
+        *(
+            replace(rung, deterministic=not side)
+            for rung in rungs.pytorch(side, manual="means along columns, then rows", compiled=None)
+        ),
         rungs.cuda("naive", side, "a pixel per thread", heuristics.fits, heuristics.THREADS),
         rungs.cuda("columns", side, "planes, rows share a column", in_columns, heuristics.COLUMNS),
         rungs.cuda(

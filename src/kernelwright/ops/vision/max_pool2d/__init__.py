@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from kernelwright.contract import Ladder, rungs
@@ -18,15 +20,29 @@ RUNGS = (
         "rows", "", "windows in registers, of pixels or 16-byte vectors", heuristics.fits_rows,
         heuristics.ROWS,
     ),
+    rungs.cuda(
+        "columns", "", "planes: windows side by side, a line of pixels in one load",
+        heuristics.fits_columns, heuristics.COLUMNS,
+    ),
 )  # fmt: skip
 RUNGS_BACKWARD = (
-    *rungs.pytorch("_backward", manual="a sum by the windows' choices", compiled=None),
+    # PyTorch adds by atomics on a GPU
+    *(
+        replace(rung, deterministic=False)
+        for rung in rungs.pytorch(
+            "_backward", manual="a sum by the windows' choices", compiled=None
+        )
+    ),
     rungs.cuda(
         "naive", "_backward", "a pixel per thread", heuristics.fits_backward, heuristics.THREADS
     ),
     rungs.cuda(
         "blocks", "_backward", "blocks of pixels, windows known", heuristics.fits_blocks,
         heuristics.BLOCKS,
+    ),
+    rungs.cuda(
+        "columns", "_backward", "planes: blocks side by side, lines stored as vectors",
+        heuristics.fits_columns_backward, heuristics.BLOCKS,
     ),
 )  # fmt: skip
 LADDER = Ladder(spec.FORWARD, RUNGS, __name__, heuristics.order, heuristics.bucket)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
-from kernelwright.ops.vision.windows import not_in_blocks, not_in_rows, width
+from kernelwright.ops.vision.images import dense
+from kernelwright.ops.vision.windows import (
+    made,
+    not_in_blocks,
+    not_in_columns,
+    not_in_rows,
+    width,
+)
 
 THREADS = ({"block": 256},)
 ROWS = ({"block": 256, "rows": 4}, {"block": 256, "rows": 8})
+COLUMNS = ({"block": 256, "rows": 2}, {"block": 128, "rows": 4})
 BLOCKS = ({"block": 256}, {"block": 128})
 
 
@@ -28,6 +36,23 @@ def fits_blocks(gpu, gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
     if max(dilation) > 1:
         return "dilation: the pixels of a window are apart"
     return unsupported_dtype(gy.dtype, "gy") or not_in_blocks(gy, hw, kernel, stride, padding)
+
+
+def fits_columns(gpu, x, hw, kernel, stride, padding, dilation, ceil, keep):
+    if max(dilation) > 1:
+        return "dilation: the pixels of a window are apart"
+    out = made(hw, kernel, stride, padding, dilation, ceil)
+    why = not_in_columns(x, hw, out, kernel, stride, padding)
+    return unsupported_dtype(x.dtype, "x") or why
+
+
+def fits_columns_backward(gpu, gy, at, hw, kernel, stride, padding, dilation, ceil, keep):
+    why = fits_blocks(gpu, gy, at, hw, kernel, stride, padding, dilation, ceil, keep)
+    if why:
+        return why
+    if not dense(at) or at.align < 16:
+        return "at: not contiguous, or off a 16-byte boundary"
+    return not_in_columns(gy, hw, gy.shape[-3:-1], kernel, stride, padding)
 
 
 def order(gpu, **specs):

@@ -31,6 +31,8 @@ SHAPES = (
     ((2, 5, 7, 8), {**TWO, "ceil": True}),
     ((2, 7, 5, 1), {**THREE, "ceil": True, "keep": False}),
     ((1, 9, 10, 5), {"kernel": (3, 2), "stride": (1, 3), "padding": (1, 0), "dilation": (2, 3)}),
+    ((3, 9, 16, 1), THREE),
+    ((2, 6, 12, 1), {**THREE, "stride": ONE}),
     ((1, 1, 1, 1), {"kernel": ONE, "stride": ONE}),
     ((1, 20, 20, 1), {"kernel": (17, 16), "stride": (3, 4)}),
     ((0, 6, 8, 1), TWO),
@@ -44,13 +46,17 @@ BENCH = (
 )
 CASES = (
     *(case(s, d, **more) for d in FLOATS for s, more in SHAPES),
+    *(case((2, 6, 16, 1), d, layout="offset", **TWO) for d in FLOATS),
     *(
         case((2, 6, 8, 8), d, layout=layout, **TWO)
         for d in FLOATS
         for layout in ("sliced", "permuted", "offset", "expanded")
     ),
-    *(case((3, 6, 9, 1), d, values=v, **THREE) for d in FLOATS for v in ("nan", "inf")),
-    *(case((3, 6, 9, 1), d, values=v, **THREE) for d in FLOATS for v in ("constant", "neginf_row")),
+    *(
+        case((3, 6, 16, 1), d, values=v, **THREE)
+        for d in FLOATS
+        for v in ("nan", "inf", "constant", "neginf_row")
+    ),
     *(
         case(shape, d, use="bench", label=label, **more)
         for shape, more, label in BENCH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -16,10 +17,12 @@ from . import heuristics, spec
 
 def _rungs(side: str = "") -> tuple[Rung, ...]:
     return (
-        *rungs.pytorch(
-            side,
-            manual="pixels by their numbers, rows first",
-            compiled=None,
+        # PyTorch's index_add adds gradients by atomics on a GPU
+        *(
+            replace(rung, deterministic=not side)
+            for rung in rungs.pytorch(
+                side, manual="pixels by their numbers, rows first", compiled=None
+            )
         ),
         rungs.cuda("naive", side, "a pixel per thread", heuristics.fits, heuristics.THREADS),
         rungs.cuda(
