@@ -230,7 +230,7 @@ def _triton(
     mine = facts[name]
     says = f"Loads and stores of the first programs of {name} on {mine.case}"
     moved = f"{_number(mine.counters[PROGRAMS])} program{'s' * (mine.counters[PROGRAMS] > 1)}"
-    moved += f" access {_number(mine.counters[ACCESSED])} times the least traffic"
+    moved += f" access {_number(mine.counters[ACCESSED])} times the minimum traffic"
     module = rung.entry.partition(":")[0]
     text = (lad.folder / f"{module}.py").read_text(encoding="utf-8")
     return [
@@ -253,7 +253,7 @@ def _moved(before: Rung | None, mine: Facts, facts: dict[str, Facts], operator: 
         said = (
             f"{_number(c['active lanes'])} of 32 lanes active; {_number(c[USED])}% of the bytes of"
         )
-        said += f" the touched sectors used; {_number(c[TRAFFIC])} times the least traffic"
+        said += f" the touched sectors used; {_number(c[TRAFFIC])} times the minimum traffic"
         return f"on `{mine.case}`, {said}."
     name = max(mine.counters, key=lambda n: _change(was.counters.get(n, 0.0), mine.counters[n]))
     old, new = was.counters.get(name, 0.0), mine.counters[name]

@@ -222,12 +222,13 @@ def _triton() -> str:
         return "No record of another version of Triton yet.\n"
     one, other = found["versions"]
     every = len(found["same"]) + len(found["other"])
-    text = f"{len(found['same'])} of {every} Triton rungs compile to the same machine code for an "
-    text += f"H200 (`{found['arch']}`) under Triton {one} and {other}."
+    text = f"Of {every} Triton rungs, {len(found['same'])} compile to the same machine code for an "
+    text += f"H200 (`{found['arch']}`) with Triton {one} and {other}"
     few = min((found["same"], found["other"]), key=len)
     if few:
-        which = "These are" if few is found["same"] else "Not the same are"
-        text += f" {which} " + ", ".join(f"`{n}`" for n in few) + "."
+        which = "" if few is found["same"] else "the others are "
+        text += f": {which}" + ", ".join(f"`{n}`" for n in few)
+    text += "."
     return "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False)) + "\n"
 
 
@@ -248,7 +249,9 @@ def _training(found: training.Training | None) -> str:
     if found is None:
         return f"No record of the training check on {REFERENCE_MACHINE} yet.\n"
     rows = training.rows(found)
-    verdict = "; ".join(found.wrong()) or "every curve inside the band, every last step right"
+    verdict = (
+        "; ".join(found.wrong()) or "all curves are inside the band, and all last steps are correct"
+    )
     return f"On {REFERENCE_MACHINE}: {verdict}.\n\n{_markdown(rows, 'lrrrl')}"
 
 

@@ -92,6 +92,7 @@ from .ops.vision.avg_pool2d import avg_pool2d as avg_pool2d
 from .ops.vision.interpolate import interpolate as interpolate
 from .ops.vision.max_pool2d import max_pool2d as max_pool2d
 from .ops.vision.nms import nms as nms
+from .ops.vision.roi_align import roi_align as roi_align
 from .ops.vision.upsample_nearest2d import upsample_nearest2d as upsample_nearest2d
 from .workbench.bench.tune_model import tune as tune
 

@@ -1,6 +1,7 @@
 """One plan for every batch size: open sizes, and the calls that they are bound to."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -136,6 +137,27 @@ def test_what_was_made_is_found_by_fixed_sizes_and_the_oldest_forgotten():
     assert found.get((128,)) == 100
     assert found.get((64,)) == 30
     assert found.get((129,)) is None
+
+
+def test_threads_find_and_make_together():
+    found: Found[int] = Found(most=20)
+
+    def work(seed):
+        rng = random.Random(seed)
+        for _ in range(300):
+            n = rng.randint(1, 4000)
+            if (made := found.get((n,))) is not None:
+                assert made == n // 64
+                continue
+            trace = Trace({"n": n})
+            fixed(trace.size("n") // 64)
+            if n % 2:  # expressions of some only
+                trace.size("n").bit_length()
+            found.add(trace, n // 64)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert len(found._places) == 20
 
 
 # --- plans ---------------------------------------------------------------------------------------

@@ -359,7 +359,15 @@ def _runs(saved: list[dict[str, Any]]) -> tuple[TrainingRun, ...]:
 
 def rows(found: Training) -> list[list[str]]:
     """A line an operator: how near the band's edge and the budget it came, and what served."""
-    table = [["swapped", "outside the band", "last step's error", "of its budget", "served by"]]
+    table = [
+        [
+            "replaced operator",
+            "outside the band",
+            "error of the last step",
+            "share of its budget",
+            "dispatched rungs",
+        ]
+    ]
     for name, runs in found.swapped.items():
         near = max(runs, key=lambda r: _share(r.error, r.budget))
         rungs = [

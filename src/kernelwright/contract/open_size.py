@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from kernelwright.support import generated_code
@@ -81,16 +82,17 @@ _ByValues = dict[Hashable, list[tuple[Callable[..., bool], T]]]
 
 class Found(Generic[T]):
     """What was made for sizes, found for all others that its trace holds for. Of more than `most`
-    the oldest is dropped."""
+    the oldest is dropped. Threads may use it together."""
 
     def __init__(self, most: int):
         self._most = most
         # by fixed expressions, with what computes them, then by their values
         self._made: dict[tuple[str, ...], tuple[Callable[..., Hashable], _ByValues[T]]] = {}
         self._places: deque[tuple[tuple[str, ...], tuple[int, ...]]] = deque()
+        self._adding = Lock()
 
     def get(self, values: tuple[int, ...]) -> T | None:
-        for key, by_values in self._made.values():
+        for key, by_values in tuple(self._made.values()):  # which another thread may add to
             for holds, made in by_values.get(key(*values), ()):
                 if holds(*values):
                     return made
@@ -98,12 +100,13 @@ class Found(Generic[T]):
 
     def add(self, trace: Trace, made: T) -> None:
         names, fixed = tuple(trace.fixed), tuple(trace.fixed.values())
-        if names not in self._made:
-            self._made[names] = trace.key(), {}
-        self._made[names][1].setdefault(fixed, []).append((trace.holds(), made))
-        self._places.append((names, fixed))
-        if len(self._places) > self._most:
-            self._drop(*self._places.popleft())
+        with self._adding:
+            if names not in self._made:
+                self._made[names] = trace.key(), {}
+            self._made[names][1].setdefault(fixed, []).append((trace.holds(), made))
+            self._places.append((names, fixed))
+            if len(self._places) > self._most:
+                self._drop(*self._places.popleft())
 
     def _drop(self, names: tuple[str, ...], fixed: tuple[int, ...]) -> None:
         by_values = self._made[names][1]

@@ -43,7 +43,7 @@ def lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def document(path: Path, default: Any) -> Any:
-    """What a .json file holds; `default` where there is no file.
+    """The contents of a .json file; `default` if there is no file.
 
     Raises:
         Damaged: it is not JSON.

@@ -1,4 +1,4 @@
-"""Selects the rung that a call is dispatched to: the override, else the tuned table, else what was
+"""Selects the rung that a call is dispatched to: the override, then the tuned table, then what was
 fitted, else the ladder's order."""
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def select(ladder: Ladder, specs: Specs, device: torch.device, override: str | N
     fits = fitted.choice(ladder, gpu, specs)
     if fits and rejected(ladder, fits[0], specs, device) is None:
         return Choice(*fits, "fitted to times measured on this architecture")
-    for name in ladder.order(gpu, **specs):
+    with printed("told"):  # an order may ask why a rung does not take a call
+        names = ladder.order(gpu, **specs)
+    for name in names:
         rung = ladder.rung(name)
         if rejected(ladder, rung, specs, device) is None:
             config = config_of(ladder, rung, gpu, specs)

@@ -1,9 +1,9 @@
 """Calls on tensors that are several: jagged ones (`torch.jagged`) and distributed ones (DTensor).
 
-A jagged tensor's samples lie one after the other in its values, so an operator whose rows do not
-depend on each other runs on the values. A DTensor's operator runs on each process's part, by the
-sharding rule in the operator's spec. Neither torch.nested nor torch.distributed is imported here:
-a call that needs one of them comes from a program that has.
+The samples of a jagged tensor are stored one after the other in its values, so an operator whose
+rows do not depend on each other runs on the values. A DTensor's operator runs on each process's
+part, by the sharding rule in the operator's spec. Neither torch.nested nor torch.distributed is
+imported here: a call that needs one of them comes from a program that has.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ LADDERS: dict[str, tuple[str, ...]] = {
     "vision.avg_pool2d": ("avg_pool2d",),
     "vision.interpolate": ("interpolate",),
     "vision.nms": ("nms",),
+    "vision.roi_align": ("roi_align",),
     "attention.sdpa": ("scaled_dot_product_attention",),
     "attention.varlen": ("attention_varlen",),
     "attention.paged": ("paged_attention", "reshape_and_cache"),

@@ -101,7 +101,7 @@ def root() -> Path:
 
 
 def writable() -> bool:
-    """Whether what is written to the cache's folder is kept after this process."""
+    """Whether files in the cache's folder persist after this process."""
     return root() == settings().cache
 
 

@@ -20,7 +20,7 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """Wrong usage; the message says why in one line."""
+    """Wrong usage; the message states the reason in one line."""
 
 
 class ToolchainError(UserError, RuntimeError):
@@ -34,7 +34,7 @@ class CompileError(ToolchainError):
 
 
 class NoSpace(UserError, RuntimeError):
-    """The cache's disk is full. Not a ToolchainError: it affects all kernels and is no fault of
+    """The cache's disk is full. Not a ToolchainError: it affects all kernels and is not a fault of
     any."""
 
     exit_code = INCONCLUSIVE

@@ -1,4 +1,4 @@
-"""Optional packages: an import that says how to install what is missing."""
+"""Optional packages: an import whose error states how to install a missing package."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _definitions(text: str, package: str) -> Mapping[str, _Definition]:
 
 
 def _parts(statement: ast.stmt) -> Iterator[ast.stmt]:
-    """An import split into one per bound name; other statements as they are; bare strings
+    """An import split into one per bound name; other statements unchanged; bare strings
     omitted."""
     if isinstance(statement, ast.Import):
         yield from (ast.Import([a]) for a in statement.names)

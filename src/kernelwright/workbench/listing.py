@@ -166,7 +166,10 @@ def _kept(gpu: Gpu) -> dict[str, Facts]:
 
     try:
         folder = cache.get_or_build("list", entry, "reading the records", build)
-    except (ToolchainError, NoSpace):  # nothing can be kept; who needs that says so
+    except (
+        ToolchainError,
+        NoSpace,
+    ):  # the cache cannot be written; commands that need it report this
         return {}
     return json.loads((folder / "facts.json").read_text())
 

@@ -236,7 +236,11 @@ def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
             {"what": "sum", "launch": FOLDER / "launch.py"},
             "rows.cu has no kernel 'row_summ'; it has row_sum, row_sum_without_a_barrier",
         ),
-        (f"{USER}:softmax", {"launch": FOLDER / "launch.py"}, "--launch: user.py is not a .cu file"),
+        (
+            f"{USER}:softmax",
+            {"launch": FOLDER / "launch.py"},
+            "--launch: user.py is not a .cu file",
+        ),
         (f"{USER}:softmax", {"cases": ["3x4"]}, "--case: softmax has no case '3x4'; it has"),
         (f"{USER}:softmax", {"what": "nowhere.py"}, "--as: there is no file nowhere.py"),
         (f"{USER}:softmax", {"what": f"{USER}"}, "has no function `reference`"),

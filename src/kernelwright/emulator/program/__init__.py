@@ -2,6 +2,7 @@
 
     tokens.py    C++ text as tokens
     rewrite.py   launches, asm statements and extern shared arrays as C++
+    loops/       code between barriers as loops over the threads of a block
     sources.py   the program's files
     build.py     the executable
     run.py       runs it and reads the runtime's report

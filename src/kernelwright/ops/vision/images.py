@@ -83,7 +83,7 @@ def by_pytorch(function: Callable, pixels: Sequence[int], *images: torch.Tensor)
     parts = [_one_part(function, [t[i : i + each] for t in flat])
              for i in range(0, lead.numel(), each)]  # fmt: skip
     whole = [p[0] if len(p) == 1 else torch.cat(p) for p in zip(*parts, strict=True)]
-    whole = [t.reshape(*lead, *t.shape[1:]) for t in whole]
+    whole = [t.reshape(*lead, *t.shape[1:]).contiguous() for t in whole]
     return whole[0] if len(whole) == 1 else tuple(whole)
 
 
@@ -97,10 +97,7 @@ def _one_part(function: Callable, images: Sequence[torch.Tensor]) -> list[torch.
 
 def sized(like: torch.Tensor, hw: Sequence[int]) -> torch.Tensor:
     """A tensor (N, C, H, W) for the backward of an operator that asks for its input's size only."""
-    planes = like.shape[0] == 1 or like.stride(1) != 1
-    form = torch.contiguous_format if planes else torch.channels_last
-    return torch.empty((*like.shape[:2], *hw), dtype=like.dtype, device=like.device,
-                       memory_format=form)  # fmt: skip
+    return like.new_empty(*like.shape[:2], *hw)
 
 
 def count(x: TensorSpec) -> int:

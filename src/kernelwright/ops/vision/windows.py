@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from kernelwright.contract import TensorSpec, packed
 from kernelwright.contract.plan import Scalar
 
-from .images import MOST, count, pair, vector
+from .images import MOST, count, pair, pixel_stride, vector
 
 Pair = int | Sequence[int]
 LARGEST = 25  # pixels of a window in registers
@@ -87,10 +87,19 @@ def windows(x, kernel, stride, padding, dilation, ceil, fill: float = -math.inf)
     return torch.stack([wide[..., rows, columns, :] for rows in spans[0] for columns in spans[1]])
 
 
-def not_in_rows(x: TensorSpec, hw, kernel) -> str | None:
+def rows_of_thread(config, wide: int) -> int:
+    """Windows of a thread below each other, of pixels or of vectors of channels."""
+    return config["rows"] if wide == 1 else config["rows"] // 4
+
+
+def not_in_rows(x: TensorSpec, hw, kernel, stride) -> str | None:
     """Why a rung of windows in registers does not run."""
     if math.prod(kernel) > LARGEST:
         return f"kernel: windows of {math.prod(kernel)} pixels, more than {LARGEST}"
+    if stride[0] > FARTHEST:
+        return f"stride: more than {FARTHEST}"
+    if math.prod(hw) * pixel_stride(x) > MOST:
+        return f"more than {MOST} elements of an image"
     return _too_many(x, hw)
 
 

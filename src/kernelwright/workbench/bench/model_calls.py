@@ -32,7 +32,7 @@ HOST = torch.device("cpu")
 
 @dataclass
 class Call:
-    """Calls of an operator that look alike.
+    """Calls of an operator with the same shapes, dtypes and arguments.
 
     Attributes:
         name: the operator and its arguments, without their data.

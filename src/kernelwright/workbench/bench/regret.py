@@ -1,5 +1,5 @@
-"""Regret on sampled shapes: how far what is dispatched is from the best peer, and from the best
-rung and config that this package has.
+"""Regret on sampled shapes: how much slower the dispatched rung is than the best peer and than the
+best rung and config that this package has.
 
 Everything timed on a case is verified on it first, and timed alternately in one run, with a copy of
 the same bytes as the roof. Without a GPU nothing can be timed: the rung that an H200 would dispatch

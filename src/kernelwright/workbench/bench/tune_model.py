@@ -55,7 +55,7 @@ MOST_SETS = 256  # of a call's arguments; in a model, too, small ones come from 
 
 
 class NotTuned(UserError, RuntimeError):
-    """A model cannot be tuned, or not now; the message says why."""
+    """A model cannot be tuned; the message states the reason."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Tuning:
 
     @property
     def saved_us(self) -> float:
-        """Microseconds of a step that the new choices save, by what was timed."""
+        """Microseconds per step that the new choices save, according to the measured times."""
         return sum(x.us * (1 - 1 / x.gain) for x in self.lines if x.gain)
 
     def __str__(self) -> str:
@@ -142,11 +142,11 @@ def tune(
             error.
 
     Returns:
-        What was chosen for each call, and what it gains.
+        The choice for each call, and the time that it saves.
 
     Raises:
         NoGpu: there is no GPU here.
-        TypeError: model is no torch.nn.Module.
+        TypeError: model is not a torch.nn.Module.
         ValueError: seconds is not positive, or the model makes no call of an operator on a GPU.
         NotTuned: a CUDA graph is being captured, or the cache folder cannot be written to.
     """

@@ -1,4 +1,4 @@
-"""Another commit of this repository, imported beside this one.
+"""Another commit of this repository, imported in addition to this one.
 
 Two commits in two processes would have two contexts on the GPU, which are time-sliced and evict
 each other's cache lines, and that would distort the times. So the other commit's package is written

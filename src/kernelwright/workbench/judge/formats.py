@@ -1,10 +1,10 @@
-"""Problems as other collections state them, as what a kernel is judged as.
+"""Problems in the formats of other collections, converted to specs.
 
 KernelBench: a file with `class Model(torch.nn.Module)`, `get_inputs()` and `get_init_inputs()`; a
 solution is a class `ModelNew`. GPU MODE: a folder with `task.yml` and a reference.py that has
 `generate_input(**test)` and `ref_kernel(data)`; a solution is a function `custom_kernel(data)`.
 
-The shapes of these problems are fixed, so no further inputs are made. Their values are drawn anew
+The shapes of these problems are fixed, so no other inputs are made. Their values are drawn again
 for each check, from a seed that the kernel cannot foresee. PyTorch's result is that of the
 reference; the exact one is the reference in float64.
 """

@@ -44,11 +44,11 @@ def judge(
     box: Box | None = None,
     on_case: Callable[[Case], None] = lambda case: None,
 ) -> Verdict:
-    """Judge a Python function over tensors for correctness, in a process of its own.
+    """Judge a Python function of tensors for correctness, in a separate process.
 
     Args:
         target: "my_kernel.py:fn"; it is called with the operator's arguments, by name where its
-            parameters are named alike, by position otherwise.
+            parameter names match, by position otherwise.
         what: what it claims to be: an operator's name ("softmax", "softmax.backward"), the path
             of a spec (see `subject`), a ladder, or a `Subject`.
         autograd: the gradients that autograd finds through it are judged instead of its results.
@@ -59,7 +59,8 @@ def judge(
         strict: other strides than PyTorch's, and an exception on an input without elements, are
             failures and not notes.
         launch: how the kernel of a .cu is launched (see `launch_file`).
-        describe: find out besides what it compiles to, what it costs and, on a GPU, its times.
+        describe: also determine what it compiles to, its launches and memory and, on a GPU, its
+            times.
         quick: time one case only, with few samples.
         box: a process to judge in, of several kernels one after the other; a new one by default.
 
@@ -108,7 +109,7 @@ def judge_all(
     say: Callable[[str], None] = lambda words: None,
     **how: Any,
 ) -> list[Verdict]:
-    """A kernel, and its backward or its gradients, each judged for itself; arguments of `judge`.
+    """A kernel, and its backward or its gradients, each judged separately; arguments as in `judge`.
 
     Args:
         backward: a function of the same file, or "other.py:fn".

@@ -1,4 +1,4 @@
-"""One kernel on all inputs of its operator, in a process of its own."""
+"""One kernel on all inputs of its operator, in a separate process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIBLING = 2**14  # elements of the largest other shape that a kernel is called w
 
 
 class CannotJudge(UserError):
-    """This machine cannot build the kernel; the message says why."""
+    """This machine cannot build the kernel; the message states the reason."""
 
     exit_code = INCONCLUSIVE
 

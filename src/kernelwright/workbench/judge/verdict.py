@@ -1,4 +1,4 @@
-"""What a judgement comes to, as data."""
+"""The result of a judgement, as data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON_A_GPU = {c.name for c in CHECKS if c.gpu}
 
 @dataclass(frozen=True)
 class Costs:
-    """What a call takes besides time.
+    """The launches and memory of a call.
 
     Attributes:
         case: on which.

@@ -59,7 +59,7 @@ class Call:
 
 
 class WrongResult(Exception):
-    """A kernel of a lesson does not compute what the lesson says."""
+    """The result of a lesson's kernel is not the expected one."""
 
 
 def counted(calls: Sequence[Call]) -> dict[str, Dissected]:

@@ -1,4 +1,4 @@
-"""A flame graph in one HTML file: who called what, and for how long."""
+"""A flame graph in one HTML file: the calls of functions and their times."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class _Box:
 
 
 def _add(into: Frame, node: Node, gpu: bool) -> float:
-    """Add a call and what it called; its time."""
+    """Add a call and its callees; returns its time."""
     key = _name(node.name), node.kind
     frame = into.calls.get(key) or Frame(key[0], _class(node))
     below = sum(_add(frame, child, gpu) for child in node.children)

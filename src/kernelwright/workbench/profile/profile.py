@@ -20,7 +20,7 @@ TRACE, FLAME, MEMORY = "trace.json", "flame.html", "memory.svg"
 
 @dataclass(frozen=True)
 class Profile:
-    """What a step was made of.
+    """The kernels and functions of a step.
 
     Attributes:
         kernels, operators: times by kernel and operator, and by operator alone, longest first.

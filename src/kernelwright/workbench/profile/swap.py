@@ -43,7 +43,7 @@ def parsed(text: str) -> tuple[str, str]:
 
 
 def measure(make: Callable[[], Workload], operator: str, rung: str, device: torch.device) -> Swap:
-    """Time a step with and without a rung, in turns.
+    """Time steps with and without a rung, alternately.
 
     Args:
         make: builds the workload, the same each time.

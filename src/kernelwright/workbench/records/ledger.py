@@ -73,7 +73,7 @@ class Ledger:
 
 
 def ledger(root: Path | None = None) -> Ledger:
-    """What is proven, and what is wrong with the shipped records.
+    """Which rungs are proven, and problems of the shipped records.
 
     Args:
         root: folder of the records; by default the shipped ones, with the proofs of the user's own.

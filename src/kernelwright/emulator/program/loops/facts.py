@@ -21,6 +21,7 @@ TOGETHER = re.compile(
 _ATOMIC = re.compile(r"atomic[A-Z]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^()]*\))?((?:\\\r?\n|[^\n])*)", re.M)
 _ALIAS = re.compile(r"\bnamespace\s+(\w+)\s*=\s*cooperative_groups\b")
+_CLASS = re.compile(r"\b(?:struct|class|union)\s+(?:\w+\s*\([^()]*\)\s*)*(\w+)")
 _CONSTANT = re.compile(r"\b(?:const|constexpr)\b[\w\s:<>]*?\b(\w+)\s*=|\benum\b[^{;]*\{([^}]*)\}")
 _TYPE = re.compile(r"\busing\s+(\w+)\s*=|\btypedef\b[^;{}()]*?(\w+)\s*;")
 
@@ -82,6 +83,11 @@ class Facts:
     def types(self) -> frozenset[str]:
         """Names of types by typedef and using."""
         return frozenset(m[1] or m[2] for text in self._texts for m in _TYPE.finditer(text))
+
+    @cached_property
+    def classes(self) -> frozenset[str]:
+        """Names of the program's classes, whose constructors may do anything."""
+        return frozenset(m[1] for text in self._texts for m in _CLASS.finditer(text))
 
     @cached_property
     def constants(self) -> frozenset[str]:

@@ -20,7 +20,7 @@ class Values(Names):
     def _classify(self) -> set[Node]:
         """Find uniform variables; return the loops that cannot be hoisted for want of them."""
         for v in self.variables:
-            if v.kind == "local" and (v.array or self._reference(v)):
+            if v.kind == "local" and (v.array or self._reference(v) or self._made(v)):
                 v.uniform = False
             if v.taken and v.kind != "fixed":
                 v.uniform = False
@@ -49,6 +49,12 @@ class Values(Names):
             for m in n.walk()
             if any(v.array and v.kind == "local" for v in self.names.get(m, ()))
         }
+
+    def _made(self, v: Variable) -> bool:
+        """Whether a constructor of the program makes a variable."""
+        if v.of is None or v.points:
+            return False
+        return any(t.text in self.facts.classes for t in self.all[slice(*v.of.type_)])
 
     def _reference(self, v: Variable) -> bool:
         return v.of is not None and any(is_mark(t, "&") for t in self.all[slice(*v.of.marks)])
@@ -165,7 +171,9 @@ class Values(Names):
 
     def _again(self) -> None:
         for v in self.variables:
-            if v.uniform or v.kind != "local" or v.array or self._reference(v) or v.taken:
+            if v.uniform or v.kind != "local" or v.array or v.taken:
+                continue
+            if self._reference(v) or self._made(v):
                 continue
             assert v.node is not None and v.of is not None
             a, b = v.of.value

@@ -27,7 +27,7 @@ LADDER = Ladder(
         ),
         rungs.cuda(
             "cluster", "", "a head's keys shared by a cluster", heuristics.fits_cluster,
-            heuristics.CLUSTER, sources=("decode.cuh",),
+            heuristics.CLUSTER, heuristic=heuristics.choose_cluster, sources=("decode.cuh",),
         ),
     ),
     __name__,

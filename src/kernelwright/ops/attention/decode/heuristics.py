@@ -57,9 +57,13 @@ def blocks(gpu, config, q, k, k_cache) -> int:
     return min(next_power_of_2(wanted), MOST_BLOCKS)
 
 
+def choose_cluster(gpu, q, k, **others):
+    """More warps for a head of the cache that several of q share: they have more to compute."""
+    return CLUSTER[2] if q.shape[1] > k.shape[1] else CLUSTER[0]
+
+
 def order(gpu, **args):
-    """None is proven on a GPU yet."""
-    return ()
+    return ("cuda_cluster", "cuda_block")
 
 
 def bucket(q, k, k_cache, **more):

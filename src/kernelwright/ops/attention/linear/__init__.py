@@ -54,7 +54,7 @@ LADDER_BACKWARD = Ladder(
     spec.BACKWARD,
     _rungs("_backward"),
     __name__,
-    heuristics.order,
+    heuristics.order_backward,
     heuristics.bucket,
     "peers:PEERS",
 )

@@ -67,9 +67,13 @@ def fits_recurrent(gpu, q, k, v, g, state, want_final, scale):
     return fits_triton(gpu, q, k, v, g, state, want_final, scale)
 
 
-def order(gpu, **args):
-    """None of the kernels has run on a GPU yet."""
-    return ()
+def order(gpu, q, **others):
+    few = q.shape[2] <= DECODED
+    return ("cuda_recurrent", "triton_chunked") if few else ("triton_chunked",)
+
+
+def order_backward(gpu, **args):
+    return ("triton_chunked",)
 
 
 def bucket(q, v, g, **more):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelwright.contract import NULL, CudaKernel, Launch, Plan, i32, i64
+from kernelwright.contract.open_size import fixed
 from kernelwright.contract.template_args import CTYPE
 
 from .few_rows_cluster_tiling import Split, split_of, wgmma_split_of
@@ -39,7 +40,7 @@ def wgmma_linear(gpu, config, **args):
 def _product(cut, entry, gpu, config, a, b) -> Plan:
     of = sides(a, b, MOST)
     assert not isinstance(of, str), of
-    (n, k), m = of.weight.shape, of.x.shape[0]
+    (n, k), m = of.weight.shape, fixed(of.x.shape[0])
     split = cut(gpu, config, m, n, k, 16)
     strides = (line_of(of.weight), line_of(of.x), *of.strides)
     args = (*of.names, "c", *places(split), i32(m), i32(n), i32(k), *map(i64, strides))
@@ -49,7 +50,7 @@ def _product(cut, entry, gpu, config, a, b) -> Plan:
 def _linear(
     cut, entry, gpu, config, x, weight, bias, gate, residual, activation, keep, tf32=False
 ) -> Plan:
-    (m, k), n = x.shape, weight.shape[0]
+    (m, k), n = (fixed(x.shape[0]), x.shape[1]), weight.shape[0]
     split = cut(gpu, config, m, n, k, 16)
     given = {"bias": bias, "gate": gate, "residual": residual}
     optional = (NULL if t is None else name for name, t in given.items())

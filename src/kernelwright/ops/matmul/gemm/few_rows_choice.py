@@ -13,9 +13,10 @@ LEAST_BYTES = 1024
 
 def order(gpu, a, b, tf32=False):
     """Names of rungs, the fastest first; where rows are many, those of hopper_choice.py."""
-    found = sides(a, b, FEW)
-    if isinstance(found, Sides) and _few(found) and not fits_vectors(gpu, a, b, tf32):
-        return ("cuda_gemv_split",)
+    if a.ndim == 2 and (a.shape[0] <= FEW or b.shape[1] <= FEW):
+        found = sides(a, b, FEW)
+        if isinstance(found, Sides) and _few(found) and not fits_vectors(gpu, a, b, tf32):
+            return ("cuda_gemv_split",)
     return hopper_choice.order(gpu, a, b, tf32)
 
 

@@ -27,6 +27,16 @@ RUNGS = (
         heuristic=heuristics.choose,
         sources=("../gemm/cuda_accumulate.cu",),
     ),
+    Rung(
+        "cuda_reduce",
+        "cuda",
+        "cuda_reduce:reduce",
+        "the L2 cache adds the sums to memory",
+        supports=heuristics.fits,
+        configs=heuristics.REDUCE_CONFIGS,
+        heuristic=heuristics.choose_reduce,
+        sources=("../gemm/cuda_accumulate_reduce.cu",),
+    ),
 )
 LADDER = Ladder(spec.OPERATOR, RUNGS, __package__, heuristics.order, heuristics.bucket)
 _accumulate = bind(LADDER, vmap="loop")

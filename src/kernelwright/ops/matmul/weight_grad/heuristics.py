@@ -14,6 +14,15 @@ CONFIGS = (
     {"bm": 128, "bn": 128, "stages": 6, "boxes": 0},
     {"bm": 64, "bn": 128, "stages": 8, "boxes": 0},
 )
+EDGE = 24
+REDUCE_CONFIGS = (
+    {"bm": 128, "bn": 256, "stages": 4, "boxes": 0},
+    {"bm": 128, "bn": 256, "stages": 4, "boxes": 0, "rows": 2, "cols": 1},
+    {"bm": 128, "bn": 192, "stages": 5, "boxes": 0},
+    {"bm": 128, "bn": 128, "stages": 6, "boxes": 0},
+    {"bm": 64, "bn": 192, "stages": 6, "boxes": 0},
+    {"bm": 64, "bn": 128, "stages": 8, "boxes": 0},
+)
 
 
 def fits(gpu, total, gy, x):
@@ -46,6 +55,18 @@ def choose(gpu, total, gy, x):
         if cdiv(total.shape[0], config["bm"]) * cdiv(total.shape[1], config["bn"]) >= gpu.sms:
             return config
     return CONFIGS[-1]
+
+
+def choose_reduce(gpu, total, gy, x):
+    """The tiles whose waves take the least time: for each of k, a tile costs its products and,
+    with a weight of EDGE, what it loads."""
+    n, k = total.shape
+
+    def time(config) -> int:
+        waves = cdiv(cdiv(n, config["bm"]) * cdiv(k, config["bn"]), gpu.sms)
+        return waves * (config["bm"] * config["bn"] + EDGE * (config["bm"] + config["bn"]))
+
+    return min((c for c in REDUCE_CONFIGS if "rows" not in c), key=time)
 
 
 def order(gpu, **specs):

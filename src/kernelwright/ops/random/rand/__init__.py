@@ -20,7 +20,7 @@ from .grid import calls_of, threads_of
 _BERNOULLI_CALLS = 3  # PyTorch advances its generator by ten words, rounded up
 
 
-def _rungs(side: str, fits=heuristics.fits, fits_vec16=heuristics.fits_steps) -> tuple[Rung, ...]:
+def _rungs(side: str, fits=heuristics.fits) -> tuple[Rung, ...]:
     quad = rungs.cuda(
         "quad",
         side,
@@ -37,14 +37,17 @@ def _rungs(side: str, fits=heuristics.fits, fits_vec16=heuristics.fits_steps) ->
         ),
         rungs.cuda("thread", side, "an element per thread", fits, heuristics.THREADS),
         *(() if side == "_bernoulli" else (quad,)),
-        rungs.cuda(
-            "vec16",
-            side,
-            "neighbours' calls under one schedule of keys, 16-byte stores",
-            fits_vec16,
-            heuristics.VEC16,
-        ),
+        _vec16(side),
     )
+
+
+def _vec16(side: str) -> Rung:
+    idea = "neighbours' calls under one schedule of keys, 16-byte stores"
+    if side == "_bernoulli":
+        fits, configs, choose = heuristics.fits_bernoulli_vec16, heuristics.PROBABLE, None
+    else:
+        fits, configs, choose = heuristics.fits_steps, heuristics.VEC16, heuristics.choose_vec16
+    return rungs.cuda("vec16", side, idea, fits, configs, heuristic=choose)
 
 
 def _ladder(operator, found, bucket=heuristics.bucket) -> Ladder:
@@ -56,7 +59,7 @@ LADDER_NORMAL = _ladder(spec.RANDN, _rungs("_normal"))
 LADDER_P = _ladder(spec.BERNOULLI_P, _rungs("_p"))
 LADDER_BERNOULLI = _ladder(
     spec.BERNOULLI,
-    _rungs("_bernoulli", heuristics.fits_bernoulli, heuristics.fits_bernoulli_vec16),
+    _rungs("_bernoulli", heuristics.fits_bernoulli),
     heuristics.bucket_bernoulli,
 )
 _rand = bind(LADDER, vmap="loop")

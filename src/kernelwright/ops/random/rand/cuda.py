@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernelwright.contract import CudaKernel, Launch, Plan, f32, i64
 from kernelwright.contract.arithmetic import cdiv
-from kernelwright.contract.template_args import CTYPE
+from kernelwright.contract.template_args import CTYPE, boolean
 
 
 def thread(gpu, config, state, size, threads, dtype, distribution):
@@ -50,7 +50,7 @@ def quad_p(gpu, config, state, size, threads, p, dtype):
 
 
 def vec16(gpu, config, state, size, threads, dtype, distribution):
-    name = f"rand_vec16<{_types(dtype, distribution)}, {config['block']}>"
+    name = f"rand_vec16<{_types(dtype, distribution)}, {_shape(config)}>"
     return _steps("vec16", name, config, size, threads, 16 // dtype.itemsize)
 
 
@@ -63,7 +63,7 @@ def vec16_normal(gpu, config, state, size, threads, dtype):
 
 
 def vec16_p(gpu, config, state, size, threads, p, dtype):
-    name = f"bernoulli_p_vec16<{CTYPE[dtype]}, {config['block']}>"
+    name = f"bernoulli_p_vec16<{CTYPE[dtype]}, {_shape(config)}>"
     return _steps("vec16", name, config, size, threads, 16 // dtype.itemsize, f32("p"))
 
 
@@ -73,6 +73,10 @@ def vec16_bernoulli(gpu, config, state, p):
     return _probable("vec16", name, config, p, blocks)
 
 
+def _shape(config):
+    return f"{config['block']}, {boolean(config['stream'])}"
+
+
 def _types(dtype, distribution):
     return f"{CTYPE[dtype]}, {distribution}"
 
@@ -80,13 +84,13 @@ def _types(dtype, distribution):
 def _filled(rung, name, config, size, threads, *more):
     n = math.prod(size)
     args = ("state", "y", i64(n), i64(threads), *more)
-    return _plan(rung, name, config, (cdiv(n, config["block"]), 1, 1), args)
+    return _plan(rung, name, config, (max(1, cdiv(n, config["block"])), 1, 1), args)
 
 
 def _steps(rung, name, config, size, threads, width, *more):
     """A row of blocks for each step of PyTorch's grid; `width` of its threads for one of ours."""
     n = math.prod(size)
-    grid = (cdiv(threads, width * config["block"]), cdiv(n, 4 * threads), 1)
+    grid = (cdiv(threads, width * config["block"]), max(1, cdiv(n, 4 * threads)), 1)
     return _plan(rung, name, config, grid, ("state", "y", i64(n), i64(threads), *more))
 
 

@@ -1,13 +1,13 @@
 // 16-byte stores: the calls of neighbouring threads of PyTorch's grid, in one thread.
 //
 // Idea: a thread makes the calls of as many neighbours as 16 bytes have elements (4 or 8). All go
-// through the rounds under one schedule of keys, and the k-th words of all are one vector.
-// Traffic: the result written once, the minimum; Bernoulli numbers read their probabilities once.
-// Over `cuda_quad`: a quarter or an eighth of the stores, indices and keys; more calls in flight.
-// Limit: issue slots in 16 bits and of logarithms; else DRAM.
+// through the rounds under one schedule of keys, and share products in the first two; the k-th
+// words of all are one vector. Traffic: the result written once, the minimum; Bernoulli numbers
+// read their probabilities once. Over `cuda_quad`: a quarter or an eighth of the stores, indices
+// and keys; more calls in flight. Limit: issue slots in 16 bits and of logarithms; else DRAM.
 #include "../stream.cuh"
 
-template <typename T, template <typename> class Distribution, int BLOCK>
+template <typename T, template <typename> class Distribution, int BLOCK, bool STREAM>
 __device__ __forceinline__ void rand_vectors(const long long *state, T *y, long long n,
                                              long long threads,
                                              const Distribution<T> &distribution) {
@@ -16,10 +16,9 @@ __device__ __forceinline__ void rand_vectors(const long long *state, T *y, long 
   const long long thread = ((long long)blockIdx.x * BLOCK + threadIdx.x) * N;
   if (thread >= threads) return;
   uint4 calls[N];
-#pragma unroll
-  for (int k = 0; k < N; ++k) calls[k] = stream.counter(blockIdx.y, thread + k);
-  kw::philox_rounds(stream.seed, calls);
+  kw::neighbours(stream, blockIdx.y, unsigned(thread), calls);
   const long long first = blockIdx.y * 4 * threads + thread;
+  const bool whole = first + 3 * threads + N <= n;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float out[2][N];
@@ -31,8 +30,11 @@ __device__ __forceinline__ void rand_vectors(const long long *state, T *y, long 
     for (int odd = 0; odd < 2; ++odd) {
       const long long i = first + (half * 2 + odd) * threads;
       const kw::Vec<T, N> v = kw::from_float<T>(out[odd]);
-      if (i + N <= n) {
-        kw::store(y + i, v);
+      if (whole || i + N <= n) {
+        if constexpr (STREAM)
+          kw::store_streaming(y + i, v);
+        else
+          kw::store(y + i, v);
       } else {
 #pragma unroll
         for (int k = 0; k < N; ++k)
@@ -42,16 +44,16 @@ __device__ __forceinline__ void rand_vectors(const long long *state, T *y, long 
   }
 }
 
-template <typename T, template <typename> class Distribution, int BLOCK>
+template <typename T, template <typename> class Distribution, int BLOCK, bool STREAM>
 __global__ void __launch_bounds__(BLOCK)
     rand_vec16(const long long *state, T *y, long long n, long long threads) {
-  rand_vectors<T, Distribution, BLOCK>(state, y, n, threads, Distribution<T>{});
+  rand_vectors<T, Distribution, BLOCK, STREAM>(state, y, n, threads, Distribution<T>{});
 }
 
-template <typename T, int BLOCK>
+template <typename T, int BLOCK, bool STREAM>
 __global__ void __launch_bounds__(BLOCK)
     bernoulli_p_vec16(const long long *state, T *y, long long n, long long threads, float p) {
-  rand_vectors<T, kw::Bernoulli, BLOCK>(state, y, n, threads, kw::Bernoulli<T>{p});
+  rand_vectors<T, kw::Bernoulli, BLOCK, STREAM>(state, y, n, threads, kw::Bernoulli<T>{p});
 }
 
 // Element i takes word i % 4 of call i / 4.

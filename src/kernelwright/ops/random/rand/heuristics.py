@@ -11,12 +11,20 @@ from .grid import BLOCK
 MOST_STEPS = 65_535  # rows of a grid of blocks
 
 THREADS = ({"block": BLOCK},)
-VEC16 = ({"block": 128}, {"block": 256})
+# stream: the caches evict what is written first
+VEC16 = (
+    {"block": 128, "stream": True},
+    {"block": 128, "stream": False},
+    {"block": 256, "stream": True},
+)
+PROBABLE = ({"block": 128}, {"block": 256})
 
 
 def fits(gpu, state, size, threads, dtype, p=None):
     if threads % BLOCK:
         return f"threads: {threads} is no multiple of {BLOCK}"
+    if threads >= 2**32:
+        return f"threads: {threads} are numbered in 64 bits"
     return unsupported_dtype(dtype, "dtype")
 
 
@@ -35,6 +43,11 @@ def fits_bernoulli(gpu, state, p):
 
 def fits_bernoulli_vec16(gpu, state, p):
     return off_boundary({"p": p}) or fits_bernoulli(gpu, state, p)
+
+
+def choose_vec16(gpu, state, size, threads, dtype, p=None):
+    """What outgrows the L2 cache streams."""
+    return VEC16[0 if math.prod(size) * dtype.itemsize > gpu.l2_bytes else 1]
 
 
 def order(gpu, **specs):

@@ -10,7 +10,7 @@ from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.dispatch import bind
 
 from .._state import draw_state
-from . import heuristics, spec
+from . import definition, heuristics, spec
 
 RUNGS: tuple[Rung, ...] = (
     *rungs.pytorch(
@@ -74,7 +74,8 @@ def sample(
         top_p: only tokens for which all more likely ones together have less than this probability;
             all at 1.
         min_p: only tokens of at least this share of the largest probability; all at 0.
-        generator: of the logits' device; by default PyTorch's.
+        generator: of the logits' device; by default PyTorch's. On a CPU it draws the exponential
+            numbers itself.
 
     Each of the four is a number, or a tensor of numbers that broadcasts to shape (*), which is not
     checked: temperatures that are not above 0 count as 0, top_p above 1 as 1 and below 0 as 0.
@@ -97,6 +98,12 @@ def sample(
     for name, v in how.items():
         if not isinstance(v, torch.Tensor):
             _check(name, v)
+    if logits.device.type == "cpu":
+        columns = (
+            _column(logits, n, v)[:, None] if isinstance(v, torch.Tensor) else v
+            for n, v in how.items()
+        )
+        return definition.by_clocks(logits, generator, *columns)
     state = draw_state(logits.device, generator, -(-logits.shape[-1] // 4))
     if tensors:
         columns = [_column(logits, name, v) for name, v in how.items()]

@@ -23,11 +23,10 @@ def sample(logits, state, each, temperature, top_k, top_p, min_p, dtype=None):
     step, drawn = max(1, CHUNK // logits.shape[-1]), []
     for first in range(0, len(flat), step):
         x = cleaned(flat[first : first + step].to(dtype or logits.dtype))
-        if each is None:
-            how = (x.new_full((len(x), 1), v) for v in (temperature, top_k, top_p, min_p))
-        else:
+        how = temperature, top_k, top_p, min_p
+        if each is not None:
             how = each[first : first + step, :, None].to(x.dtype).unbind(1)
-        drawn.append(_of_rows(x, state, first, *how))
+        drawn.append(_race(x, exponentials(x, state, first), *how))
     return torch.cat(drawn).view(logits.shape[:-1])
 
 
@@ -39,14 +38,25 @@ def cleaned(logits):
     return torch.where(infinite.any(-1, keepdim=True), only, x)
 
 
-def _of_rows(x, state, first, temperature, top_k, top_p, min_p):
+def by_clocks(logits, generator, temperature, top_k, top_p, min_p):
+    """The token of each row, with exponential numbers of PyTorch's generator."""
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    x = cleaned(logits.reshape(-1, logits.shape[-1]).to(wide))
+    clocks = torch.empty_like(x).exponential_(generator=generator)
+    return _race(x, clocks, temperature, top_k, top_p, min_p).view(logits.shape[:-1])
+
+
+def _race(x, clocks, temperature, top_k, top_p, min_p):
+    """The token whose clock rings first; numbers, or columns of a number a row."""
+    most = x.amax(-1, keepdim=True)
+    temperature = _column(x, temperature)
     greedy = ~(temperature > 0)
-    below = (x - x.amax(-1, keepdim=True)).nan_to_num(-math.inf, neginf=-math.inf)
+    below = (x - most).nan_to_num(-math.inf, neginf=-math.inf)
     left = filtered(below / torch.where(greedy, 1.0, temperature), top_k, top_p, min_p)
-    weight = torch.exp(left - left.amax(-1, keepdim=True))
-    race = exponentials(x, state, first) / weight  # infinite where the weight is 0
+    # infinite where the weight is 0; of rows without tokens NaN
+    race = clocks / torch.exp(left - left.amax(-1, keepdim=True))
     token = torch.where(greedy[:, 0], x.argmax(-1), race.argmin(-1))
-    return token.masked_fill(x.amax(-1) == -math.inf, -1)
+    return token.masked_fill(most[:, 0] == -math.inf, -1)
 
 
 def filtered(x, top_k, top_p, min_p):
@@ -56,18 +66,26 @@ def filtered(x, top_k, top_p, min_p):
     kept or left out together.
     """
     columns = x.shape[-1]
+    if all(isinstance(v, (int, float)) for v in (top_k, top_p, min_p)):
+        all_kept = not 1 <= top_k < columns and top_p >= 1
+        if all_kept and min_p <= 0:
+            return x
     ordered, order = x.sort(descending=True, stable=True)
     weight = torch.exp(ordered - ordered[:, :1]).nan_to_num(0.0)
-    k = torch.as_tensor(top_k, device=x.device).to(x.dtype).expand(len(x), 1)
-    p = torch.as_tensor(top_p, device=x.device).to(x.dtype)
+    k, p = _column(x, top_k), _column(x, top_p)
     limited = (k >= 1) & (k < columns)
     last = torch.where(limited, k, columns).long() - 1
     kept = ordered >= ordered.gather(-1, last)
     weight = torch.where(kept, weight, 0.0)
     above = _of_first_equal(ordered, weight.cumsum(-1) - weight)
     kept &= (above < p * weight.sum(-1, keepdim=True)) | (p >= 1) | (above == 0)
-    kept &= ~(weight < torch.as_tensor(min_p, device=x.device).clamp(max=1))
+    kept &= ~(weight < _column(x, min_p).clamp(max=1))
     return x.masked_fill(~kept.scatter(-1, order, kept), -math.inf)
+
+
+def _column(x, value):
+    """A number for each row. It is filled in on the device: a CUDA graph cannot capture a copy."""
+    return value.to(x.dtype) if isinstance(value, torch.Tensor) else x.new_full((len(x), 1), value)
 
 
 def _of_first_equal(ordered, values):

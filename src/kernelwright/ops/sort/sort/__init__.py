@@ -76,8 +76,12 @@ LADDER_BACKWARD = Ladder(
     heuristics.order_backward,
     heuristics.bucket_backward,
 )
-LADDER_VALUES = Ladder(spec.VALUES, RUNGS_VALUES, __name__, heuristics.order, heuristics.bucket)
-LADDER_INDICES = Ladder(spec.INDICES, RUNGS_INDICES, __name__, heuristics.order, heuristics.bucket)
+LADDER_VALUES = Ladder(
+    spec.VALUES, RUNGS_VALUES, __name__, heuristics.order, heuristics.bucket, peers="peers:PEERS"
+)
+LADDER_INDICES = Ladder(
+    spec.INDICES, RUNGS_INDICES, __name__, heuristics.order, heuristics.bucket, peers="peers:PEERS"
+)
 _sort = bind(LADDER, LADDER_BACKWARD)
 _values = bind(LADDER_VALUES)
 _indices = bind(LADDER_INDICES)

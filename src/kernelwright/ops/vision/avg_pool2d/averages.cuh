@@ -13,10 +13,16 @@ struct Average {
 
   __device__ __forceinline__ int length(const Windows1d &of, int o) const {
     const int first = of.first(o), end = min(first + of.kernel, of.from + of.padding);
-    return count_padding ? end - first : min(end, of.from) - max(first, 0);
+    const int inside = min(end, of.from) - max(first, 0);
+    return count_padding ? end - first : inside;
+  }
+  // Of a window of these lengths.
+  __device__ __forceinline__ float share(int high, int wide) const {
+    const int pixels = max(high * wide, 1);
+    return __fdividef(1.0f, float(fixed ? fixed : pixels));
   }
   __device__ __forceinline__ float share(const Windows &of, int o, int p) const {
-    return 1.0f / float(fixed ? fixed : max(length(of.h, o) * length(of.w, p), 1));
+    return share(length(of.h, o), length(of.w, p));
   }
 };
 

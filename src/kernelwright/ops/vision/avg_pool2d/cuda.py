@@ -11,7 +11,7 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE
 from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
 from kernelwright.ops.vision.images import count, divisors, pixel_stride
-from kernelwright.ops.vision.windows import axes, made, together, width
+from kernelwright.ops.vision.windows import axes, made, rows_of_thread, together, width
 
 from .spec import ONE
 
@@ -36,13 +36,14 @@ def naive_backward(gpu, config, gy, hw, kernel, stride, padding, ceil, count_pad
 
 
 def rows(gpu, config, x, hw, kernel, stride, padding, ceil, count_padding, divisor):
-    block, each, wide = config["block"], config["rows"], width(x)
+    block, wide = config["block"], width(x)
+    each = rows_of_thread(config, wide)
     out = made(hw, kernel, stride, padding, ONE, ceil)
     vectors, groups = x.shape[-1] // wide, cdiv(out[0], each)
     threads = count(x) * groups * out[1] * vectors
-    template = (CTYPE[x.dtype], wide, *kernel, each, block)
+    template = (CTYPE[x.dtype], wide, *kernel, stride[0], each, block)
     args = (
-        "x", "y", i32(threads), i64(pixel_stride(x)),
+        "x", "y", i32(threads), i32(hw[1] * pixel_stride(x)), i32(pixel_stride(x)),
         *map(divisors, (vectors, out[1], groups)),
         axes(hw, out, kernel, stride, padding, ONE), _average(count_padding, divisor),
     )  # fmt: skip

@@ -1,50 +1,63 @@
 // A thread has a column of windows: single pixels of planes, or 16-byte vectors of channels.
 //
-// Idea: the window's size is a constant, so that its pixels are registers, all loaded before the
-// first is added. Neighbouring threads have neighbouring windows (or channels), whose common pixels
-// come from L1; ROWS windows below each other share the coordinates of their columns.
-// Traffic: that of `cuda_naive`. Over it: a window in flight instead of a pixel, and
-// multiplications in place of divisions. Limit: DRAM; for planes of 16-bit types, loads of 2 bytes.
+// Idea: size and stride are constants, so that the pixels of ROWS windows below each other are
+// registers, all loaded before the first is added. The sum of a line of WIDE pixels serves every
+// window that holds the line. Neighbouring threads have neighbouring windows (or channels).
+// Traffic: that of `cuda_naive`; pixels that threads share come from L1. Over it: several windows
+// in flight, and multiplications in place of divisions. Limit: DRAM; for planes of 16-bit types,
+// instructions.
 #include "averages.cuh"
 
-template <typename T, int WIDTH, int HIGH, int WIDE, int ROWS, int BLOCK>
+// `line`: elements between two rows of x, `pixel` between two pixels.
+template <typename T, int WIDTH, int HIGH, int WIDE, int STRIDE, int ROWS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
-    avg_fwd_rows(const T *x, T *y, unsigned count, long long pixel, kw::Divisor channels,
+    avg_fwd_rows(const T *x, T *y, unsigned count, int line, int pixel, kw::Divisor channels,
                  kw::Divisor across, kw::Divisor down, kw::Windows of, kw::Average average) {
+  constexpr int LINES = (ROWS - 1) * STRIDE + HIGH;
   const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
   if (i >= count) return;
   unsigned image = i;
   const unsigned c = channels.divide(image) * WIDTH, column = across.divide(image);
-  const int first = down.divide(image) * ROWS, left = of.w.first(column);
+  const int first = down.divide(image) * ROWS, left = of.w.first(column), top = of.h.first(first);
+  const T *from = x + (long long)image * of.h.from * line + (left * pixel + (int)c);
+  const int wide = average.length(of.w, column);
   kw::Vec<T, WIDTH> none;
 #pragma unroll
   for (int e = 0; e < WIDTH; ++e) none[e] = kw::from_float<T>(0.0f);
+  kw::Vec<T, WIDTH> v[LINES][WIDE];
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    const int row = first + r, top = of.h.first(row);
-    if (row >= of.h.to) return;
-    kw::Vec<T, WIDTH> v[HIGH][WIDE];
+  for (int r = 0; r < LINES; ++r) {
+    if (STRIDE > HIGH && r % STRIDE >= HIGH) continue;  // between two windows
+    const bool inside = of.h.inside(top + r);
+    const T *row = from + (long long)(top + r) * line;
 #pragma unroll
-    for (int j = 0; j < HIGH; ++j) {
-      const bool inside = of.h.inside(top + j);
-      const T *from = x + ((long long)image * of.h.from + top + j) * of.w.from * pixel + c;
+    for (int k = 0; k < WIDE; ++k)
+      v[r][k] = inside && of.w.inside(left + k) ? kw::load<T, WIDTH>(row + k * pixel) : none;
+  }
+  float sums[LINES][WIDTH] = {};
 #pragma unroll
-      for (int k = 0; k < WIDE; ++k)
-        v[j][k] =
-            inside && of.w.inside(left + k) ? kw::load<T, WIDTH>(from + (left + k) * pixel) : none;
-    }
-    float sum[WIDTH] = {};
+  for (int r = 0; r < LINES; ++r) {
+    if (STRIDE > HIGH && r % STRIDE >= HIGH) continue;
 #pragma unroll
-    for (int n = 0; n < HIGH * WIDE; ++n) {
+    for (int k = 0; k < WIDE; ++k) {
       float pixels[WIDTH];
-      kw::to_float(v[n / WIDE][n % WIDE], pixels);
+      kw::to_float(v[r][k], pixels);
 #pragma unroll
-      for (int e = 0; e < WIDTH; ++e) sum[e] += pixels[e];
+      for (int e = 0; e < WIDTH; ++e) sums[r][e] += pixels[e];
     }
-    const float share = average.share(of, row, column);
+  }
 #pragma unroll
-    for (int e = 0; e < WIDTH; ++e) sum[e] *= share;
-    const long long to = ((long long)image * of.h.to + row) * of.w.to + column;
-    kw::store(y + to * channels.by * WIDTH + c, kw::from_float<T, WIDTH>(sum));
+  for (int o = 0; o < ROWS; ++o) {
+    if (first + o >= of.h.to) return;
+    const float share = average.share(average.length(of.h, first + o), wide);
+    float mean[WIDTH] = {};
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+#pragma unroll
+      for (int j = 0; j < HIGH; ++j) mean[e] += sums[o * STRIDE + j][e];
+      mean[e] *= share;
+    }
+    const long long to = ((long long)image * of.h.to + first + o) * of.w.to + column;
+    kw::store(y + to * channels.by * WIDTH + c, kw::from_float<T, WIDTH>(mean));
   }
 }

@@ -6,7 +6,7 @@ from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
 from kernelwright.ops.vision.windows import not_in_blocks, not_in_rows, width
 
 THREADS = ({"block": 256},)
-ROWS = ({"block": 256, "rows": 4}, {"block": 256, "rows": 1})
+ROWS = ({"block": 256, "rows": 4}, {"block": 256, "rows": 8})
 BLOCKS = ({"block": 256}, {"block": 128})
 
 
@@ -16,7 +16,7 @@ def fits(gpu, hw, kernel, stride, padding, ceil, count_padding, divisor, **tenso
 
 
 def fits_rows(gpu, x, hw, kernel, stride, padding, ceil, count_padding, divisor):
-    return unsupported_dtype(x.dtype, "x") or not_in_rows(x, hw, kernel)
+    return unsupported_dtype(x.dtype, "x") or not_in_rows(x, hw, kernel, stride)
 
 
 def fits_blocks(gpu, gy, hw, kernel, stride, padding, ceil, count_padding, divisor):

@@ -12,7 +12,7 @@ from kernelwright.contract.arithmetic import cdiv
 from kernelwright.contract.template_args import CTYPE, boolean
 from kernelwright.ops.layout.permute_copy.heuristics import blocks_of
 from kernelwright.ops.vision.images import count, divisors, pixel_stride
-from kernelwright.ops.vision.windows import axes, made, together, width
+from kernelwright.ops.vision.windows import axes, made, rows_of_thread, together, width
 
 from .spec import index_dtype
 
@@ -41,15 +41,15 @@ def naive_backward(gpu, config, gy, at, hw, kernel, stride, padding, dilation, c
 
 
 def rows(gpu, config, x, hw, kernel, stride, padding, dilation, ceil, keep):
-    block, each, wide = config["block"], config["rows"], width(x)
+    block, wide = config["block"], width(x)
+    each = rows_of_thread(config, wide)
     out = made(hw, kernel, stride, padding, dilation, ceil)
     vectors, groups = x.shape[-1] // wide, cdiv(out[0], each)
     threads = count(x) * groups * out[1] * vectors
-    types = CTYPE[x.dtype], NUMBER[index_dtype(kernel)]
-    template = (*types, wide, *kernel, boolean(keep), each, block)
+    template = (CTYPE[x.dtype], wide, *kernel, stride[0], boolean(keep), each, block)
     args = (
-        "x", "y", "at" if keep else NULL, i32(threads), i64(pixel_stride(x)),
-        *map(divisors, (vectors, out[1], groups)),
+        "x", "y", "at" if keep else NULL, i32(threads), i32(hw[1] * pixel_stride(x)),
+        i32(pixel_stride(x)), *map(divisors, (vectors, out[1], groups)),
         axes(hw, out, kernel, stride, padding, dilation),
     )  # fmt: skip
     return _plan("rows", f"fwd_rows<{', '.join(map(str, template))}>", threads, block, args)

@@ -1,64 +1,81 @@
 // A thread has a column of windows: single pixels of planes, or 16-byte vectors of channels.
 //
-// Idea: the window's size is a constant, so that its pixels are registers, all loaded before the
-// first is compared. Neighbouring threads have neighbouring windows (or channels), whose common
-// pixels come from L1; ROWS windows below each other share the coordinates of their columns.
-// Traffic: that of `cuda_naive`. Over it: a window in flight instead of a pixel, multiplications in
-// place of divisions, no comparison of coordinates where a pixel is compared.
-// Limit: DRAM; for planes of 16-bit types with numbers, comparisons.
+// Idea: size and stride are constants, so that the pixels of ROWS windows below each other are
+// registers, all loaded before the first is compared. The greatest of a line of WIDE pixels serves
+// every window that holds the line. A pixel outside is replaced by the nearest of the window, which
+// changes no maximum. Neighbouring threads have neighbouring windows (or channels).
+// Traffic: that of `cuda_naive`; pixels that threads share come from L1. Over it: several windows
+// in flight, and few instructions: no divisions, no comparisons of coordinates. Limit: DRAM; for
+// planes of 16-bit types with numbers, instructions.
 #include "maximum.cuh"
 
-template <typename T, typename INDEX, int WIDTH, int HIGH, int WIDE, bool KEEP, int ROWS, int BLOCK>
+// `line`: elements between two rows of x, `pixel` between two pixels.
+template <typename T, int WIDTH, int HIGH, int WIDE, int STRIDE, bool KEEP, int ROWS, int BLOCK>
 __global__ void __launch_bounds__(BLOCK)
-    max_fwd_rows(const T *x, T *y, INDEX *at, unsigned count, long long pixel, kw::Divisor channels,
-                 kw::Divisor across, kw::Divisor down, kw::Windows of) {
+    max_fwd_rows(const T *x, T *y, unsigned char *at, unsigned count, int line, int pixel,
+                 kw::Divisor channels, kw::Divisor across, kw::Divisor down, kw::Windows of) {
+  constexpr int LINES = (ROWS - 1) * STRIDE + HIGH;
   const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
   if (i >= count) return;
   unsigned image = i;
   const unsigned c = channels.divide(image) * WIDTH, column = across.divide(image);
-  const int first = down.divide(image) * ROWS, left = of.w.first(column);
-  int start = 0;  // the first column of the window that lies inside
+  const int first = down.divide(image) * ROWS, left = of.w.first(column), top = of.h.first(first);
+  const T *from[WIDE];
+  int in_line[WIDE], rows[LINES];
 #pragma unroll
-  for (int k = WIDE - 1; k >= 0; --k)
-    if (of.w.inside(left + k * of.w.dilation)) start = k;
-  kw::Vec<T, WIDTH> none;
+  for (int k = 0; k < WIDE; ++k) {
+    const int inside = min(max(left + k, 0), of.w.from - 1);
+    from[k] = x + (long long)image * of.h.from * line + (inside * pixel + c);
+    in_line[k] = inside - left;
+  }
+  kw::Vec<T, WIDTH> v[LINES][WIDE];
 #pragma unroll
-  for (int e = 0; e < WIDTH; ++e) none[e] = kw::from_float<T>(-kw::kInfinity);
+  for (int r = 0; r < LINES; ++r) {
+    rows[r] = min(max(top + r, 0), of.h.from - 1);
+    if (STRIDE > HIGH && r % STRIDE >= HIGH) continue;  // between two windows
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    const int row = first + r, top = of.h.first(row);
-    if (row >= of.h.to) return;
-    kw::Vec<T, WIDTH> v[HIGH][WIDE];
-    int number = 0;
+    for (int k = 0; k < WIDE; ++k)
+      v[r][k] = kw::load<T, WIDTH>(from[k] + (long long)rows[r] * line);
+  }
+  float most_of[LINES][WIDTH];
+  int place[LINES][WIDTH];
 #pragma unroll
-    for (int j = HIGH - 1; j >= 0; --j) {
-      const int down_to = top + j * of.h.dilation;
-      const bool inside = of.h.inside(down_to);
-      if (inside) number = j * WIDE + start;
-      const T *from = x + ((long long)image * of.h.from + down_to) * of.w.from * pixel + c;
+  for (int r = 0; r < LINES; ++r) {
+    if (STRIDE > HIGH && r % STRIDE >= HIGH) continue;
 #pragma unroll
-      for (int k = 0; k < WIDE; ++k) {
-        const int right = left + k * of.w.dilation;
-        v[j][k] = inside && of.w.inside(right) ? kw::load<T, WIDTH>(from + right * pixel) : none;
-      }
-    }
-    float most[WIDTH];
-    kw::Vec<INDEX, WIDTH> numbers;
-#pragma unroll
-    for (int e = 0; e < WIDTH; ++e) most[e] = -kw::kInfinity, numbers[e] = number;
-#pragma unroll
-    for (int n = 0; n < HIGH * WIDE; ++n) {
+    for (int k = 0; k < WIDE; ++k) {
       float pixels[WIDTH];
-      kw::to_float(v[n / WIDE][n % WIDE], pixels);
+      kw::to_float(v[r][k], pixels);
 #pragma unroll
-      for (int e = 0; e < WIDTH; ++e) {
-        if (KEEP && kw::exceeds(pixels[e], most[e])) numbers[e] = n;
-        most[e] = kw::max_nan(pixels[e], most[e]);
-      }
+      for (int e = 0; e < WIDTH; ++e)
+        kw::take(pixels[e], in_line[k], k == 0, most_of[r][e], place[r][e]);
     }
-    const long long to =
-        (((long long)image * of.h.to + row) * of.w.to + column) * channels.by * WIDTH + c;
-    kw::store(y + to, kw::from_float<T, WIDTH>(most));
-    if (KEEP) kw::store(at + to, numbers);
+  }
+#pragma unroll
+  for (int o = 0; o < ROWS; ++o) {
+    if (first + o >= of.h.to) return;
+    float most[WIDTH];
+    kw::Vec<unsigned char, WIDTH> numbers;
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+      int number;
+#pragma unroll
+      for (int j = 0; j < HIGH; ++j) {
+        const int r = o * STRIDE + j, before = (rows[r] - top - o * STRIDE) * WIDE;
+        kw::take(most_of[r][e], before + place[r][e], j == 0, most[e], number);
+      }
+      if (KEEP && most[e] != most[e]) {  // the last NaN
+#pragma unroll
+        for (int n = 0; n < HIGH * WIDE; ++n) {
+          const int r = o * STRIDE + n / WIDE;
+          const float found = kw::to_float(v[r][n % WIDE][e]);
+          if (found != found) number = (rows[r] - top - o * STRIDE) * WIDE + in_line[n % WIDE];
+        }
+      }
+      numbers[e] = number;
+    }
+    const long long to = ((long long)image * of.h.to + first + o) * of.w.to + column;
+    kw::store(y + to * channels.by * WIDTH + c, kw::from_float<T, WIDTH>(most));
+    if (KEEP) kw::store(at + to * channels.by * WIDTH + c, numbers);
   }
 }

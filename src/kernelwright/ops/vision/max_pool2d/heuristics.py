@@ -6,7 +6,7 @@ from kernelwright.contract.eligibility import kind, log2, unsupported_dtype
 from kernelwright.ops.vision.windows import not_in_blocks, not_in_rows, width
 
 THREADS = ({"block": 256},)
-ROWS = ({"block": 256, "rows": 4}, {"block": 256, "rows": 1})
+ROWS = ({"block": 256, "rows": 4}, {"block": 256, "rows": 8})
 BLOCKS = ({"block": 256}, {"block": 128})
 
 
@@ -15,7 +15,9 @@ def fits(gpu, x, hw, kernel, stride, padding, dilation, ceil, keep):
 
 
 def fits_rows(gpu, x, hw, kernel, stride, padding, dilation, ceil, keep):
-    return unsupported_dtype(x.dtype, "x") or not_in_rows(x, hw, kernel)
+    if max(dilation) > 1:
+        return "dilation: the pixels of a window are apart"
+    return unsupported_dtype(x.dtype, "x") or not_in_rows(x, hw, kernel, stride)
 
 
 def fits_backward(gpu, gy, at, hw, kernel, stride, padding, dilation, ceil, keep):

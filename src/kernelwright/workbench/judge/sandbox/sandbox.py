@@ -1,4 +1,4 @@
-"""The parent's side of a process in which somebody else's kernel runs.
+"""The parent's side of a process that runs a user's kernel.
 
 A kernel is arbitrary code. This keeps accidents and cheating away from the judge: the process has
 limits of time and memory, an environment of its own without the user's secrets, cache folders of
@@ -98,11 +98,11 @@ class Failed(Exception):
 
 
 class Died(Exception):
-    """The process ended, or was ended; the message says why."""
+    """The process ended or was stopped; the message states the reason."""
 
 
 class Process:
-    """The process: starts it, talks to it, ends it."""
+    """The process: starts it, exchanges messages with it, ends it."""
 
     def __init__(self, device: torch.device, limits: Limits, arena: Arena, *, interpret: bool):
         self.device, self.limits, self.folder = (
@@ -233,7 +233,7 @@ class Process:
         return ""
 
     def said(self) -> str:
-        """The end of what the user's code printed."""
+        """The last lines that the user's code printed."""
         if not self.folder.exists():
             return ""
         with (self.folder / "output").open("rb") as file:

@@ -37,7 +37,7 @@ CELLS, LOWEST, HIGHEST = 64, 1 / 16, 64  # of the picture
 
 @dataclass(frozen=True)
 class Way:
-    """A wrong way to time: what is right, and what it reports."""
+    """A wrong way to time: the right figure, and the figure that it reports."""
 
     name: str
     of: str

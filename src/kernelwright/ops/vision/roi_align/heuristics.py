@@ -1,0 +1,38 @@
+"""Which rung takes a call, and with which launch parameters. Imports no kernel language."""
+
+from __future__ import annotations
+
+import math
+
+from kernelwright.contract.eligibility import kind, log2, other_dtype
+from kernelwright.ops.vision.images import MOST
+
+THREADS = ({"block": 256},)
+SHARED = ({"block": 256, "share": 4096}, {"block": 128, "share": 1024})
+POINTS = 256  # of a dimension of a region in shared memory
+SAMPLES = 4
+
+
+def fits(gpu, x, rois, size, scale, sampling, aligned):
+    return other_dtype({"x": x, "rois": rois}, of="x")
+
+
+def fits_shared(gpu, x, rois, size, scale, sampling, aligned):
+    if not 0 < sampling <= SAMPLES:
+        return f"sampling: not between 1 and {SAMPLES}"
+    if max(size) * sampling > POINTS:
+        return f"size: more than {POINTS} points of a region along a dimension"
+    if math.prod(size) * x.shape[1] * x.shape[4] > MOST // 2:
+        return "too many results of a region for 32-bit numbers"
+    return fits(gpu, x, rois, size, scale, sampling, aligned)
+
+
+def order(gpu, **specs):
+    """None is proven on a GPU yet."""
+    return ()
+
+
+def bucket(x, rois, size, scale, sampling, aligned):
+    """Key of a call in the tuned table: dtype, points, results."""
+    results = rois.shape[0] * math.prod(size) * x.shape[1] * x.shape[4]
+    return f"{kind(x.dtype)}/{sampling}/{log2(results)}"
