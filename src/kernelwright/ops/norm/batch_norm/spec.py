@@ -202,7 +202,18 @@ def noise(x, weight, bias, eps, channels_last=False):
     found = group.noise(joined(x, channels_last), weight, bias, c, eps, channels_last)
     var = batch_norm(x.double(), None, None, eps, channels_last)[3]
     y, mean, rstd = found
-    return parted(y, x, channels_last), mean.flatten(), rstd.flatten(), U * 8 * var.abs()
+    of_var = _variance_noise(x, var, channels_last)
+    return parted(y, x, channels_last), mean.flatten(), rstd.flatten(), of_var
+
+
+def _variance_noise(x, var, channels_last):
+    """Of the squares, and of the means of parts, as group_norm's spec says: 4 |mean| u
+    sqrt(var / n)."""
+    n = x.numel() // max(channels_of(x, channels_last), 1)
+    if n == 0:
+        return var.abs()
+    mean = joined(x.double(), channels_last)[0].mean(0 if channels_last else 1)
+    return U * (8 * var.abs() + 4 * mean.abs() * (var.abs() / n).sqrt())
 
 
 def backward_noise(gy, x, weight, bias, mean, rstd, channels_last=False):
@@ -236,7 +247,8 @@ def inference_backward_noise(gy, x, weight, bias, mean, var, eps, channels_last=
 def stats_noise(x, channels_last=False):
     sample = joined(x.double(), channels_last)[0]
     of_mean = mean_noise(sample.T if channels_last else sample)[:, 0]
-    return U * of_mean, U * 8 * batch_norm_stats(x.double(), channels_last)[1]
+    var = batch_norm_stats(x.double(), channels_last)[1]
+    return U * of_mean, _variance_noise(x, var, channels_last)
 
 
 def reduce_noise(gy, x, mean, rstd, channels_last=False):

@@ -142,7 +142,12 @@ def _z_noise(x, weight, bias, groups, mean, rstd):
 
 def noise(x, weight, bias, groups, eps, channels_last=False, silu=False):
     """The rounding error of float32 in the differences: `_z_noise`; a silu's slope is at most 1.1,
-    and it rounds its result a few times."""
+    and it rounds its result a few times.
+
+    Of rstd: where parts are merged, their means are rounded, by e = u |mean| each, before they are
+    subtracted from the whole's. That changes the squared deviations of all n elements, a sum of
+    independent terms, by about 2 e sqrt(n var), and so rstd by e rstd^2 / sqrt(n); twice, for both
+    means."""
     given = grouped(x.double(), groups, channels_last)
     y, mean, rstd = group_norm(x.double(), *map(_double, (weight, bias)), groups, eps,
                                channels_last, silu)  # fmt: skip
@@ -150,7 +155,9 @@ def noise(x, weight, bias, groups, eps, channels_last=False, silu=False):
     of_y = ungrouped(of_y, channels_last)
     of_y = 1.1 * of_y + 4 * y.abs() if silu else of_y
     of_mean = mean_noise(given.flatten(-2))[..., 0]
-    return tuple(U * t for t in (of_y, of_mean, 4 * rstd))
+    n = max(given.shape[2] * given.shape[3], 1)
+    of_rstd = 4 * rstd + 2 * mean.abs() * rstd.square() / n**0.5
+    return tuple(U * t for t in (of_y, of_mean, of_rstd))
 
 
 def _double(p):
