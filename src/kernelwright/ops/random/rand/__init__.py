@@ -50,8 +50,8 @@ def _vec16(side: str) -> Rung:
     return rungs.cuda("vec16", side, idea, fits, configs, heuristic=choose)
 
 
-def _ladder(operator, found, bucket=heuristics.bucket) -> Ladder:
-    return Ladder(operator, found, __name__, heuristics.order, bucket, "peers:PEERS", emulated=True)
+def _ladder(operator, found, order=heuristics.order, bucket=heuristics.bucket) -> Ladder:
+    return Ladder(operator, found, __name__, order, bucket, "peers:PEERS", emulated=True)
 
 
 LADDER = _ladder(spec.RAND, _rungs("_uniform"))
