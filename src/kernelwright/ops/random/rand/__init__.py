@@ -191,15 +191,17 @@ def _drawn(
 
 
 def _ours(ladder: Ladder, device: torch.device, dtype: torch.dtype, n: int) -> bool:
-    return device.type == "cuda" and dtype in FLOATS and n > 0 and _proven(ladder)
+    return device.type == "cuda" and dtype in FLOATS and n > 0 and _proven(ladder.name)
 
 
-def _proven(ladder: Ladder) -> bool:
-    """Whether a rung is dispatched. Else PyTorch's operator draws the same numbers faster than
-    `native`."""
-    return any(proven_on(ladder, ladder.rung(name)) for name in ladder.order(None))
+def _proven(name: str) -> bool:
+    """Whether a rung of the operator is dispatched. Else PyTorch's operator draws the same numbers,
+    faster than `native`."""
+    (ladder,) = (x for x in _LADDERS if x.name == name)
+    return any(proven_on(ladder, ladder.rung(rung)) for rung in ladder.order(None))
 
 
+_LADDERS = LADDER, LADDER_NORMAL, LADDER_P, LADDER_BERNOULLI
 setattr(_proven, "_dynamo_marked_constant", True)  # noqa: B010  torch.compile does not trace it
 
 
