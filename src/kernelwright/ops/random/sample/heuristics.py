@@ -61,7 +61,7 @@ def choose_cluster(gpu, logits, **rest):
 
 
 def order(gpu, **specs):
-    return "cuda_cluster", "cuda_block"
+    return "cuda_shared_best", "cuda_cluster", "cuda_block"
 
 
 def bucket(logits, filtered, **rest):
