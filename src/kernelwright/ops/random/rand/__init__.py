@@ -9,7 +9,7 @@ import torch
 
 from kernelwright.contract import Ladder, Rung, arguments, rungs
 from kernelwright.contract.inputs import FLOATS
-from kernelwright.dispatch import bind
+from kernelwright.dispatch import bind, proven_on
 from kernelwright.ops._arguments import probability
 from kernelwright.ops._out import written
 
@@ -50,8 +50,8 @@ def _vec16(side: str) -> Rung:
     return rungs.cuda("vec16", side, idea, fits, configs, heuristic=choose)
 
 
-def _ladder(operator, found, bucket=heuristics.bucket) -> Ladder:
-    return Ladder(operator, found, __name__, heuristics.order, bucket, "peers:PEERS", emulated=True)
+def _ladder(operator, found, order=heuristics.order, bucket=heuristics.bucket) -> Ladder:
+    return Ladder(operator, found, __name__, order, bucket, "peers:PEERS", emulated=True)
 
 
 LADDER = _ladder(spec.RAND, _rungs("_uniform"))
@@ -60,6 +60,7 @@ LADDER_P = _ladder(spec.BERNOULLI_P, _rungs("_p"))
 LADDER_BERNOULLI = _ladder(
     spec.BERNOULLI,
     _rungs("_bernoulli", heuristics.fits_bernoulli),
+    heuristics.order_bernoulli,
     heuristics.bucket_bernoulli,
 )
 _rand = bind(LADDER, vmap="loop")
@@ -95,7 +96,7 @@ def rand(
 
     Source: Philox: Salmon et al., SC 2011.
     """
-    return _drawn(_rand, torch.rand, size, generator, out, dtype, device, requires_grad)
+    return _drawn(LADDER, _rand, torch.rand, size, generator, out, dtype, device, requires_grad)
 
 
 def randn(
@@ -118,7 +119,9 @@ def randn(
 
     Source: Box and Muller, Annals of Mathematical Statistics 29, 1958.
     """
-    return _drawn(_randn, torch.randn, size, generator, out, dtype, device, requires_grad)
+    return _drawn(
+        LADDER_NORMAL, _randn, torch.randn, size, generator, out, dtype, device, requires_grad
+    )
 
 
 def bernoulli(
@@ -150,7 +153,8 @@ def bernoulli(
     arguments.tensor("input", input)
     if p is not None:
         probability(p)
-    if not _ours(input.device, input.dtype, input.numel()):
+    ladder = LADDER_BERNOULLI if p is None else LADDER_P
+    if not _ours(ladder, input.device, input.dtype, input.numel()):
         given = (input,) if p is None else (input, p)
         y = torch.bernoulli(*given, generator=generator)
     elif p is None:
@@ -162,6 +166,7 @@ def bernoulli(
 
 
 def _drawn(
+    ladder: Ladder,
     ours: Callable,
     pytorch: Callable,
     size: tuple,
@@ -177,7 +182,7 @@ def _drawn(
         dtype, device = dtype or out.dtype, device or out.device
     dtype = dtype or torch.get_default_dtype()
     where = torch.get_default_device() if device is None else torch.device(device)
-    if _ours(where, dtype, math.prod(shape)):
+    if _ours(ladder, where, dtype, math.prod(shape)):
         y = ours(*_state_of(shape, where, generator), dtype)
     else:
         y = pytorch(shape, generator=generator, dtype=dtype, device=where)
@@ -185,8 +190,19 @@ def _drawn(
     return y.requires_grad_() if requires_grad else y
 
 
-def _ours(device: torch.device, dtype: torch.dtype, n: int) -> bool:
-    return device.type == "cuda" and dtype in FLOATS and n > 0
+def _ours(ladder: Ladder, device: torch.device, dtype: torch.dtype, n: int) -> bool:
+    return device.type == "cuda" and dtype in FLOATS and n > 0 and _proven(ladder.name)
+
+
+def _proven(name: str) -> bool:
+    """Whether a rung of the operator is dispatched. Else PyTorch's operator draws the same numbers,
+    faster than `native`."""
+    (ladder,) = (x for x in _LADDERS if x.name == name)
+    return any(proven_on(ladder, ladder.rung(rung)) for rung in ladder.order(None))
+
+
+_LADDERS = LADDER, LADDER_NORMAL, LADDER_P, LADDER_BERNOULLI
+setattr(_proven, "_dynamo_marked_constant", True)  # noqa: B010  torch.compile does not trace it
 
 
 def _state_of(shape, device, generator) -> tuple[torch.Tensor, tuple[int, ...], int]:

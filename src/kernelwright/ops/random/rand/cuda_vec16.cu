@@ -5,7 +5,7 @@
 // words of all are one vector. Traffic: the result written once, the minimum; Bernoulli numbers
 // read their probabilities once. Over `cuda_quad`: a quarter or an eighth of the stores, indices
 // and keys; more calls in flight. Limit: issue slots in 16 bits and of logarithms; else DRAM.
-#include "../stream.cuh"
+#include "neighbours.cuh"
 
 template <typename T, template <typename> class Distribution, int BLOCK, bool STREAM>
 __device__ __forceinline__ void rand_vectors(const long long *state, T *y, long long n,

@@ -42,6 +42,14 @@ RUNGS: tuple[Rung, ...] = (
         heuristics.CLUSTERS,
         heuristic=heuristics.choose_cluster,
     ),
+    rungs.cuda(
+        "shared_best",
+        "",
+        "a warp's threads share the best draw so far",
+        heuristics.fits_cluster,
+        heuristics.CLUSTERS,
+        heuristic=heuristics.choose_cluster,
+    ),
 )
 LADDER = Ladder(
     spec.SAMPLE, RUNGS, __name__, heuristics.order, heuristics.bucket, "peers:PEERS", emulated=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from kernelwright.contract import NULL, CudaKernel, Launch, Plan, f32, i32, i64, rows_view
@@ -31,6 +32,14 @@ def cluster(gpu, config, logits, state, each, temperature, top_k, top_p, min_p, 
         "cluster", name, threads, _rows(logits) * blocks, _arguments(logits, each),
         cluster=blocks, shared=max(0, vectors - IN_REGISTERS) * threads * 16,
     )  # fmt: skip
+
+
+def shared_best(gpu, config, **specs):
+    """`cluster`'s launch of another kernel."""
+    (launch,) = cluster(gpu, config, **specs).launches
+    name = launch.kernel.name.replace("sample_cluster", "sample_shared_best")
+    source = Path(__file__).with_name("cuda_shared_best.cu")
+    return Plan((replace(launch, kernel=replace(launch.kernel, source=source, name=name)),))
 
 
 def _arguments(logits, each):

@@ -26,7 +26,6 @@ constexpr int kInRegisters = 2;  // vectors of a thread; more would be spilled
 
 template <typename T, int VECS, int THREADS, int BLOCKS> struct KeptRow {
   static constexpr int kWidth = kw::kVecWidth<T>;
-  static constexpr bool kTogether = true;  // all threads of a warp take every step
   static constexpr int kFew = VECS < kInRegisters ? VECS : kInRegisters;
   using Piece = kw::Vec<T, kWidth>;
   using Values = const float (&)[kWidth];

@@ -6,7 +6,6 @@ namespace kw {
 
 template <typename T, int THREADS> struct RowInMemory {
   static constexpr int kWidth = kVecWidth<T>;
-  static constexpr bool kTogether = false;  // some threads of a warp end before others
   using Values = const float (&)[kWidth];
   const T *row;
   int columns;

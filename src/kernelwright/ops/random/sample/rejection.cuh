@@ -42,17 +42,6 @@ __device__ __forceinline__ Vec<T, kVecWidth<T>> load_logits(const T *row, int co
 // E of a word: -log(1 - u), which is fine near 0, where draws are decided; E >= u.
 __noinline__ __device__ float exponential(float u) { return -log1pf(-u); }
 
-// The least of a warp's numbers, none of which is negative.
-__device__ __forceinline__ float least_of_warp(float x) {
-#ifdef __CUDA_ARCH__
-  return __uint_as_float(__reduce_min_sync(0xffffffffu, __float_as_uint(x)));
-#else
-#pragma unroll
-  for (int lane = 16; lane > 0; lane /= 2) x = fminf(x, __shfl_xor_sync(0xffffffffu, x, lane));
-  return x;
-#endif
-}
-
 // The number whose ordered integer begins with `key`, in units of the spacing of T's numbers.
 template <typename T> constexpr int kSpareBits = 0;
 template <> constexpr int kSpareBits<__half> = 13;
@@ -139,9 +128,7 @@ __device__ __forceinline__ long long draw_token(Row &row, Team &team, const Stre
   const float share = how.min_p > 1 ? 1 : how.min_p;
   float low = -kInfinity, high = most;  // tokens up to `low` are out, those from `high` on are in
   for (;;) {
-    // the thread's best, and the warp's: where each thread had only its own, some thread of a warp
-    // would find a better one at almost every step
-    float best = kInfinity, limit = kInfinity;
+    float best = kInfinity;
     unsigned at = ~0u;
     row.each([&](int col, typename Row::Values x) {
 #pragma unroll
@@ -153,14 +140,12 @@ __device__ __forceinline__ long long draw_token(Row &row, Team &team, const Stre
         for (int j = 0; j < 4; ++j) {
           const float u = unit(word(words, j)), w = weight(x[i + j]);
           const bool in = x[i + j] > low && x[i + j] >= least && !(w < share);
-          if (in && u < limit * w) {
+          if (in && u < best * w) {
             const float mine = exponential(u) / w;
             if (mine < best) best = mine, at = col + i + j;
-            limit = fminf(limit, mine);
           }
         }
       }
-      if constexpr (Row::kTogether) limit = least_of_warp(limit);
     });
     const Word found = team.template reduce<Lowest>(Word(__float_as_uint(best)) << 32 | at);
     if (enough == kInfinity) return unsigned(found);
