@@ -11,6 +11,7 @@ from kernelwright import models
 from kernelwright.infer import folder, generate
 from kernelwright.infer.sampling import Sampling, choose
 from kernelwright.models import tokenizer
+from kernelwright.ops import introspect
 from kernelwright.ops.random.sample.definition import filtered
 from kernelwright.support.errors import UsageError
 from support import transformers_models as theirs
@@ -51,6 +52,18 @@ def test_the_cache_changes_nothing_and_a_full_context_slides(name):
         row.append(token)
         if len(row) - begin > context:
             begin = len(row) - context // 2
+
+
+@pytest.mark.parametrize("rung", ["native", "cuda_block"])
+def test_decoding_in_one_kernel_gives_the_same_tokens(rung):
+    torch.manual_seed(3)
+    model = models.build("llama-tiny").eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, 0.0, 0.2)
+    rows = [[3, 1, 4], [1, 5, 9, 2, 6]]
+    plain = list(generate.tokens(model, rows, 6))
+    with introspect.use(attention_with_kv_cache=rung):
+        assert list(generate.tokens(model, rows, 6)) == plain
 
 
 def test_filters_are_those_of_transformers():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+import math
 
-from .operators import attention_with_kv_cache
+import torch
+from torch.nn import functional as F
+
+from .operators import attention_with_kv_cache, decodes_in_one_kernel
 
 
 class Cache:
@@ -37,6 +40,8 @@ class Cache:
         self.kv_L2BGSD = torch.zeros(shape, device=device, dtype=dtype)
         self.length_B = torch.zeros(batch, dtype=torch.int64, device=device)
         self.visible = positions
+        self._at_S = torch.arange(positions, device=device)
+        self._hidden_B11S = torch.empty(0)
 
     @property
     def positions(self) -> int:
@@ -48,6 +53,13 @@ class Cache:
         self.kv_L2BGSD[layer, 0, :, :, :tokens] = k_BGTD
         self.kv_L2BGSD[layer, 1, :, :, :tokens] = v_BGTD
 
+    def look(self) -> None:
+        """Set which positions the next token of each row attends to; before a step's layers."""
+        at_S = self._at_S[: self.visible]
+        later_B11S = at_S[None, None, None, :] > self.length_B[:, None, None, None]
+        # added to scores; attention would make it of a boolean mask in every layer
+        self._hidden_B11S = torch.where(later_B11S, -math.inf, 0.0).to(self.kv_L2BGSD.dtype)
+
     def attend(
         self,
         layer: int,
@@ -56,8 +68,16 @@ class Cache:
         v_BG1D: torch.Tensor,
         scale: float,
     ) -> torch.Tensor:
-        """Keep one token at the end of each row; its attention over the row: (B, H, 1, D)."""
-        k_BGSD, v_BGSD = self.kv_L2BGSD[layer, :, :, :, : self.visible]
-        new = (t.squeeze(2) for t in (q_BH1D, k_BG1D, v_BG1D))
-        y_BHD = attention_with_kv_cache(*new, k_BGSD, v_BGSD, self.length_B, scale)
-        return y_BHD.unsqueeze(2)
+        """Append one token to each row; its attention over the row: (B, H, 1, D)."""
+        k_BGSD, v_BGSD = kv_2BGSD = self.kv_L2BGSD[layer, :, :, :, : self.visible]
+        new = [t.squeeze(2) for t in (q_BH1D, k_BG1D, v_BG1D)]
+        if decodes_in_one_kernel(*new, k_BGSD, v_BGSD, self.length_B):
+            y_BHD = attention_with_kv_cache(*new, k_BGSD, v_BGSD, self.length_B, scale)
+            return y_BHD.unsqueeze(2)
+        new_2BG1D = torch.stack((k_BG1D, v_BG1D))
+        at_2BG1D = self.length_B[None, :, None, None, None].expand_as(new_2BG1D)
+        kv_2BGSD.scatter_(3, at_2BG1D, new_2BG1D)
+        grouped = q_BH1D.shape[1] != k_BG1D.shape[1]
+        return F.scaled_dot_product_attention(
+            q_BH1D, k_BGSD, v_BGSD, self._hidden_B11S, scale=scale, enable_gqa=grouped
+        )

@@ -182,6 +182,7 @@ class Model(LanguageModel):
             raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
         stream_BTC = embedding(tokens_BT, self.tokens)
         if cache is not None and T == 1:
+            cache.look()
             delta_BTC = embedding(cache.length_B[:, None], self.positions)
         else:
             delta_BTC = self.positions[:T].expand_as(stream_BTC)

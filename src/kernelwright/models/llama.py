@@ -222,6 +222,7 @@ class Model(LanguageModel):
             raise ValueError(f"tokens: {T} in a row, the model's context is {config.context}")
         stream_BTC = embedding(tokens_BT, self.tokens)
         if cache is not None and T == 1:
+            cache.look()
             cos_TD, sin_TD = (t[cache.length_B, None] for t in (self.cos_SD, self.sin_SD))
         else:
             cos_TD, sin_TD = self.cos_SD[:T], self.sin_SD[:T]

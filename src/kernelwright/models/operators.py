@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kernelwright.dispatch import override
+from kernelwright.dispatch import override, select, specs_of
 from kernelwright.ops.attention import decode as _decode
 from kernelwright.ops.elementwise import bias_gelu as _bias_gelu
 from kernelwright.ops.elementwise import glu as _glu
@@ -28,6 +28,23 @@ attention_with_kv_cache = _decode.attention_with_kv_cache
 def _direct(x: torch.Tensor, *operators: str) -> bool:
     """Whether PyTorch's function is called at once."""
     return x.is_cpu and not any(override(name) for name in operators)
+
+
+def decodes_in_one_kernel(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    lengths: torch.Tensor,
+) -> bool:
+    """Whether `attention_with_kv_cache` dispatches a kernel for this call, or `kw.use` chooses one
+    of its rungs. Otherwise PyTorch's operators with a mask that all layers share are faster."""
+    if override("attention_with_kv_cache"):
+        return True
+    args = {"q": q, "k": k, "v": v, "k_cache": k_cache, "v_cache": v_cache, "lengths": lengths,
+            "scale": 1.0}  # fmt: skip
+    return not q.is_cpu and select(_decode.LADDER, specs_of(args), q.device, None).rung.is_gpu
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
