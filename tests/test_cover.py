@@ -36,15 +36,13 @@ def test_every_rung_runs(ladder):
 
 
 @LADDERS
-def test_every_rung_runs_each_dtype_and_each_config(ladder):
+def test_every_rung_runs_each_config(ladder):
     for rung in ladder.rungs:
         every, chosen = (of(runs(ladder), rung) for runs in (cover.every, cover.covering))
         assert {(r.case, str(c)) for r in chosen for c in r.configs} <= {
             (r.case, str(c)) for r in every for c in r.configs
         }
         if rung.backend != "inductor":
-            first = [r for r in every if rung.configs[0] in r.configs and r.case.use != "big"]
-            assert {r.case.dtype for r in chosen} >= {r.case.dtype for r in first}, rung.name
             assert configs(chosen) == configs(every), rung.name
 
 

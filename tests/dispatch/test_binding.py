@@ -26,7 +26,8 @@ from support.publics import (
 
 #: Their arguments do not follow from one tensor's shape; tests/ops has tests of each.
 OF_SEVERAL_SHAPES = {
-    "attention_varlen", "bernoulli", "bernoulli_p", "conv2d", "grouped_mm", "grouped_swiglu",
+    "attention_varlen", "batch_norm_backward_elemt", "batch_norm_backward_reduce",
+    "batch_norm_inference", "batch_norm_stats", "nms", "roi_align", "bernoulli", "bernoulli_p", "conv2d", "grouped_mm", "grouped_swiglu",
     "linear_attention", "paged_attention", "quantized_linear", "rand", "randn", "sample",
     "scaled_mm", "spmv",
 }  # fmt: skip

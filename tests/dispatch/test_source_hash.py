@@ -118,8 +118,9 @@ def with_more(path, names):
             indent = " " * node.body[-1].col_offset
             lines.insert(node.end_lineno, f"{indent}0")
             return "\n".join(lines) + "\n"
-        name = getattr(node.targets[0], "id", "") if isinstance(node, ast.Assign) else ""
-        if name and name in names:
+        targets = ast.walk(node.targets[0]) if isinstance(node, ast.Assign) else ()
+        name = next((t.id for t in targets if isinstance(t, ast.Name) and t.id in names), "")
+        if name:
             lines.insert(node.end_lineno, f"{name} = 0")
             return "\n".join(lines) + "\n"
     aliases = (

@@ -139,7 +139,11 @@ def some_calls(lad, rung):
 
 @watched
 @pytest.mark.skipif(here() == "cuda", reason="compute-sanitizer answers on a GPU")
-@pytest.mark.parametrize(("lad", "rung"), RUNGS, ids=lambda x: getattr(x, "name", None))
+@pytest.mark.parametrize(
+    ("lad", "rung"),
+    [pytest.param(*r, marks=() if i % 4 == 0 else pytest.mark.long) for i, r in enumerate(RUNGS)],
+    ids=lambda x: getattr(x, "name", None),
+)
 def test_cluster_rungs_under_the_checks(lad, rung):
     for call in some_calls(lad, rung):
         assert not call.watched(tuple(CHECKS), 1)[1]

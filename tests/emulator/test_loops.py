@@ -112,6 +112,7 @@ def outputs(file, folder):
 
 
 @runs
+@pytest.mark.long
 def test_hard_kernels_have_the_same_results(tmp_path):
     (by_loops, blocks), (by_fibers, none) = outputs(FILE, tmp_path)
     assert by_loops == by_fibers

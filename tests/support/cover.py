@@ -4,10 +4,10 @@
 a cover, chosen anew from the code each time and always the same for the same code:
 
 Rungs on cases (test_ops.py), of which a ladder has hundreds:
-1. Each rung runs, with its first config, a case of each dtype, if it takes one.
+1. Each rung runs a case with its first config.
 2. Each of its further configs runs a case, each another.
-3. Each layout, each kind of values and an empty case run on a rung of each backend (PyTorch,
-   Triton, CUDA C++) that takes one: on the rung that has the fewest cases so far.
+3. Each dtype, each layout, each kind of values and an empty case run on a rung of each backend
+   (PyTorch, Triton, CUDA C++) that takes one: on the rung that has the fewest cases so far.
 4. Each shape, and each set of arguments beside the tensors, runs on a kernel of ours, if one takes
    it: on the CUDA C++ rung, or else the other rung, that has the fewest cases so far.
 5. One case of each rung goes through every check, the others through those that call it once.
@@ -107,9 +107,9 @@ def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
     small = _taken(ladder, rung, rung.configs[0])
     small.sort(key=lambda case: (case not in whole, case.numel))
     small = [case for case in small if case.use != "big"]
+    chosen: Chosen = {case: [rung.configs[0]] for case in small[:1]}
     if rung.backend == "inductor":
-        return {case: [rung.configs[0]] for case in small[:1]}
-    chosen: Chosen = {case: [rung.configs[0]] for case in pick(small, lambda case: {case.dtype})}
+        return chosen
     for i, config in enumerate(rung.configs[1:]):
         cases = [case for case in _taken(ladder, rung, config) if case.use != "big"]
         if cases:
@@ -166,8 +166,9 @@ def _taken(ladder: Ladder, rung: Rung, config: Config) -> list[Case]:
 
 
 def kinds(case: Case) -> set[Hashable]:
-    """What a case is an instance of, beside its dtype."""
-    return {case.layout, case.values} | (set() if case.numel else {"empty"})
+    """What a case is an instance of."""
+    empty = set() if case.numel else {"empty"}
+    return {case.dtype, case.layout, case.values} | empty
 
 
 def sizes(case: Case) -> set[Hashable]:

@@ -55,9 +55,29 @@ OVERLAPPING |= {
         "index_add_narrow<__half, 256>",
     ],
     "index/index_add/cuda_ordered.cu": ["index_add_rows<float, 4, 128, 1, 1280, 128>"],
+    "norm/batch_norm/cuda_channels_split.cu": [
+        "group_norm_fwd_channels_split_apply<kw::SetNorm<float, float, false, true>, 1, 256, 4>"
+    ],
+    "norm/batch_norm/cuda_channels_split_backward.cu": [
+        "group_norm_bwd_channels_split_apply<kw::SetNorm<float, float, false, true>, 1, 256, 2>"
+    ],
+    "norm/batch_norm/cuda_split.cu": [
+        "group_norm_fwd_split_apply<kw::SetNorm<float, float, false, true>, 1, 256, 4>"
+    ],
+    "norm/batch_norm/cuda_split_backward.cu": [
+        "group_norm_bwd_split_apply<kw::SetNorm<float, float, false, true>, 1, 256, 2>"
+    ],
+    "norm/group_norm/cuda_parameters.cu": ["group_norm_bwd_parameters<float, 8>"],
+    "sort/histogram/cuda_global.cu": ["histogram_global<float, 4, 2, 256>"],
+    "sort/sort/cuda_onesweep.cu": [
+        "sort_onesweep<float, true, unsigned, true, false, 20, 384, 2>",
+    ],
 }
 #: These read the operator's arguments, which no launch of theirs writes, before they wait.
-ARGUMENTS_FIRST = {"scan_lookback", "scan_tree_sums", "scan_tree_segments", "index_add_small"}
+ARGUMENTS_FIRST = {
+    "scan_lookback", "scan_tree_sums", "scan_tree_segments", "index_add_small", "sort_histogram",
+    "histogram_runs", "histogram_shared",
+}  # fmt: skip
 KERNELS = [(source, name) for source, names in OVERLAPPING.items() for name in names]
 
 

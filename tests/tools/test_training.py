@@ -69,6 +69,7 @@ def test_every_operator_of_the_model_and_the_trainer_is_swapped():
         assert changed == [{"AdamW": "adamw", "clip_grad_norm_": "clip"}.get(name, name)]
 
 
+@pytest.mark.cover
 @pytest.mark.parametrize("language", RUNGS)
 @pytest.mark.parametrize("swap", training.SWAPS)
 def test_each_operator_trains_as_pytorchs(swap, language, data, monkeypatch):

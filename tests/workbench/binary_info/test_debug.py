@@ -128,7 +128,7 @@ def test_without_gdb_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(debug.shutil, "which", lambda name: None)
     lad = ladder("sum")
     rung = lad.rung("cuda_strided")
-    with pytest.raises(ToolchainError, match="install gdb"):
+    with pytest.raises(ToolchainError, match="needs gdb, which is not installed"):
         debug.gdb_command(lad, rung, debug.small_case(lad, rung))
 
 

@@ -433,7 +433,7 @@ def test_a_spec_of_a_reference_alone(tmp_path):
     for text, message in (
         ("reference = 3", "has no function `reference`"),
         ("def reference(x):\n    return 3", "returns no tensor"),
-        ("def reference(x):\n    return y", "NameError"),
+        ("def reference(x):\n    return unknown", "NameError"),
         ("1 / 0", r"spec.py:1: ZeroDivisionError"),
         ("def reference(x):\n    return x\ncases = []", "`cases` are empty"),
     ):

@@ -21,6 +21,7 @@ def box():
         yield made
 
 
+@pytest.mark.long
 def test_a_kernel_that_cannot_be_built_is_not_wrong(box):
     cases = [case((n, 33), torch.float32, dim=(-1,)) for n in (2, 3, 4, 5)]
     subject = only_native(*cases, of="sum")

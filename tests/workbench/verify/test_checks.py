@@ -114,7 +114,7 @@ def test_a_seed_runs_one_schedule_and_json_has_every_row(capfd):
     ("arguments", "says"),
     [
         (("--check", "rac"), "--check rac: choose from races, bounds, init, divergence and all"),
-        (("--seed", "3"), "--seed: needs --check"),
+        (("--seed", "3"), "--seed: selects a thread schedule of --check"),
         (("--check", "init", "--seed", "0"), "--seed 0: must be from 1"),
     ],
 )

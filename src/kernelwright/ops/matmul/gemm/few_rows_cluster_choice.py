@@ -19,15 +19,15 @@ from .few_rows_cluster_tiling import (
 from .few_rows_tiling import MOST, fits_linear_tensor_cores, fits_tensor_cores, sides
 
 CONFIGS = (
-    tile(1, 1, 16, 1, 1, ahead=128, overlaps=True),
-    tile(1, 2, 4, 1, 1, ahead=128, overlaps=True),
+    tile(1, 1, 16, 1, 1, ahead=128),
+    tile(1, 2, 4, 1, 1, ahead=128),
     tile(2, 8, 1, 1, 1, ahead=128),
-    tile(2, 2, 4, 1, 2, ahead=128, overlaps=True, short=True),
-    tile(2, 4, 2, 2, 2, ahead=128, overlaps=True, short=True),
+    tile(2, 2, 4, 1, 2, ahead=128, short=True),
+    tile(2, 4, 2, 2, 2, ahead=128, short=True),
 )
 WGMMA_CONFIGS = (
     tile(1, 8, 1, 8, 2, ahead=128),
-    tile(1, 12, 1, 4, 1, ahead=128, overlaps=True),
+    tile(1, 12, 1, 4, 1, ahead=128),
     tile(1, 8, 1, 4, 1, ahead=128),
     tile(1, 4, 1, 8, 2, ahead=128),
 )

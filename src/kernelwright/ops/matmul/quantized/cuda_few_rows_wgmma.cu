@@ -6,7 +6,7 @@
 // Traffic: as before; x crosses shared memory once for 64 rows of the weight instead of 16 or 32.
 // Against `cuda_few_rows_cluster`: tensor cores at their full rate, no loads of x.
 // Limit: shared memory, which holds an eighth of x; up to 64 rows of 8,192.
-#include "../gemm/few_rows/clustered_wgmma.cuh"
+#include "../gemm/few_rows/hopper/clustered_wgmma.cuh"
 #include "lane_integers.cuh"
 #include "result.cuh"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from kernelwright.contract.eligibility import kind, log2, no_clusters, unsupported_dtype
 
-from .tiling import MOST_BLOCKS, MOST_THREADS, needed
+from .tiling import IN_SHARED, MOST_BLOCKS, MOST_THREADS, needed
 
 COLUMNS = 2**21 - 1  # what a field of a packed count holds
 ROWS = 2**31 // MOST_BLOCKS - 1
+
+HELD = IN_SHARED * MOST_THREADS * 16  # bytes of a block's vectors, at most
 
 ROW = ({"threads": 128}, {"threads": 1024})
 CLUSTERS = (
@@ -42,6 +44,8 @@ def fits_gumbel(gpu, logits, filtered, **rest):
 def fits_cluster(gpu, logits, **rest):
     if needed(logits, MOST_THREADS) > MOST_BLOCKS:
         return f"rows of {logits.shape[-1]} logits do not fit {MOST_BLOCKS} multiprocessors"
+    if gpu.shared_per_block < HELD:
+        return f"a block has {gpu.shared_per_block} bytes of shared memory, {HELD} are needed"
     return no_clusters(gpu) or fits(gpu, logits=logits, **rest)
 
 

@@ -6,7 +6,7 @@
 // Traffic: as before; x crosses shared memory once for 64 rows of the weight instead of 16 or 32.
 // Against `cuda_few_rows_cluster`: tensor cores at their full rate, no loads of x.
 // Limit: shared memory, which holds an eighth of x.
-#include "clustered_wgmma.cuh"
+#include "hopper/clustered_wgmma.cuh"
 #include "result.cuh"
 
 extern __shared__ uint4 dynamic_shared[];

@@ -4,7 +4,7 @@
 // What a lane holds of the weight, and where sums lie, is the same as with mma.sync. The operands
 // of the next step are made while the present one is multiplied.
 #pragma once
-#include "clustered.cuh"
+#include "../clustered.cuh"
 #include "warpgroup.cuh"
 
 namespace few_rows {
