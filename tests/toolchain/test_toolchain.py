@@ -184,7 +184,7 @@ def test_inspect_compiles_triton_beside_the_interpreter():
 
 
 def test_inspect_has_nothing_to_say_about_pytorch():
-    with pytest.raises(ValueError, match="softmax.native is a PyTorch rung"):
+    with pytest.raises(ValueError, match=r"softmax\.native is a PyTorch rung"):
         inspect(dispatch.ladder("softmax"), "native")
 
 
