@@ -38,8 +38,8 @@ def order_linear(gpu, x, weight, bias, gate, residual, activation, keep, tf32=Fa
 def _few(of: Sides) -> tuple[str, ...]:
     """The rungs that are the fastest, none where that is cuBLAS. On an H200 cuda_gemv_split was
     1.29 to 2.04 times as fast as cuBLAS for up to 8 rows of float32 and 1.08 to 1.47 times for one
-    row of 16-bit types (records/nvidia-h200/measured/gemv_and_experts.txt); cuda_few_rows_cluster
-    1.0 to 1.5 times for 2 to 8 rows and weights of up to 50 MB."""
+    row of 16-bit types (records/nvidia-h200/measured/gemv_and_experts.txt); for 2 to 8 rows
+    cuda_few_rows_cluster, which has no proof from a GPU yet, was 1.0 to 1.5 times as fast."""
     m, (n, k) = of.x.shape[0], of.weight.shape
     if m == 0 or n == 0 or k * of.x.itemsize < LEAST_BYTES:
         return ()
@@ -47,4 +47,4 @@ def _few(of: Sides) -> tuple[str, ...]:
         return ("cuda_gemv_split",)
     if m * k > MOST_OF_X or n * k * of.x.itemsize > MOST_OF_WEIGHT:
         return ()
-    return ("cuda_few_rows_cluster", *(("cuda_gemv_split",) if m == 2 else ()))
+    return ("cuda_gemv_split",) if m == 2 else ()

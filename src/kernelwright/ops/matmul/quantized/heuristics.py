@@ -74,9 +74,9 @@ def _fits(x, packed, scales, bias, bits, most: int) -> str | None:
 
 def order(gpu, x, packed, scales, bias, bits):
     """Of 4 bits, on an H200: up to 4 rows cuda_few_rows_cluster was 1.1 to 1.4 times as fast as
-    cuda_few_rows, up to 32 rows cuda_few_rows_wgmma 1.1 to 1.3 times."""
-    first = "cuda_few_rows_cluster" if x.shape[0] <= 4 else "cuda_few_rows_wgmma"
-    return (first, "cuda_few_rows") if bits == 4 else ("cuda_few_rows",)
+    cuda_few_rows, up to 32 rows cuda_few_rows_wgmma 1.1 to 1.3 times; neither has a proof from a
+    GPU yet."""
+    return ("cuda_few_rows",)
 
 
 def bucket(x, packed, scales, bias, bits):

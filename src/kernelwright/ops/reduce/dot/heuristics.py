@@ -27,7 +27,8 @@ def fits_atomics(gpu, x, other):
 
 
 def order(gpu, **specs):
-    return ("cuda_last_block",)
+    """None has a proof from a GPU yet."""
+    return ()
 
 
 def order_backward(gpu, **specs):

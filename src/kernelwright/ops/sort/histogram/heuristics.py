@@ -42,7 +42,8 @@ def fits_shared(gpu, x, bins, low, high):
 
 
 def order(gpu, **specs):
-    return "cuda_shared", "cuda_global"
+    """None has a proof from a GPU yet."""
+    return ()
 
 
 def bucket(x, bins, low, high):

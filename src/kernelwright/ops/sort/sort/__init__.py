@@ -77,7 +77,12 @@ LADDER_BACKWARD = Ladder(
     heuristics.bucket_backward,
 )
 LADDER_VALUES = Ladder(
-    spec.VALUES, RUNGS_VALUES, __name__, heuristics.order, heuristics.bucket, peers="peers:PEERS"
+    spec.VALUES,
+    RUNGS_VALUES,
+    __name__,
+    heuristics.order_values,
+    heuristics.bucket,
+    peers="peers:PEERS",
 )
 LADDER_INDICES = Ladder(
     spec.INDICES, RUNGS_INDICES, __name__, heuristics.order, heuristics.bucket, peers="peers:PEERS"
