@@ -56,8 +56,7 @@ def test_what_a_cluster_does_not_hold_is_refused():
         (1, 4096, 4096, BF16, "cuda_gemv_split"),
         (4096, 1, 4096, torch.float32, "cuda_gemv_split"),
         (8, 4096, 4096, torch.float32, "cuda_gemv_split"),
-        (2, 4096, 4096, BF16, "cuda_few_rows_cluster"),
-        (8, 768, 2304, BF16, "cuda_few_rows_cluster"),
+        (2, 4096, 4096, BF16, "cuda_gemv_split"),
     ],
 )
 def test_which_rung_takes_few_rows(m, n, k, dtype, name):
