@@ -106,6 +106,7 @@ def user(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_what_a_user_gets(user, tmp_path):
     package, home = packages(tmp_path / "venv") / "kernelwright", tmp_path / "home"
     assert (package / "py.typed").is_file()

@@ -113,6 +113,7 @@ def test_every_parameter_is_described(name):
     assert all(getattr(p, "help", "") for p in COMMANDS[name].params), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_wrapped_once(name):
     """At 80 columns, a line of help ends where the next word no longer fits."""
@@ -198,6 +199,7 @@ def in_a_terminal(code, width):
     return found.decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", SHOWN)
 def test_every_command_fits_80_columns(words):
     lines = pages()[words]

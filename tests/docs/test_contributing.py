@@ -57,6 +57,7 @@ def verified(checkout, operator):
     return {(r["operator"], r["rung"]) for r in rows}
 
 
+@pytest.mark.long
 def test_the_example_is_right_step_by_step(checkout):
     (new, (verify, operator)) = commands(1)
     assert (new, verify) == (["new", "elementwise/scale"], "verify")

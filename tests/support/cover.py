@@ -5,7 +5,7 @@ a cover, chosen anew from the code each time and always the same for the same co
 
 Rungs on cases (test_ops.py), of which a ladder has hundreds:
 1. Each rung runs a case with its first config.
-2. Each of its further configs runs a case, each another.
+2. The second and the last of its further configs run a case, each another.
 3. Each dtype, each layout, each kind of values and an empty case run on a rung of each backend
    (PyTorch, Triton, CUDA C++) that takes one: on the rung that has the fewest cases so far.
 4. Each shape, and each set of arguments beside the tensors, runs on a kernel of ours, if one takes
@@ -16,7 +16,8 @@ Each compiled rung, whose cases take seconds, runs one.
 Tests marked `cover`: each value of each of their parameters, each with the others' in turn.
 
 Tests marked `long`, which take five seconds or more of a core with nothing built, and whose parts
-other tests go through: none. A rung, a check or a wrong kernel is never left to one of these.
+other tests go through, or which .ci/run runs by themselves: none. A rung, a check or a wrong kernel
+is never left to one of these.
 
 `pytest --all --share 2/7` runs the second of seven parts of all tests; the tests of a rung, whose
 kernels are built together, and those of a function are in one part.
@@ -110,11 +111,16 @@ def _for_itself(ladder: Ladder, rung: Rung) -> Chosen:
     chosen: Chosen = {case: [rung.configs[0]] for case in small[:1]}
     if rung.backend == "inductor":
         return chosen
-    for i, config in enumerate(rung.configs[1:]):
+    for i, config in enumerate(further(rung)):
         cases = [case for case in _taken(ladder, rung, config) if case.use != "big"]
         if cases:
             chosen.setdefault(cases[i % len(cases)], []).append(config)
     return chosen
+
+
+def further(rung: Rung) -> list[Config]:
+    """The configs of 2 of the rule."""
+    return [c for i, c in enumerate(rung.configs) if i in (1, len(rung.configs) - 1) and i > 0]
 
 
 def _deal(ladder: Ladder, chosen: dict[str, Chosen]) -> None:

@@ -20,7 +20,10 @@ from kernelwright.workbench.bench.regret import RegretResult, Sampled
 OPERATORS = [x.name for x in ladders() if not x.name.endswith(".backward")]
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(
+    "name",
+    [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.long) for i, n in enumerate(OPERATORS)],
+)
 def test_every_operator_can_be_sampled(name):
     ((_, case),) = sampling.sample(ladder(name).operator, 1, 3, 1 << 24)
     assert case.id not in {c.id for c in ladder(name).operator.cases}

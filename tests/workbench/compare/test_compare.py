@@ -176,6 +176,7 @@ def test_a_call_that_a_rung_does_not_take(kernels):
     assert one.why == "B: an empty row has no largest element"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(GPU, reason="there is a GPU to time on")
 def test_without_a_gpu_kernels_are_compiled_side_by_side():
     found = run("softmax.cuda_warp", "softmax.triton_row", case="4096x768-bf16-dim=-1")

@@ -358,6 +358,7 @@ def test_a_triton_kernel_is_interpreted_and_compiled():
     assert "occupancy" in verdicts.kernel(kernel)
 
 
+@pytest.mark.long
 def test_a_cuda_kernel_with_a_launch_file(box):
     cases = ["5x33-f32-dim=-1", "5x33-f16-dim=-1", "4x1000-f32-dim=-1"]
     target, how = f"{FOLDER / 'rows.cu'}:row_sum", {"launch": FOLDER / "launch.py", "box": box}

@@ -122,6 +122,7 @@ def test_in_a_browser(page, tmp_path, width):
     assert found["smallest"] >= 10
 
 
+@pytest.mark.long
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_nothing(page, tmp_path, scheme):

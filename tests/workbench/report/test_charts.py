@@ -150,6 +150,7 @@ def test_an_unknown_table_is_an_error():
         readme_tables.render("nothing", [])
 
 
+@pytest.mark.long
 def test_a_page_has_a_picture_once_there_are_records():
     assert "no record of gelu" in readme_tables.render("picture gelu", made_up()).lower()
     shown = readme_tables.render("picture softmax", made_up())
