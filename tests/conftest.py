@@ -24,6 +24,7 @@ ANYWHERE = ("no .* on this machine", "needs two GPUs", "needs root .*", ".* is n
 WITHOUT_A_GPU = (
     "needs a GPU",
     "needs TMA",
+    "the emulator compiles it",
     "a GPU's memory",
     "the profiler counts kernels of a GPU",
     "wgmma and TMA are not emulated: on a GPU",

@@ -1,4 +1,4 @@
-"""The windows of a pooling: checks of its arguments, its sizes, and what kernels are told."""
+"""Pooling windows: argument checks, sizes, and the arguments that kernels receive."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ __device__ __forceinline__ void attend(const T *q, const T *k, const T *v, T *k_
     }
     mean.template take<LANES>(query, key, value, there);
   }
-  if (rank == CLUSTER - 1 && warp == WARPS - 1) {  // the new token; nobody reads it from the cache
+  if (rank == CLUSTER - 1 && warp == WARPS - 1) {  // the new token is not read from the cache
     Vector key[1] = {}, value[1] = {};
     const bool there[1] = {place == 0};
     if (there[0] && holds) {

@@ -68,6 +68,5 @@ def planned(source: Path, entry: str, first, more, split: Split, args) -> Plan:
     template = (*first, split.name, split.config["resident"], *more)
     name = f"{entry}<{', '.join(map(str, template))}>"
     kernel = CudaKernel(source, name, split.config["cluster"], emulated="wgmma" not in source.name)
-    overlaps = split.config.get("overlaps", False)
     grid, block = (split.grid, 1, 1), (split.threads, 1, 1)
-    return Plan((Launch(kernel, grid, args, block, split.shared, overlaps),))
+    return Plan((Launch(kernel, grid, args, block, split.shared),))

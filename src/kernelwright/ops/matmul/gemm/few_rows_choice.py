@@ -39,7 +39,8 @@ def _few(of: Sides) -> tuple[str, ...]:
     """The rungs that are the fastest, none where that is cuBLAS. On an H200 cuda_gemv_split was
     1.29 to 2.04 times as fast as cuBLAS for up to 8 rows of float32 and 1.08 to 1.47 times for one
     row of 16-bit types (records/nvidia-h200/measured/gemv_and_experts.txt); for 2 to 8 rows
-    cuda_few_rows_cluster, which has no proof from a GPU yet, was 1.0 to 1.5 times as fast."""
+    cuda_few_rows_cluster, which has no proof from a GPU yet, was 1.0 to 1.5 times as fast, with
+    overlapping launches, which it does not use now."""
     m, (n, k) = of.x.shape[0], of.weight.shape
     if m == 0 or n == 0 or k * of.x.itemsize < LEAST_BYTES:
         return ()

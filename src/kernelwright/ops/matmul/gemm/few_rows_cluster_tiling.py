@@ -30,8 +30,7 @@ def tile(
 ) -> Config:
     """A config: 16-row groups of a warp, warps along the weight's rows and along k, blocks of a
     cluster and of a multiprocessor. `more`: `short`, whether a step of 4 bits is 64 bytes of a row
-    instead of 128; `ahead`, bytes that the L2 cache fetches for each access; `overlaps`, whether a
-    launch starts while the one before it ends."""
+    instead of 128; `ahead`, bytes that the L2 cache fetches for each access."""
     return {"groups": groups, "along_n": along_n, "along_k": along_k, "cluster": cluster,
             "resident": resident, **more}  # fmt: skip
 

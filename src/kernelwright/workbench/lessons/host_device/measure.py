@@ -141,8 +141,12 @@ def _faults() -> Table:
 
 
 def _pipeline(stages: Sequence[float], parts: int) -> float:
-    """The time of a pipeline: the data is split into equal parts, and each stage works on another
-    part at the same time. `stages`: the time of each stage for all of the data."""
+    """The time of a pipeline whose stages process different parts of the data at the same time.
+
+    Args:
+        stages: how long each stage takes for all of the data.
+        parts: how many equal parts the data is split into.
+    """
     return (sum(stages) + (parts - 1) * max(stages)) / parts
 
 

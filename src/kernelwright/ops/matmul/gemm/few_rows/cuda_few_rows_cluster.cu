@@ -1,8 +1,8 @@
 // Tensor cores for up to 64 rows: k shared by a cluster, no barriers between a copy and its use.
 //
 // Idea: as `cuda_few_rows`, the weight is the left operand of mma.sync. Here a cluster's blocks
-// share k, so each holds its part of x in shared memory for the whole launch, and a lane copies the
-// 16-byte units that it multiplies itself into a ring of its own: warps wait for nobody in a tile.
+// share k, so each holds its part of x in shared memory for the whole launch. Each lane copies the
+// 16-byte units that it multiplies into its own ring, so no warp waits for another within a tile.
 // Sums go from registers to the block that owns their rows, through distributed shared memory.
 // Traffic: the weight once; x once for each cluster; sums never leave the multiprocessors.
 // Against `cuda_few_rows`: no barrier for each slice, x is not copied again for each tile, and a

@@ -10,7 +10,7 @@
 namespace few_rows {
 
 // This block's steps of x as the right operand of wgmma: a turn of a step is two instructions of 16
-// of k. Rows beyond x's are left as they are: they are columns of sums that nobody reads.
+// of k. Rows beyond those of x are not written: their columns of sums are never read.
 template <class WEIGHTS, class SPLIT, typename T>
 __device__ __forceinline__ void copy_x_for_wgmma(char *shared, const T *x, long long x_line,
                                                  int begin, int count, int m, int k) {
