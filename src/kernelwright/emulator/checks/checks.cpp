@@ -42,7 +42,11 @@ void look_at_cell(Cell &cell, unsigned bits, const Seen &s, const Event &now, st
   };
   if (conflicts(cell.write)) report(cell.write);
   if (writes) {
+    // atomics of one word have an order: behind the last of them, this is behind all of them
+    const Event &last = cell.write;
+    const bool behind = last.set && last.kind & kAtomic && order.before(last, s.t);
     for (Event &e : cell.reads) {
+      if (behind && e.kind & kAtomic) e.set = 0;
       const bool wrong = conflicts(e);
       if (wrong) report(e);
       if (wrong || order.before(e, s.t)) e.set = 0;
@@ -70,11 +74,9 @@ void outside(const Seen &s) {
 }
 
 // A send's `sent` is the write that others see, when it is done.
-void in_shared(Seen &s, std::uint32_t place, const Event *sent = nullptr) {
-  const auto at =
-      static_cast<std::uintptr_t>(static_cast<const unsigned char *>(s.address) - shared_start);
+void in_shared(Seen &s, std::uint32_t place, std::uintptr_t at, const Event *sent = nullptr) {
   s.region = kShared;
-  s.start = reinterpret_cast<std::uintptr_t>(shared_start);
+  s.start = reinterpret_cast<std::uintptr_t>(s.address) - at;
   if (wanted & kBounds) {
     const Block &b = *s.owner;
     const auto dynamic = static_cast<std::uintptr_t>(b.dynamic - b.shared);
@@ -141,11 +143,17 @@ void access(Thread &t, const void *address, unsigned bytes, unsigned kind, const
   if (!pending.empty()) look_at_copies(s);
   const std::uint32_t place = place_of(where);
   if (wanted & kRaces && kind & (kVolatile | kAtomic)) order.word(t, address, kind);
-  const bool shared = address >= shared_start && address < shared_end;
-  if (shared)
-    in_shared(s, place);
-  else
+  const auto *byte = static_cast<const unsigned char *>(address);
+  unsigned long long offset = 0;
+  if (byte >= shared_start && byte < shared_end) {
+    in_shared(s, place, static_cast<std::uintptr_t>(byte - shared_start));
+  } else if (const Block *other = t.block->cluster > 1 ? kw_shared_of(address, &offset) : nullptr) {
+    s.owner = other;
+    in_shared(s, place, offset);
+    if (wanted & kBounds) mail.look(t, s.finding(kMayHaveEnded), order.event(t, kind & 7, place));
+  } else {
     in_global(s, place);
+  }
   if (wanted & kBounds && !(kind & kUnaligned) && (bytes & (bytes - 1)) == 0 &&
       reinterpret_cast<std::uintptr_t>(address) % bytes)
     findings.add(s.finding(kMisaligned));
@@ -253,6 +261,29 @@ void fence(Thread &t, unsigned scope, const void *where) {
   meet(where);
 }
 
+void named(Thread &t, unsigned which, Named what, const void *where) {
+  if (what == kArrives) {
+    order.arrive_at(t, which);
+    meet(where);
+  } else if (what == kPasses) {
+    order.pass(t, which);
+  } else {
+    order.complete(t, which);
+  }
+}
+
+void unset(Thread &t, const char *name, unsigned bytes, const void *where) {
+  if (!(wanted & kInit)) return;
+  findings.add({kNoValue, kNowhere, bytes, 0, launch_turn, 0, reinterpret_cast<std::uint64_t>(name),
+                0, side_of(t, where, kRead), {}, 0});
+}
+
+void index(Thread &t, std::uint64_t i, std::uint64_t size, const void *where) {
+  if (wanted & kBounds)
+    findings.add({kIndex, kNowhere, 0, 0, launch_turn, 0, size, static_cast<std::int64_t>(i),
+                  side_of(t, where, 0), {}, 0});
+}
+
 // ---- across the blocks of a cluster
 
 // Of the 8 bytes of an mbarrier, or of what is sent.
@@ -272,7 +303,7 @@ void send(Thread &t, const Across &a, Mailbox *box) {
   if (wanted & kBounds)
     box->sent(a.phase, finding_of(t, a, kMayHaveEnded, a.to, a.bytes, kWrite | kSent));
   Seen s = {t, shared_start + a.to, a.where, a.bytes, kWrite | kSent, kShared, 0, a.block};
-  in_shared(s, place, &sent);
+  in_shared(s, place, a.to, &sent);
 }
 
 void across(Thread &t, const Across &a) {
@@ -305,12 +336,14 @@ void across(Thread &t, const Across &a) {
 void thread_exit(Thread &t) { unsettled.settle(findings), mail.exit(t, order.known(t)); }
 
 void block_end(Block &b) {
+  mail.each_unknown(b, order, [](const Finding &f) { findings.add(f); });
   mail.each_unheard(b, [](const Finding &f) { findings.add(f); });
 }
 
 const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin,
                            thread_exit,  barrier, warp,        access,    fence,
-                           nullptr,      across,  copy};
+                           nullptr,      across,  copy,        named,
+                           unset,        index};
 
 }  // namespace
 }  // namespace kw::emulator

@@ -22,6 +22,8 @@ PROGRAM = "program"
 DROPPED = ("-std=c++17", "-fno-exceptions")
 #: Kinds of build in which a kernel may run the threads of a block by loops.
 LOOPED = ("fast",)
+#: Kinds of build for the checks, in which each index of an array of known size is checked too.
+CHECKED = ("watched",)
 #: no-pie: an address is the same in the file and in the process.
 DIALECT = ("-std=gnu++17", "-fpermissive", "-fno-pie", "-U_FORTIFY_SOURCE", "-fno-builtin-clock",
            "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_FP8_SUPPORT",
@@ -41,7 +43,7 @@ def program(source: Path, kind: str) -> Path:
     if why := compiler.missing(kind):
         raise ToolchainError(why)
     files = sources.own(source.resolve())
-    made = sources.made(files, source.resolve(), kind in LOOPED)
+    made = sources.made(files, source.resolve(), kind in LOOPED, kind in CHECKED)
     has_main = any(re.search(r"\bmain\s*\(", text) for text in files.values())
     if not has_main:
         raise UsageError(
@@ -106,7 +108,7 @@ def _compiled(work: Path, source: Path, kind: str, whole: bool) -> Path:
     made: dict[str, str] = {}
     # a compiler that refuses the loops gets the kernels as they are
     for loops in (True, False) if kind in LOOPED else (False,):
-        before, made = made, sources.made(files, source, loops)
+        before, made = made, sources.made(files, source, loops, kind in CHECKED)
         if made == before:
             break
         for name, text in made.items():
@@ -189,6 +191,8 @@ def prelude(kind: str) -> Path:
 def _flags(kind: str, files: dict[Path, str]) -> list[str]:
     own = [f for f in compiler.flags(kind) if f not in DROPPED]
     parallel = ["-fopenmp"] if _uses_openmp(files) else []
+    if kind in CHECKED:
+        own.append("-fsanitize=bounds")
     if kind in LOOPED and compiler.is_gnu():
         own += ["-fvect-cost-model=dynamic", "-funswitch-loops"]  # loops over threads as vectors
     return [*own, *DIALECT, *parallel, *(_include() if files else ())]

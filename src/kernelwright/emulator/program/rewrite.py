@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from . import bindings
 from .tokens import Token, angle_opening, closing, opening, split, text_of, tokens
 
+#: What nvcc allows before `alignas`.
+_SPECIFIERS = ("__shared__", "__device__", "__constant__", "static", "const")
 _ASM = ("asm", "__asm__", "__asm")
 _QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline")
 
@@ -50,11 +52,14 @@ class Edits:
         return "".join([*made, self.text[at:]])
 
 
-def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
+def rewritten(
+    text: str, kernels: Mapping[str, bool], clusters: Mapping[str, str] | None = None
+) -> str:
     """The text as C++.
 
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
+        clusters: as `clusters_of` finds them.
     """
     all_ = tokens(text)
     edits = Edits(text)
@@ -70,10 +75,12 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
                 _extern_shared(text, all_, i, edits)
             elif token.text == "volatile":
                 _volatile(all_, i, edits)
+            elif token.text == "alignas" and i and all_[i - 1].text in _SPECIFIERS:
+                edits.replace(token.start, token.end, "__align__")  # g++ wants alignas first
             elif token.text in kernels:
                 _address(all_, i, edits)
         elif token.text == "<" and _three(all_, i, "<"):
-            _launch(text, all_, i, kernels, edits)
+            _launch(text, all_, i, kernels, clusters or {}, edits)
     return edits.done()
 
 
@@ -97,6 +104,21 @@ def kernels_of(text: str) -> dict[str, bool]:
         if body:
             bodies.add(name)
         found[name] = found.get(name, True) and plain
+    return found
+
+
+def clusters_of(text: str) -> dict[str, str]:
+    """{name: the blocks of its clusters along x} of the kernels with __cluster_dims__."""
+    all_ = tokens(text)
+    found: dict[str, str] = {}
+    for i, token in enumerate(all_):
+        named = _signature(all_, i) if token.text == "__global__" else None
+        if named is None:
+            continue
+        for k in range(i, named[0]):
+            end = closing(all_, k + 1) if all_[k].text == "__cluster_dims__" else None
+            if end is not None:
+                found[all_[named[0]].text] = text_of(text, all_, *split(all_, k + 2, end, ",")[0])
     return found
 
 
@@ -137,7 +159,12 @@ def _three(all_: list[Token], at: int, mark: str) -> bool:
 
 
 def _launch(
-    text: str, all_: list[Token], at: int, kernels: Mapping[str, bool], edits: Edits
+    text: str,
+    all_: list[Token],
+    at: int,
+    kernels: Mapping[str, bool],
+    clusters: Mapping[str, str],
+    edits: Edits,
 ) -> None:
     first = _callee(all_, at)
     end = _end_of_configuration(all_, at + 3)
@@ -150,6 +177,8 @@ def _launch(
         head = f'(KW_LAUNCH_PLAIN("{said}", {flat}, '
     else:
         head = f'(KW_LAUNCH("{said}", ({flat}(kw_a...)), '
+    if blocks := clusters.get(flat.partition("<")[0].rpartition("::")[2].strip()):
+        head += f"kw::program::InClusters{{{blocks}}}, "
     edits.replace(all_[first].start, all_[at + 2].end, head)
     edits.replace(all_[end].start, all_[end + 2].end, "))")
 
