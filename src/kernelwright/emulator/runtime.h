@@ -244,6 +244,9 @@ void *kw_map_shared(void *, unsigned rank);
 void kw_together(unsigned mask, void *data, void (*act)(void *const *data, unsigned lanes));
 // An access by code that is not instrumented.
 void kw_access(const void *, unsigned bytes, unsigned kind, const void *where);
+// Memory that nothing has written, whose writes are not all seen: it holds a pattern.
+void kw_fill_pattern(void *, unsigned long long bytes);
+bool kw_holds_pattern(const void *, unsigned bytes);
 // A variable of a kernel is declared without a value.
 void kw_unset(void *, unsigned long long bytes, const char *name);
 // An array of known size is indexed outside of it.

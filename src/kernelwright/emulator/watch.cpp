@@ -54,12 +54,7 @@ const char *name_at(const char *p) {
 }
 
 void look_at_local(Thread &t, const char *p, unsigned bytes, unsigned kind, const void *where) {
-  if (kind & kWrite || bytes < 4 || reinterpret_cast<std::uintptr_t>(p) % 4) return;
-  for (unsigned i = 0; i + 4 <= bytes; i += 4) {
-    std::uint32_t word;
-    std::memcpy(&word, p + i, 4);
-    if (word != pattern(p + i)) return;
-  }
+  if (kind & kWrite || !kw_holds_pattern(p, bytes)) return;
   if (const char *name = name_at(p)) local().doubts.push_back({&t, pattern(p), name, bytes, where});
 }
 
@@ -174,13 +169,28 @@ void kw_unset(void *p, unsigned long long bytes, const char *name) {
   Thread *t = kw_current;
   if (!t) return;
   const Observer *o = t->block->launch->observer;
-  if (!o || !o->unset || reinterpret_cast<std::uintptr_t>(p) % 4) return;
+  if (!o || !o->unset) return;
+  kw_fill_pattern(p, bytes);
+  local().unset[reinterpret_cast<std::uintptr_t>(p) / 4 % kKept] = {static_cast<char *>(p), name,
+                                                                    bytes};
+}
+void kw_fill_pattern(void *p, unsigned long long bytes) {
   auto *at = static_cast<char *>(p);
+  if (reinterpret_cast<std::uintptr_t>(p) % 4) return;
   for (unsigned long long i = 0; i + 4 <= bytes; i += 4) {
     const std::uint32_t word = pattern(at + i);
     std::memcpy(at + i, &word, 4);
   }
-  local().unset[reinterpret_cast<std::uintptr_t>(p) / 4 % kKept] = {at, name, bytes};
+}
+bool kw_holds_pattern(const void *p, unsigned bytes) {
+  const auto *at = static_cast<const char *>(p);
+  if (bytes < 4 || reinterpret_cast<std::uintptr_t>(p) % 4) return false;
+  for (unsigned i = 0; i + 4 <= bytes; i += 4) {
+    std::uint32_t word;
+    std::memcpy(&word, at + i, 4);
+    if (word != pattern(at + i)) return false;
+  }
+  return true;
 }
 const char *const *kw_unset_names(unsigned long long *count) {
   *count = names.size();

@@ -102,6 +102,7 @@ void in_global(Seen &s, std::uint32_t place) {
   if (!r || at < r->start || at >= r->end) places[place].region = r = find(regions, at);
   if (!r || at + s.bytes > r->end) {
     if (!(wanted & kBounds) || (!r && in_library(s.address, s.where))) return;
+    if (!r && in_device_heap(at)) return;
     if (!r) {  // which argument ends or starts nearest?
       s.region = kNowhere;
       std::uintptr_t nearest = 64 * 1024;
@@ -121,6 +122,9 @@ void in_global(Seen &s, std::uint32_t place) {
   s.region = r->number, s.start = r->start;
   if (wanted & kBounds && between_elements(*r, at, s.bytes)) outside(s);
   if (!(wanted & (kRaces | kInit))) return;
+  const bool reads = !(s.kind & kWrite) || s.kind & kAtomic;
+  if (wanted & kInit && r->written && reads && kw_holds_pattern(s.address, s.bytes))
+    findings.add(s.finding(kNeverWritten));
   const Event now = order.event(s.t, s.kind, place);
   r->cells->each(at, s.bytes, [&](Cell &cell, unsigned bits) {
     look_at_cell(cell, bits, s, now, launch_turn, r->written, false);
@@ -241,13 +245,26 @@ void barrier(Block &b) {
   }
 }
 
+// Lanes of the mask that have ended without this operation.
+void look_at_mask(const Thread &first, unsigned lanes, const Thread *warp) {
+  const unsigned of_block = std::min(32u, first.block->count - first.number / 32 * 32);
+  const unsigned all = of_block == 32 ? ~0u : (1u << of_block) - 1;
+  if (const unsigned ended = first.mask & all & ~lanes)
+    findings.add({kLanesEnded, kNowhere, 0, static_cast<std::uint32_t>(__builtin_popcount(ended)),
+                  launch_turn, 0, 0, 0, side_of(first, first.where, 0),
+                  side_of(warp[__builtin_ctz(ended)], nullptr, 0), 0});
+}
+
 void warp(Thread &first, unsigned lanes) {
   if (first.wait == kSyncwarp) {
     order.syncwarp(first, lanes);
     meet(first.where);
   }
-  if (first.wait != kShuffle || !(wanted & kDivergence)) return;
+  if (!(wanted & kDivergence)) return;
   const Thread *const warp = first.block->threads + first.number / 32 * 32;
+  if (wanted & kExits && first.wait != kActivemask && first.wait != kTogether)
+    look_at_mask(first, lanes, warp);
+  if (first.wait != kShuffle) return;
   for (unsigned left = lanes; left; left &= left - 1) {
     const Thread &t = warp[__builtin_ctz(left)];
     if (lanes >> t.source & 1) continue;

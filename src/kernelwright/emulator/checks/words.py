@@ -12,13 +12,14 @@ from .. import messages
 
 RACE, OUTSIDE, MISALIGNED, NEVER_WRITTEN, TWO_BARRIERS, ABSENT_LANE = range(6)
 NOT_READY, NOT_STARTED, MAY_HAVE_ENDED, NOT_WAITED, AFTER_EXIT, NO_VALUE, INDEX = range(6, 13)
+LANES_ENDED = 13
 #: How the text of a finding begins that is no error on present GPUs.
 WARNING = "warning:"
 RELEASES, READS, ACQUIRES, NO_LATER = 1, 2, 3, 4  # order.h's Missing
 SAME = 1  # of two writes that race: both write the same value
 CHECK_OF = (
     "races", "bounds", "bounds", "init", "divergence", "divergence", "races", "bounds", "bounds",
-    "races", "divergence", "init", "bounds",
+    "races", "divergence", "init", "bounds", "divergence",
 )  # fmt: skip
 SHARED, NOWHERE = 2**32 - 1, 2**32 - 2
 WRITE, VOLATILE, ATOMIC, SENT = 1, 2, 4, 8
@@ -183,6 +184,11 @@ def _said(f: RawFinding, call: Call) -> Finding | None:
         text = f"{a} reads its variable {name}, to which it has given no value"
     elif f.kind == INDEX:
         text = f"{a} uses the index {f.offset} in an array of {f.address} elements"
+    elif f.kind == LANES_ENDED:
+        who = f"{f.lane} lanes that have" if f.lane > 1 else "one lane that has"
+        text = (
+            f"{WARNING} the mask of {a} names {who} ended without this operation ({b} among them)"
+        )
     elif f.kind == AFTER_EXIT:
         who = f"{f.lane} threads" if f.lane > 1 else "one thread"
         text = (

@@ -22,15 +22,23 @@ _NOT_OWN = (
 )  # fmt: skip
 #: What compilers write to know that a variable has been constructed.
 _GUARD = "guardvariable"
+#: A variable in constant memory that the program must write before kernels read it.
+_UNSET_CONSTANT = re.compile(
+    r"__constant__\s+(?!.*\bconst\b)[\w:<>, *]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)*;"
+)
 _ALLOCATES = re.compile(
     r"cuda(?:Malloc\w*|HostAlloc)\s*(?:<[^>]*>)?\s*\(\s*(?:\([^()]*\)|reinterpret_cast<[^>]*>\s*\()?"
     r"\s*&?\s*([\w.\->\[\]]+)"
 )
 
 
-def settings(executable: Path, wanted: Iterable[str], seed: int) -> dict[str, str]:
-    """Settings of a run: {name: one line}."""
-    places = checks._thread_locals(executable)
+def settings(
+    executable: Path, wanted: Iterable[str], seed: int, texts: Iterable[str]
+) -> dict[str, str]:
+    """Settings of a run: {name: one line}. `texts`: the program's own files."""
+    unset = {name for text in texts for name in _UNSET_CONSTANT.findall(text)}
+    own = sorted(_globals(executable).items())
+    places = _shared(executable)
     variables = " ".join(
         f"{at} {size} {int(_GUARD in owner)}" for (at, size), (owner, _) in sorted(places.items())
     )
@@ -39,7 +47,7 @@ def settings(executable: Path, wanted: Iterable[str], seed: int) -> dict[str, st
         "checks": str(sum(CHECKS[c] for c in set(wanted)) | EXITS),
         "finding_bytes": str(ctypes.sizeof(words.RawFinding)),
         "variables": variables,
-        "globals": " ".join(f"{at} {n}" for at, (n, _) in sorted(_globals(executable).items())),
+        "globals": " ".join(f"{at} {n} {int(name not in unset)}" for at, (n, name) in own),
         "seed": str(seed),
         "workers": "1",
         "patience": str(PATIENCE),
@@ -66,7 +74,7 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
     memory = {
         i: words.Memory(names[at], n, widths.get(i, 1) or 1) for i, (n, at) in enumerate(allocated)
     }
-    variables = {k: name for k, (_, name) in checks._thread_locals(executable).items()}
+    variables = {k: name for k, (_, name) in _shared(executable).items()}
     calls: list[words.Call] = []
     for kind, *rest in lines:
         if kind == "call":
@@ -75,6 +83,12 @@ def findings(folder: Path, executable: Path) -> list[Finding]:
             its = (shared, (bx, by, bz), (gx, gy, gz), cluster)
             calls.append(words.Call(name, memory, variables, static, *its, locals_))
     return words.said(raw, calls)
+
+
+def _shared(executable: Path) -> dict[tuple[int, int], tuple[str, str]]:
+    """The variables in shared memory, without the gaps between arrays."""
+    found = checks._thread_locals(executable).items()
+    return {k: v for k, v in found if not v[1].startswith("kw_gap")}
 
 
 @once

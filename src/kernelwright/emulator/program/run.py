@@ -69,7 +69,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
         settings = {"gpu": gpu}
         if check:
-            settings |= checks.settings(executable, check, seed)
+            settings |= checks.settings(executable, check, seed, sources.own(source.resolve()).values())
         if dissects:
             settings |= dissect.settings()
         for name, value in settings.items():

@@ -1,13 +1,16 @@
-"""Marks the local variables of kernels that are declared without a value, for the checks: behind a
-declaration `float sum;` stands `kw::program::unset(sum, "sum");`, which fills the variable with a
-pattern. A read that finds the pattern is a read of a variable that has no value."""
+"""Prepares variables of kernels for the checks.
+
+Behind `float sum;` stands `kw::program::unset(sum, "sum");`, which fills the variable with a pattern.
+A read that finds the pattern is a read of a variable that has no value. Behind an array in shared
+memory stands a gap, so that what is beyond its end is no other array.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from .tokens import CLOSING, Token, closing, split, tokens
+from .tokens import CLOSING, Token, closing, split, text_of, tokens
 
 _DEVICE = ("__global__", "__device__")
 _BUILT_IN = frozenset(
@@ -32,16 +35,14 @@ def marked(text: str) -> str:
     all_ = tokens(blank)
     made: list[str] = []
     at = 0
-    for end, names in sorted(_declarations(all_)):
-        calls = "".join(f' kw::program::unset({n}, "{n}");' for n in names)
-        made += [text[at:end], calls]
+    for start, end, by in sorted(_edits(text, all_)):
+        made += [text[at:start], by]
         at = end
     return "".join([*made, text[at:]])
 
 
-def _declarations(all_: list[Token]) -> Iterator[tuple[int, list[str]]]:
-    """Of each declaration in a function for the device, the place behind it and the names that it
-    leaves without a value."""
+def _edits(text: str, all_: list[Token]) -> Iterator[tuple[int, int, str]]:
+    """What to replace in the functions for the device: start, end, by what."""
     done = 0
     for i, token in enumerate(all_):
         if i < done or token.text not in _DEVICE:
@@ -50,11 +51,25 @@ def _declarations(all_: list[Token]) -> Iterator[tuple[int, list[str]]]:
         if body is None:
             continue
         done = body[1]
+        inside = body[0]
         for k in range(body[0] + 1, body[1]):
-            if all_[k - 1].text in ("{", "}", ";") and all_[k].kind == "name":
-                found = _declared(all_, k)
-                if found:
-                    yield found
+            if all_[k].text in ("struct", "class", "union"):
+                inside = max(inside, _end_of_type(all_, k))
+            if k > inside and all_[k - 1].text in ("{", "}", ";") and all_[k].kind == "name":
+                if all_[k].text == "__shared__":
+                    yield from _shared(text, all_, k)
+                elif found := _declared(all_, k):
+                    end, names = found
+                    calls = (f' kw::program::unset({n}, "{n}");' for n in names)
+                    yield end, end, "".join(calls)
+
+
+def _end_of_type(all_: list[Token], at: int) -> int:
+    """The last token of what may be the definition of a type."""
+    while at < len(all_) and all_[at].text not in ("{", ";", "(", ")", "="):
+        at += 1
+    end = closing(all_, at) if at < len(all_) and all_[at].text == "{" else None
+    return at if end is None else end
 
 
 def _body(all_: list[Token], at: int) -> tuple[int, int] | None:
@@ -71,6 +86,23 @@ def _body(all_: list[Token], at: int) -> tuple[int, int] | None:
         return None
     end = closing(all_, i)
     return None if end is None else (i, end)
+
+
+def _shared(text: str, all_: list[Token], at: int) -> Iterator[tuple[int, int, str]]:
+    """Gaps behind the arrays of a declaration in shared memory, and between them."""
+    end = next((i for i in range(at, len(all_)) if all_[i].text in (";", "{", "=", "extern")), at)
+    if all_[end].text != ";" or all_[end - 1].text != "]":
+        return
+    in_angles = any(t.text == "<" for t in all_[at:end])
+    pieces = [(at, end)] if in_angles else split(all_, at, end, ",")
+    first = pieces[0][0]
+    while first < pieces[0][1] and all_[first + 1].text != "[":
+        first += 1
+    type_ = text_of(text, all_, at, first)
+    for _, comma in pieces[:-1]:
+        place = all_[comma].start
+        yield place, place + 1, f"; KW_GAP(kw_gap{place}); {type_} "
+    yield all_[end].end, all_[end].end, f" KW_GAP(kw_gap{all_[end].end});"
 
 
 def _declared(all_: list[Token], at: int) -> tuple[int, list[str]] | None:

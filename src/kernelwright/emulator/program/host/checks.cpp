@@ -116,8 +116,10 @@ void check_launches(const std::string &library, unsigned wanted) {
     variables.push_back(
         {at, at + bytes, static_cast<std::uint32_t>(variables.size()), guard, nullptr, nullptr});
   std::istringstream own(setting("globals", ""));
-  for (std::uintptr_t at, bytes; own >> at >> bytes;) {
-    globals.push_back({at, at + bytes, static_cast<std::uint32_t>(known.size()), true, nullptr, nullptr});
+  bool has_value;
+  for (std::uintptr_t at, bytes; own >> at >> bytes >> has_value;) {
+    globals.push_back({at, at + bytes, static_cast<std::uint32_t>(known.size()), has_value, nullptr,
+                       nullptr});
     char *p = reinterpret_cast<char *>(at);
     known.push_back({p, bytes, Kind::kManaged, p, p, 0, true});
   }

@@ -48,6 +48,9 @@ template <typename T> KW_BUILT_IN void unset(T &x, const char *name) {
     kw_unset(&x, sizeof x, name);
 }
 
+// Bytes of shared memory that belong to no variable.
+#define KW_GAP(name) static __shared__ __attribute__((used)) unsigned char name[64]
+
 // Kernels whose addresses are taken as void *: how their parameters are read.
 using Bind = Job (*)(const void *kernel, void **arguments);
 const void *know(const void *kernel, Bind);
