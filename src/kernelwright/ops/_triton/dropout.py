@@ -1,4 +1,4 @@
-"""Factors of dropout in a tile of rows and columns, from the random words of `_dropout.py`.
+"""Factors of dropout in a tile of rows and columns, from the words of `ops/random/_keep.py`.
 
 DRAW gives their source: 0, none (all factors are 1); 1, a seed; 2, the bits of a stored mask.
 """
