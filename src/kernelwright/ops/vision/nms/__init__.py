@@ -29,7 +29,7 @@ _nms = bind(LADDER, vmap="loop")
 
 
 def nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Non-maximum suppression: select boxes such that none overlaps a selected box of a higher score
+    """Non-maximum suppression: select boxes such that none overlaps a selected one of a higher score
     too much, as torchvision.ops.nms. Source: torchvision.
 
     Args:
