@@ -162,7 +162,7 @@ def test_occupancy(arch, threads, registers, shared, expected):
 
 
 def test_unknown_architectures_are_named():
-    with pytest.raises(ValueError, match="arch: 'hopper' is no architecture"):
+    with pytest.raises(ValueError, match="arch: 'hopper' is not an architecture"):
         binary.capability("hopper")
     with pytest.raises(ValueError, match="arch: the limits of sm_70 are not known"):
         binary.sm_limits("sm_70")

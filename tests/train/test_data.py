@@ -139,8 +139,8 @@ def test_without_a_source_it_is_the_standard_library():
         ("picture", "bytes", "is not UTF-8 text"),
         ("empty", "bytes", "is empty"),
         ("short.txt", "bytes", "too few"),
-        ("a.txt", "words", "'words' is none of"),
-        ("a.txt", "empty", "holds neither tokenizer.json"),
+        ("a.txt", "words", "'words' is neither"),
+        ("a.txt", "empty", "contains neither tokenizer.json"),
         ("a.txt", "bpe", "at least 257"),
     ],
 )
