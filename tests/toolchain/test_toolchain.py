@@ -76,7 +76,7 @@ def test_a_plan_whose_arguments_are_not_the_kernels_is_refused(cached, cuda_sour
     tensors = build.Tensors(Plan((wrong,)), op, specs)
     with pytest.raises(ToolchainError, match=r"takes \(u64, u64, u64, f32\)"):
         build.compile(wrong, tensors, "sm_90a")
-    with pytest.raises(ToolchainError, match="'z', which is no tensor"):
+    with pytest.raises(ToolchainError, match="'z', which is not a tensor"):
         tensors["z"]
 
 

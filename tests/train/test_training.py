@@ -193,8 +193,8 @@ def test_rates_of_each_schedule():
         ({"model": "gpt5"}, "model: 'gpt5' is not one of"),
         ({"steps": 0}, "steps: must be at least 1"),
         ({"lr": -1.0}, "lr: must be at least"),
-        ({"precision": "fp8"}, "precision: 'fp8' is none of"),
-        ({"recompute": "some"}, "recompute: 'some' is none of"),
+        ({"precision": "fp8"}, "precision: 'fp8' is not one of"),
+        ({"recompute": "some"}, "recompute: 'some' is not one of"),
         ({"compile": "graph", "parallel": "ddp"}, "compile: a CUDA graph"),
     ],
 )

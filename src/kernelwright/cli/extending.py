@@ -61,7 +61,7 @@ def extension(
         raise UsageError(f"--style: {style!r} is not one of {', '.join(STYLES)}")
     operator, _, name = rung.rpartition(".")
     if not operator:
-        raise UsageError(f"OP.RUNG: name a rung too (kernelwright list {rung} shows them)")
+        raise UsageError(f"OP.RUNG: name a rung as well (kernelwright list {rung} shows them)")
     with printing(as_json) as out:
         with waiting("writing", out):
             from kernelwright.dispatch import ladder

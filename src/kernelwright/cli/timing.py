@@ -83,7 +83,7 @@ def bench(
             ladders = listing.named(scaffold.operators(ops))
 
             def on_case(ladder: Any, at: Any, result: Any) -> None:
-                if record:  # case by case: one that is stopped keeps what it has
+                if record:  # case by case, so that an interrupted run keeps its results
                     records.save(result.records, result.environment)
                 if not as_json:
                     out.print(results.bench_case(ladder, at, result), "")

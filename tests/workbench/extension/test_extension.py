@@ -180,7 +180,7 @@ def test_the_command(tmp_path, capfd):
     assert 'os.environ.get("EXTENSION_STYLE", "cmake")' in (into / "__init__.py").read_text()
     for words, says in (
         (["gelu.cuda_vec16", "--style", "make"], "'make' is not one of inline"),
-        (["gelu"], "name a rung too"),
+        (["gelu"], "name a rung as well"),
         (["gelu.cuda_vec16", "--case", "no"], "gelu has none of that id"),
     ):
         with pytest.raises(SystemExit) as ended:
