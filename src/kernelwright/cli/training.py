@@ -217,7 +217,7 @@ def generate(
 
 
 def prepare(device: str | None, threads: int | None, deterministic: bool) -> Any:
-    """The device that is asked for; sets what must be set before PyTorch computes."""
+    """The requested device; applies settings that must precede PyTorch's first computation."""
     if deterministic:  # cuBLAS reads it when it is first called
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch

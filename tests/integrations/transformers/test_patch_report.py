@@ -36,9 +36,7 @@ def test_the_report_names_what_is_replaced(family, capsys):
     assert ("rope" in parts) == (family != "GPT-2")
     assert repr(report).startswith(f"<{type(make(family)).__name__}: ")
     left = {line.why for line in report.lines if not line.by}
-    assert left == (
-        {"calls no known function that rotates"} if family == "GPT-2" else set()
-    )
+    assert left == ({"calls no known function that rotates"} if family == "GPT-2" else set())
 
 
 def test_every_norm_layer_and_mlp_is_replaced():
