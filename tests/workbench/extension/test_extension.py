@@ -118,7 +118,7 @@ def test_folders_are_not_overwritten_and_have_python_names(tmp_path):
     folder = written("gelu.cuda_vec16", tmp_path / "project")
     with pytest.raises(CannotExtend, match="exists already and is not empty"):
         written("gelu.cuda_vec16", folder)
-    with pytest.raises(CannotExtend, match="it must be a Python name"):
+    with pytest.raises(CannotExtend, match="must be a Python name"):
         written("gelu.cuda_vec16", tmp_path / "my-gelu")
 
 

@@ -391,7 +391,7 @@ def test_a_launch_file_that_cannot_be_is_said_in_words(tmp_path):
         (None, "has no function `launch`"),
         (lambda z: {}, "'z' is neither an argument nor a result; there are x, dim, to, y"),
         (lambda x: {"grid": 1}, "needs grid, block and args"),
-        (lambda x: {"grid": 1, "block": 1, "args": [], "threads": 1}, "knows no threads"),
+        (lambda x: {"grid": 1, "block": 1, "args": [], "threads": 1}, "unknown key threads"),
         (lambda x: {"grid": 1, "block": 1, "args": ["q"]}, "'q' is not a tensor of the call"),
         (lambda x: {"grid": 1, "block": 1, "args": [None]}, "None is a NoneType"),
     ):
