@@ -181,7 +181,7 @@ def test_the_command(tmp_path, capfd):
     for words, says in (
         (["gelu.cuda_vec16", "--style", "make"], "'make' is not one of inline"),
         (["gelu"], "name a rung as well"),
-        (["gelu.cuda_vec16", "--case", "no"], "gelu has none of that id"),
+        (["gelu.cuda_vec16", "--case", "no"], "gelu has no such case"),
     ):
         with pytest.raises(SystemExit) as ended:
             cli.main(["extension", *words, "-o", str(tmp_path / "other")])

@@ -225,7 +225,7 @@ def test_a_case_that_is_larger_than_what_is_shared_makes_room(monkeypatch):
     ("target", "how", "message"),
     [
         ("nowhere.py:fn", {}, "nowhere.py:fn: there is no file nowhere.py"),
-        (f"{USER}", {}, "name the function too"),
+        (f"{USER}", {}, "name the function as well"),
         (f"{USER}:nope", {}, "user.py has no 'nope'; it has .*softmax"),
         (f"{USER}:number", {}, "number in user.py is a int, not a function"),
         (f"{USER}:five", {}, r"it needs 5 arguments \(a, b, c, d, e\); softmax gives 2 \(x, dim\)"),
