@@ -206,7 +206,7 @@ def test_a_long_wait_has_a_word(monkeypatch, capfd):
         threading.Event().wait(0.1)
     assert (
         capfd.readouterr().err
-        == "kernelwright: compiling k for sm_90a (once; kept for next time)\n"
+        == "kernelwright: compiling k for sm_90a (once, then cached)\n"
     )
     with progress.waiting("something quick"):
         pass

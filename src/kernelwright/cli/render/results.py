@@ -47,7 +47,7 @@ BACKENDS = {
 
 def listing(found: Listing) -> Table:
     """The rungs of each operator, from the bottom of the ladder to its top."""
-    where = f"this {found.gpu}" if found.here else f"an {found.gpu}; native takes CPU tensors"
+    where = f"this {found.gpu}" if found.here else f"an {found.gpu} (CPU tensors: native)"
     table = Table(
         Column("operator", line="above"),
         Column("schema", line="above"),
@@ -57,7 +57,7 @@ def listing(found: Listing) -> Table:
         Column("proven", 8),
         Column("dispatched", 9),
         Column("idea", 1, wraps=True),
-        notes=[f"dispatched: by default, out of the operator's bench cases, on {where}"],
+        notes=[f"dispatched: in how many of the operator's bench cases by default, on {where}"],
         spaced=True,
     )
     for op in found.operators:
