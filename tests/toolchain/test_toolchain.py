@@ -204,10 +204,7 @@ def test_a_long_wait_has_a_word(monkeypatch, capfd):
     monkeypatch.setattr(progress, "PATIENCE", 0.01)
     with progress.waiting("compiling k for sm_90a"):
         threading.Event().wait(0.1)
-    assert (
-        capfd.readouterr().err
-        == "kernelwright: compiling k for sm_90a (once, then cached)\n"
-    )
+    assert capfd.readouterr().err == "kernelwright: compiling k for sm_90a (once, then cached)\n"
     with progress.waiting("something quick"):
         pass
     assert capfd.readouterr().err == ""
