@@ -1,4 +1,4 @@
-"""Which activations a block keeps for its backward, and which it computes again."""
+"""Which activations a block saves for its backward, and which it recomputes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ POLICIES = ("none", "selective", "full")
 
 
 def apply(blocks: Iterable[nn.Module], policy: str) -> None:
-    """Make blocks of a model follow a policy.
+    """Apply a policy to the blocks of a model.
 
-    "none" keeps every activation. "selective" computes the result of the MLP's activation function
-    again, the largest that costs no product. "full" keeps a block's input alone.
+    "none" saves every activation. "selective" recomputes the result of the MLP's activation
+    function, the largest that needs no matrix product. "full" saves only a block's input.
     """
     part = {"none": None, "selective": "mlp_end", "full": "forward"}[policy]
     if part is None:
