@@ -41,7 +41,9 @@ class Trainer:
         torch.manual_seed(settings.seed)  # the same weights in every process
         self.model = build(settings, vocabulary, self.device)
         torch.manual_seed(settings.seed + 1 + processes.rank)  # dropout differs among them
-        recompute.apply(self.model.blocks, settings.recompute)
+        compiled = settings.compile in ("block", "model")
+        policy = recompute.resolved(settings.recompute, self.device, compiled)
+        recompute.apply(self.model.blocks, policy)
         _compile(self.model, settings.compile)
         self.called = parallel.share(self.model, processes)
         self.optimizer = self._optimizer()
