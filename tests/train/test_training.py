@@ -37,8 +37,9 @@ def weights(made):
     return torch.cat([p.detach().flatten().clone() for p in made.model.parameters()])
 
 
-def test_a_step_is_pytorchs():
-    made, other = trainer(), trainer()
+@pytest.mark.parametrize("clip", [1.0, 50.0, 0.0])  # below the norm, above it, none
+def test_a_step_is_pytorchs(clip):
+    made, other = trainer(clip=clip), trainer()
     for one in (made, other):
         one.model.double()
     decayed = [p for p in other.model.parameters() if p.ndim > 1]
@@ -51,7 +52,7 @@ def test_a_step_is_pytorchs():
         loss, norm = made.step(x, y, lr)
         expected = F.cross_entropy(other.model(x).flatten(0, 1), y.flatten())
         expected.backward()
-        total = torch.nn.utils.clip_grad_norm_(other.model.parameters(), 1.0)
+        total = torch.nn.utils.clip_grad_norm_(other.model.parameters(), clip or math.inf)
         for group in theirs.param_groups:
             group["lr"] = lr
         theirs.step()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kernelwright import models
-from kernelwright.ops.optimizer.clip_grad_norm import clip_grads_with_norm_, get_total_norm
+from kernelwright.ops.optimizer.clip_grad_norm import get_total_norm
 from kernelwright.optim import AdamW
 from kernelwright.support.errors import UsageError
 
@@ -88,20 +88,18 @@ class Trainer:
                 loss = self.loss(x_BT, y_BT) / self.forwards
                 loss.backward()
             total += loss.detach()
-        norm = self._clip()
+        norm = self._norm()
         # where the norm is not finite, neither weights nor states change; nothing waits for the GPU
         self.optimizer.found_inf = (~torch.isfinite(norm)).float()
+        if self.settings.clip:  # AdamW divides as it reads the gradients: no pass over them to clip
+            self.optimizer.grad_scale = ((norm.float() + 1e-6) / self.settings.clip).clamp(min=1.0)
         self.bad += self.optimizer.found_inf
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return total, norm
 
-    def _clip(self) -> torch.Tensor:
-        parameters = list(self.model.parameters())
-        grads = [p.grad for p in parameters if p.grad is not None]
-        norm = get_total_norm(grads)
-        if self.settings.clip:
-            clip_grads_with_norm_(parameters, self.settings.clip, norm)
+    def _norm(self) -> torch.Tensor:
+        norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def _set_rate(self, lr: float) -> None:
