@@ -52,7 +52,7 @@ class Storages(TorchDispatchMode):
                 self._count(t.untyped_storage())
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        run = _of_operators(func, args, kwargs or {}) if func.namespace == "kernelwright" else None
+        run = of_operators(func, args, kwargs or {}) if func.namespace == "kernelwright" else None
         if run is not None:
             with self:
                 return run()
@@ -74,7 +74,7 @@ class Storages(TorchDispatchMode):
         self.live -= size
 
 
-def _of_operators(func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+def of_operators(func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
     """The call of an operator whose rung consists of PyTorch's operators."""
     call = introspect.reached(func, args, kwargs)
     if call is None:
