@@ -37,9 +37,11 @@ def weights(made):
     return torch.cat([p.detach().flatten().clone() for p in made.model.parameters()])
 
 
+@pytest.mark.parametrize("in_adamw", [False, True])
 @pytest.mark.parametrize("clip", [1.0, 50.0, 0.0])  # below the norm, above it, none
-def test_a_step_is_pytorchs(clip):
+def test_a_step_is_pytorchs(clip, in_adamw):
     made, other = trainer(clip=clip), trainer()
+    made.clips_in_adamw = in_adamw
     for one in (made, other):
         one.model.double()
     decayed = [p for p in other.model.parameters() if p.ndim > 1]

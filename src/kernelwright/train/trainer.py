@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kernelwright import models
-from kernelwright.ops.optimizer.clip_grad_norm import get_total_norm
+from kernelwright.ops.optimizer.clip_grad_norm import clip_grads_with_norm_, get_total_norm
 from kernelwright.optim import AdamW
 from kernelwright.support.errors import UsageError
 
@@ -47,6 +47,8 @@ class Trainer:
         _compile(self.model, settings.compile)
         self.called = parallel.share(self.model, processes)
         self.optimizer = self._optimizer()
+        # as it reads the gradients; on a CPU PyTorch's would copy them first
+        self.clips_in_adamw = self.device.type != "cpu"
         self.bad = torch.zeros((), device=self.device)
         self._graph: _Graph | None = None
 
@@ -91,8 +93,8 @@ class Trainer:
         norm = self._norm()
         # where the norm is not finite, neither weights nor states change; nothing waits for the GPU
         self.optimizer.found_inf = (~torch.isfinite(norm)).float()
-        if self.settings.clip:  # AdamW divides as it reads the gradients: no pass over them to clip
-            self.optimizer.grad_scale = ((norm.float() + 1e-6) / self.settings.clip).clamp(min=1.0)
+        if self.settings.clip:
+            self._clip(norm)
         self.bad += self.optimizer.found_inf
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -101,6 +103,12 @@ class Trainer:
     def _norm(self) -> torch.Tensor:
         norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    def _clip(self, norm: torch.Tensor) -> None:
+        if self.clips_in_adamw:
+            self.optimizer.grad_scale = ((norm.float() + 1e-6) / self.settings.clip).clamp(min=1.0)
+        else:
+            clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
 
     def _set_rate(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
