@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -122,6 +123,18 @@ def test_activations_are_computed_again_but_no_product(model, kernels):
     for policy, found in weights_.items():
         assert torch.equal(found, weights_["none"]), policy
     assert products["none"] == products["light"] == products["selective"] < products["full"]
+
+
+@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny"])
+def test_one_block_is_compiled_for_all(model, monkeypatch):
+    torch._dynamo.reset()
+    counted = CompileCounter()
+    plain = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda block: plain(block, backend=counted))
+    made, other = trainer(model=model, compile="block"), trainer(model=model)
+    for i in range(2):
+        assert made.step(*tokens(i), 1e-3) == other.step(*tokens(i), 1e-3)
+    assert counted.frame_count == 1
 
 
 def test_what_is_computed_again_by_default():

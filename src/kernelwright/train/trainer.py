@@ -32,6 +32,7 @@ class Trainer:
     Attributes:
         model: with parameters by their names; `called` is what a step calls.
         bad: float32 on the device, how many steps had a gradient that is not finite.
+        clips_in_adamw: whether AdamW's kernel scales gradients as it reads them.
     """
 
     def __init__(self, settings: Settings, vocabulary: int, processes: Processes):
@@ -47,7 +48,7 @@ class Trainer:
         _compile(self.model, settings.compile)
         self.called = parallel.share(self.model, processes)
         self.optimizer = self._optimizer()
-        # as it reads the gradients; on a CPU PyTorch's would copy them first
+        # PyTorch's AdamW, which a CPU takes, would copy them first
         self.clips_in_adamw = self.device.type != "cpu"
         self.bad = torch.zeros((), device=self.device)
         self._graph: _Graph | None = None
@@ -165,8 +166,8 @@ def padded(vocabulary: int) -> int:
 def _compile(model: nn.Module, how: str) -> None:
     if how == "model":
         model.compile()
-    elif how == "block":  # all blocks run the code that is compiled for the first
-        for block in model.blocks:
+    elif how == "block":  # one code for all; the input of the first would need another
+        for block in model.blocks[1:]:
             block.compile()
 
 
