@@ -77,7 +77,7 @@ def _link(work: Path, source: Path, kind: str, out: Path) -> None:
         done = build._call(work, [*link, "-o", str(out)])
         if not done.returncode:
             return
-        missing = set(re.findall(r"undefined reference to `(?:[^'(<]*::)?(\w+)[^']*'", done.stderr))
+        missing = errors.missing_names(done.stderr)
         more = [p for p in left if any(sources.defines(p, name) for name in missing)]
         if not more:
             known = dict(sources.names(sources.own(source)))

@@ -15,6 +15,9 @@ from .rewrite import kernels_of, rewritten
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(["<])([^">\n]+)[">]', re.M)
 #: Headers of the CUDA C++ core libraries, which a host compiler reads as C++.
 _CORE = re.compile(r"^(thrust|cuda/std)/")
+#: Texture references, of which CUDA 12 has no declarations; other programs use the name otherwise.
+_REFERENCE = re.compile(r"\btexture\s*<[^;{}()]*>\s*\w+\s*[;(]|\bcudaBindTexture")
+_OWN_TEXTURE = re.compile(r"\b(?:class|struct)\s+texture\b")
 LEVELS = 4  # folders above a source in which its project may keep headers
 SHARED = ("", "Common", "common", "include", "inc", "src", "utils", "util")
 #: Headers that are part of the emulator even where a project has its own.
@@ -100,6 +103,9 @@ def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str,
         for name, plain in kernels_of(text).items():
             kernels[name] = kernels.get(name, True) and plain
     called = names(files)
+    older = any(_REFERENCE.search(text) for text in files.values())
+    older &= not any(_OWN_TEXTURE.search(text) for text in files.values())
+    first = "#include <kw_texture_references.h>\n" if older else ""
     done: dict[str, str] = {called[source]: ""}  # the first
     for path, text in files.items():
         by_place = {m.start(): header for m, header in _includes(text, path, source)}
@@ -117,7 +123,7 @@ def made(files: dict[Path, str], source: Path, loops: bool = False) -> dict[str,
 
         whole = _INCLUDE.sub(included, text)
         whole = looped(whole, facts) if facts else whole
-        done[called[path]] = f'#line 1 "{path}"\n' + rewritten(whole, kernels)
+        done[called[path]] = f'{first}#line 1 "{path}"\n' + rewritten(whole, kernels)
     return done
 
 
@@ -126,4 +132,6 @@ def _core(header: str) -> str:
     macros = ("__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__CUDACC_VER_MAJOR__")
     push = "".join(f'#pragma push_macro("{m}")\n#undef {m}\n' for m in macros)
     pop = "".join(f'#pragma pop_macro("{m}")\n' for m in macros)
-    return f"#pragma once\n{push}#include <{header}>\n{pop}"
+    policies = "#include <kw_thrust.h>\n" if header.startswith("thrust/") else ""
+    wanted = "" if header.startswith("thrust/system/cuda/") else f"#include <{header}>\n"
+    return f"#pragma once\n{push}{wanted}{policies}{pop}"
