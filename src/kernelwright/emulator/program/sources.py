@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -77,6 +78,42 @@ def beside(source: Path) -> tuple[Path, ...]:
     found = (p for f in folders(source) for p in sorted(f.iterdir()) if p.suffix in UNITS)
     own_ = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
     return tuple(p for p in dict.fromkeys(own_) if not _MAIN.search(_text(p)))
+
+
+def has_main(source: Path) -> bool:
+    """Whether a file or a header of its own defines `main`."""
+    return any(_MAIN.search(text) for text in own(source).values())
+
+
+def program_of(source: Path) -> Path:
+    """The file with `main` of the program that a file belongs to: the file itself, or the only one
+    of its project that includes it or calls a function that it defines; or the file, if there is
+    none.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if has_main(source):
+        return source
+    found = (p.resolve() for f in folders(source) for p in sorted(f.iterdir()) if p.suffix in UNITS)
+    mains = [p for p in dict.fromkeys(found) if p.is_file() and _MAIN.search(_text(p))]
+    called = "|".join(_host_functions(_text(source))) or "(?!)"
+    uses = re.compile(rf'#\s*include\s*"(?:[^"]*/)?{re.escape(source.name)}"|\b(?:{called})\s*\(')
+    those = [p for p in mains if uses.search(_text(p))]
+    if len(those) > 1:
+        names = ", ".join(os.path.relpath(p, source.parent) for p in those[:6])
+        raise UsageError(f"{source} has no function main; run one of those that use it: {names}")
+    return those[0] if those else source
+
+
+def _host_functions(text: str) -> set[str]:
+    """Names of functions that a text defines outside of classes, without kernels and functions for
+    the device."""
+    defined = re.finditer(
+        r"^(?!\s)(?P<before>[^\n;{}()=#]*?)\b(?P<name>\w+)\s*\([^;{}]*?\)\s*\{", text, re.M
+    )
+    own_ = ("__global__", "__device__", "static", "inline")
+    return {m["name"] for m in defined if not any(word in m["before"] for word in own_)}
 
 
 def defines(path: Path, name: str) -> bool:

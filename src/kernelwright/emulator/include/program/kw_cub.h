@@ -13,3 +13,5 @@
 #include "cub_parts/exchange.h"
 #include "cub_parts/device.h"
 #include "cub_parts/sorts.h"
+#include "cub_parts/segments.h"
+#include "cub_parts/neighbors.h"
