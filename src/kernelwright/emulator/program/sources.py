@@ -87,19 +87,23 @@ def has_main(source: Path) -> bool:
 
 def program_of(source: Path) -> Path:
     """The file with `main` of the program that a file belongs to: the file itself, or the only one
-    of its project that includes it or calls a function that it defines; or the file, if there is
-    none.
+    in the nearest of its project's folders that includes it or calls a function that it defines; or
+    the file, if there is none.
 
     Raises:
         UsageError: there are several.
     """
     if has_main(source):
         return source
-    found = (p.resolve() for f in folders(source) for p in sorted(f.iterdir()) if p.suffix in UNITS)
-    mains = [p for p in dict.fromkeys(found) if p.is_file() and _MAIN.search(_text(p))]
     called = "|".join(_host_functions(_text(source))) or "(?!)"
     uses = re.compile(rf'#\s*include\s*"(?:[^"]*/)?{re.escape(source.name)}"|\b(?:{called})\s*\(')
-    those = [p for p in mains if uses.search(_text(p))]
+    those: list[Path] = []
+    for folder in folders(source):  # the nearest first
+        files = [p for p in sorted(folder.iterdir()) if p.suffix in UNITS and p.is_file()]
+        texts = {p.resolve(): _text(p) for p in files}
+        those = [p for p, text in texts.items() if _MAIN.search(text) and uses.search(text)]
+        if those:
+            break
     if len(those) > 1:
         names = ", ".join(os.path.relpath(p, source.parent) for p in those[:6])
         raise UsageError(f"{source} has no function main; run one of those that use it: {names}")
