@@ -194,6 +194,24 @@ def test_a_file_without_main_is_run_by_the_program_that_uses_it(tmp_path):
         sources.program_of(tmp_path / "k.cu")
 
 
+def test_headers_are_found_in_the_whole_project(tmp_path):
+    (tmp_path / "README.md").write_text("")
+    for folder in ("a/deep", "b/deep", "bench/cuda"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("common.h", "stdio.h"):
+            (tmp_path / folder / name).write_text("")
+    (tmp_path / "a" / "deep" / "only.cuh").write_text("")
+    source = tmp_path / "bench" / "main.cu"
+    source.write_text(
+        '#include "only.cuh"\n#include "stdio.h"\n#include "common.h"\n#include "../deep/common.h"\n'
+    )
+    assert list(sources.own(source)) == [
+        source,
+        tmp_path / "bench" / "cuda" / "common.h",  # the nearest of three
+        tmp_path / "a" / "deep" / "only.cuh",
+    ]
+
+
 def test_names_that_the_linker_misses():
     log = (
         "undefined reference to `void n::f<std::vector<int> >(int, g())'\n"

@@ -14,7 +14,7 @@ from kernelwright.support import cache
 from kernelwright.support.errors import CompileError, ToolchainError, UsageError
 
 from .. import build, compiler
-from . import errors, sources
+from . import errors, headers, sources
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = "program"
@@ -227,27 +227,7 @@ def _headers() -> str:
 
 @once
 def _include() -> tuple[str, ...]:
-    """The emulator's headers before NVIDIA's."""
-    mine = compiler.HERE / "include"
-    places = [mine / "program", mine, compiler.HERE, *nvidia()]
-    return tuple(f"-I{p}" for p in places)
-
-
-@once
-def nvidia() -> tuple[Path, ...]:
-    """Folders of the CUDA toolkit's headers.
-
-    Raises:
-        ToolchainError: there are none.
-    """
-    from cuda import pathfinder
-
-    found = pathfinder.find_nvidia_header_directory("cudart")
-    if not found:
-        raise ToolchainError(
-            "the headers of the CUDA toolkit are missing: pip install nvidia-cuda-runtime"
-        )
-    return Path(found), Path(found) / "cccl"
+    return tuple(f"-I{p}" for p in headers.emulated())
 
 
 def _bytes(text: str) -> bytes:

@@ -21,6 +21,8 @@ from . import bindings
 from .tokens import Token, angle_opening, closing, opening, split, text_of, tokens
 
 _ASM = ("asm", "__asm__", "__asm")
+#: #define UNROLL #pragma unroll, which nvcc takes.
+_PRAGMA = re.compile(r"^([ \t]*#[ \t]*define[ \t]+\w+[ \t]+)#[ \t]*pragma[ \t]+([^\n]*)", re.M)
 _QUALIFIERS = ("volatile", "__volatile__", "__volatile", "inline")
 
 
@@ -56,6 +58,7 @@ def rewritten(text: str, kernels: Mapping[str, bool]) -> str:
     Args:
         kernels: the program's kernels, as `kernels_of` finds them in each of its files.
     """
+    text = _PRAGMA.sub(lambda m: f'{m[1]}_Pragma("{m[2].strip()}")', text)
     all_ = tokens(text)
     edits = Edits(text)
     gone = list(bindings.parts(text, all_))

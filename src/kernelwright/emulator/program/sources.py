@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernelwright.support.errors import UsageError
 
+from .headers import LEVELS, in_project
 from .loops import Facts, looped
 from .rewrite import kernels_of, rewritten
 
@@ -19,7 +20,6 @@ _CORE = re.compile(r"^(thrust|cuda/std)/")
 #: Texture references, of which CUDA 12 has no declarations; other programs use the name otherwise.
 _REFERENCE = re.compile(r"\btexture\s*<[^;{}()]*>\s*\w+\s*[;(]|\bcudaBindTexture")
 _OWN_TEXTURE = re.compile(r"\b(?:class|struct)\s+texture\b")
-LEVELS = 4  # folders above a source in which its project may keep headers
 SHARED = ("", "Common", "common", "include", "inc", "src", "utils", "util")
 #: Headers that are part of the emulator even where a project has its own.
 _SYSTEM = ("torch/", "ATen/", "c10/", "cuda_runtime", "cooperative_groups", "cuda_fp16", "mma.h")
@@ -63,6 +63,7 @@ def _includes(text: str, path: Path, source: Path) -> Iterator[tuple[re.Match[st
             continue
         places = (path.parent, *folders(source)) if quoted else folders(source)
         header = next((p / name for p in places if (p / name).is_file()), None)
+        header = header or in_project(name, source)
         if header is not None:
             yield found, header.resolve()
 
@@ -74,8 +75,9 @@ _MAIN = re.compile(r"\bmain\s*\(")
 
 def beside(source: Path) -> tuple[Path, ...]:
     """Files that may hold functions that a program declares only: those without `main` in the
-    folder of its source and in folders that its project shares."""
-    found = (p for f in folders(source) for p in sorted(f.iterdir()) if p.suffix in UNITS)
+    folder of its source, in folders that its project shares, and beside its headers."""
+    places = dict.fromkeys((*folders(source), *(p.parent for p in own(source))))
+    found = (p for f in places for p in sorted(f.iterdir()) if p.suffix in UNITS)
     own_ = (p.resolve() for p in found if p.is_file() and p.resolve() != source)
     return tuple(p for p in dict.fromkeys(own_) if not _MAIN.search(_text(p)))
 

@@ -1,6 +1,7 @@
 // What programs include of cub/: its warp and block primitives and its device-wide functions, the
 // latter as plain CPU code. CCCL's own headers keep their device code from a host compiler.
 #pragma once
+#include <chrono>
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>

@@ -41,67 +41,77 @@ template <typename T, cudaTextureReadMode mode> struct Fetched {
   using type = T;
 };
 template <typename T> struct Fetched<T, cudaReadModeNormalizedFloat> {
-  using type = std::conditional_t<
-      Channel<T>::count == 1, float,
-      std::conditional_t<Channel<T>::count == 2, float2, float4>>;
+  using type = std::conditional_t<Channel<T>::count == 1, float,
+                                  std::conditional_t<Channel<T>::count == 2, float2, float4>>;
 };
 }  // namespace kw::program
 
-template <typename T, int d, cudaTextureReadMode m>
-cudaError_t cudaBindTexture(size_t *offset, texture<T, d, m> &t, const void *p,
-                            const cudaChannelFormatDesc &format, size_t bytes = 1u << 31) {
+// The forms of C, which take addresses.
+inline cudaError_t cudaBindTexture(size_t *offset, textureReference *t, const void *p,
+                                   const cudaChannelFormatDesc *format, size_t bytes = 1u << 31) {
   cudaResourceDesc memory = {};
   memory.resType = cudaResourceTypeLinear;
   memory.res.linear.devPtr = const_cast<void *>(p);
-  memory.res.linear.desc = format;
+  memory.res.linear.desc = *format;
   memory.res.linear.sizeInBytes = bytes;
   if (offset) *offset = 0;
-  return kw::program::bind(t, memory);
+  return kw::program::bind(*t, memory);
 }
-template <typename T, int d, cudaTextureReadMode m>
-cudaError_t cudaBindTexture(size_t *offset, texture<T, d, m> &t, const void *p,
-                            size_t bytes = 1u << 31) {
-  return cudaBindTexture(offset, t, p, t.channelDesc, bytes);
-}
-template <typename T, int d, cudaTextureReadMode m>
-cudaError_t cudaBindTexture2D(size_t *offset, texture<T, d, m> &t, const void *p,
-                              const cudaChannelFormatDesc &format, size_t width, size_t height,
-                              size_t pitch) {
+inline cudaError_t cudaBindTexture2D(size_t *offset, textureReference *t, const void *p,
+                                     const cudaChannelFormatDesc *format, size_t width,
+                                     size_t height, size_t pitch) {
   cudaResourceDesc memory = {};
   memory.resType = cudaResourceTypePitch2D;
   memory.res.pitch2D.devPtr = const_cast<void *>(p);
-  memory.res.pitch2D.desc = format;
+  memory.res.pitch2D.desc = *format;
   memory.res.pitch2D.width = width;
   memory.res.pitch2D.height = height;
   memory.res.pitch2D.pitchInBytes = pitch;
   if (offset) *offset = 0;
-  return kw::program::bind(t, memory);
+  return kw::program::bind(*t, memory);
 }
-template <typename T, int d, cudaTextureReadMode m>
-cudaError_t cudaBindTexture2D(size_t *offset, texture<T, d, m> &t, const void *p, size_t width,
-                              size_t height, size_t pitch) {
-  return cudaBindTexture2D(offset, t, p, t.channelDesc, width, height, pitch);
-}
-template <typename T, int d, cudaTextureReadMode m>
-cudaError_t cudaBindTextureToArray(texture<T, d, m> &t, cudaArray_const_t array,
-                                   const cudaChannelFormatDesc & = {}) {
+inline cudaError_t cudaBindTextureToArray(textureReference *t, cudaArray_const_t array,
+                                          const cudaChannelFormatDesc *) {
   cudaResourceDesc memory = {};
   memory.resType = cudaResourceTypeArray;
   memory.res.array.array = const_cast<cudaArray_t>(array);
-  return kw::program::bind(t, memory);
+  return kw::program::bind(*t, memory);
 }
-template <typename T, int d, cudaTextureReadMode m>
-cudaError_t cudaUnbindTexture(texture<T, d, m> &t) {
-  const cudaError_t e = t.kw_object ? cudaDestroyTextureObject(t.kw_object) : cudaSuccess;
-  t.kw_object = 0;
+inline cudaError_t cudaUnbindTexture(textureReference *t) {
+  const cudaError_t e = t->kw_object ? cudaDestroyTextureObject(t->kw_object) : cudaSuccess;
+  t->kw_object = 0;
   return e;
 }
 
-#define KW_REFERENCE(name, call, ...)                                                          \
-  template <typename T, int d, cudaTextureReadMode m>                                          \
-  typename kw::program::Fetched<T, m>::type name(const texture<T, d, m> &t, __VA_ARGS__) {     \
-    using Made = typename kw::program::Fetched<T, m>::type;                                    \
-    return call;                                                                               \
+// The forms of C++.
+inline cudaError_t cudaBindTexture(size_t *offset, textureReference &t, const void *p,
+                                   const cudaChannelFormatDesc &format, size_t bytes = 1u << 31) {
+  return cudaBindTexture(offset, &t, p, &format, bytes);
+}
+inline cudaError_t cudaBindTexture(size_t *offset, textureReference &t, const void *p,
+                                   size_t bytes = 1u << 31) {
+  return cudaBindTexture(offset, &t, p, &t.channelDesc, bytes);
+}
+inline cudaError_t cudaBindTexture2D(size_t *offset, textureReference &t, const void *p,
+                                     const cudaChannelFormatDesc &format, size_t width,
+                                     size_t height, size_t pitch) {
+  return cudaBindTexture2D(offset, &t, p, &format, width, height, pitch);
+}
+inline cudaError_t cudaBindTexture2D(size_t *offset, textureReference &t, const void *p,
+                                     size_t width, size_t height, size_t pitch) {
+  return cudaBindTexture2D(offset, &t, p, &t.channelDesc, width, height, pitch);
+}
+inline cudaError_t cudaBindTextureToArray(textureReference &t, cudaArray_const_t array,
+                                          const cudaChannelFormatDesc & = {}) {
+  return cudaBindTextureToArray(&t, array, nullptr);
+}
+inline cudaError_t cudaUnbindTexture(textureReference &t) { return cudaUnbindTexture(&t); }
+
+#define KW_REFERENCE(name, call, ...)                                                      \
+  template <typename T, int d, cudaTextureReadMode m>                                      \
+  typename kw::program::Fetched<T, m>::type name(const texture<T, d, m> &t, __VA_ARGS__) { \
+    using Made = typename kw::program::Fetched<T, m>::type;                                \
+    return call;                                                                           \
   }
 KW_REFERENCE(tex1Dfetch, tex1Dfetch<Made>(t.kw_object, i), int i)
 KW_REFERENCE(tex1D, tex1D<Made>(t.kw_object, x), float x)

@@ -96,7 +96,8 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockAdjacentD
       if (i < N - 1)
         made[i] = difference(items[i], items[i + 1]);
       else
-        made[i] = KwThread() < kThreads - 1 ? difference(items[i], s_.of[KwThread() + 1]) : items[i];
+        made[i] =
+            KwThread() < kThreads - 1 ? difference(items[i], s_.of[KwThread() + 1]) : items[i];
     }
     for (int i = 0; i < N; ++i) to[i] = made[i];
   }

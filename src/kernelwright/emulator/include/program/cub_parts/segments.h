@@ -39,31 +39,29 @@ struct DeviceMergeSort {
 };
 
 // Each segment by a sort of its own. Elements outside of all segments are not written.
-#define KW_SEGMENTS(name, DESCENDING, ...)                                                         \
-  template <typename K, typename Begin, typename End>                                              \
-  static cudaError_t name##Keys##__VA_ARGS__(void *m, size_t &bytes, const K *in, K *out,          \
-                                             long long, int segments, Begin begin, End end,        \
-                                             int first = 0, int last = sizeof(K) * 8,              \
-                                             cudaStream_t = nullptr, bool = false) {               \
-    if (KwAsks(m, bytes)) return cudaSuccess;                                                      \
-    for (int s = 0; s < segments; ++s)                                                             \
-      KwSort<DESCENDING, K, char>(in + begin[s], out + begin[s], nullptr, nullptr,                 \
-                                  end[s] - begin[s], first, last),                                 \
-          KwWrote(out + begin[s], end[s] - begin[s]);                                              \
-    return cudaSuccess;                                                                            \
-  }                                                                                                \
-  template <typename K, typename V, typename Begin, typename End>                                  \
-  static cudaError_t name##Pairs##__VA_ARGS__(void *m, size_t &bytes, const K *in, K *out,         \
-                                              const V *from, V *to, long long, int segments,       \
-                                              Begin begin, End end, int first = 0,                 \
-                                              int last = sizeof(K) * 8, cudaStream_t = nullptr,    \
-                                              bool = false) {                                      \
-    if (KwAsks(m, bytes)) return cudaSuccess;                                                      \
-    for (int s = 0; s < segments; ++s)                                                             \
-      KwSort<DESCENDING>(in + begin[s], out + begin[s], from + begin[s], to + begin[s],            \
-                         end[s] - begin[s], first, last),                                          \
-          KwWrote(out + begin[s], end[s] - begin[s]), KwWrote(to + begin[s], end[s] - begin[s]);   \
-    return cudaSuccess;                                                                            \
+#define KW_SEGMENTS(name, DESCENDING, ...)                                                        \
+  template <typename K, typename Begin, typename End>                                             \
+  static cudaError_t name##Keys##__VA_ARGS__(                                                     \
+      void *m, size_t &bytes, const K *in, K *out, long long, int segments, Begin begin, End end, \
+      int first = 0, int last = sizeof(K) * 8, cudaStream_t = nullptr, bool = false) {            \
+    if (KwAsks(m, bytes)) return cudaSuccess;                                                     \
+    for (int s = 0; s < segments; ++s)                                                            \
+      KwSort<DESCENDING, K, char>(in + begin[s], out + begin[s], nullptr, nullptr,                \
+                                  end[s] - begin[s], first, last),                                \
+          KwWrote(out + begin[s], end[s] - begin[s]);                                             \
+    return cudaSuccess;                                                                           \
+  }                                                                                               \
+  template <typename K, typename V, typename Begin, typename End>                                 \
+  static cudaError_t name##Pairs##__VA_ARGS__(                                                    \
+      void *m, size_t &bytes, const K *in, K *out, const V *from, V *to, long long, int segments, \
+      Begin begin, End end, int first = 0, int last = sizeof(K) * 8, cudaStream_t = nullptr,      \
+      bool = false) {                                                                             \
+    if (KwAsks(m, bytes)) return cudaSuccess;                                                     \
+    for (int s = 0; s < segments; ++s)                                                            \
+      KwSort<DESCENDING>(in + begin[s], out + begin[s], from + begin[s], to + begin[s],           \
+                         end[s] - begin[s], first, last),                                         \
+          KwWrote(out + begin[s], end[s] - begin[s]), KwWrote(to + begin[s], end[s] - begin[s]);  \
+    return cudaSuccess;                                                                           \
   }
 struct DeviceSegmentedRadixSort {
   KW_SEGMENTS(Sort, false)
