@@ -203,7 +203,7 @@ def test_headers_are_found_in_the_whole_project(tmp_path):
     (tmp_path / "a" / "deep" / "only.cuh").write_text("")
     source = tmp_path / "bench" / "main.cu"
     source.write_text(
-        '#include "only.cuh"\n#include "stdio.h"\n#include "common.h"\n#include "../deep/common.h"\n'
+        '#include "only.cuh"\n#include "stdio.h"\n#include "common.h"\n#include "deep/common.h"\n'
     )
     assert list(sources.own(source)) == [
         source,
