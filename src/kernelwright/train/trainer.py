@@ -30,14 +30,9 @@ class Trainer:
         processes: the processes that share a step.
 
     Attributes:
-<<<<<<< HEAD
         model: the model, with its parameters by name; a step calls `called`.
         bad: float32 on the device, the number of steps with gradients that are not finite.
-=======
-        model: with parameters by their names; `called` is what a step calls.
-        bad: float32 on the device, how many steps had a gradient that is not finite.
-        clips_in_adamw: whether AdamW's kernel scales gradients as it reads them.
->>>>>>> memory20
+        clips_in_adamw: whether AdamW's kernel scales the gradients as it reads them.
     """
 
     def __init__(self, settings: Settings, vocabulary: int, processes: Processes):
@@ -96,13 +91,8 @@ class Trainer:
                 loss = self.loss(x_BT, y_BT) / self.forwards
                 loss.backward()
             total += loss.detach()
-<<<<<<< HEAD
-        norm = self._clip()
-        # if the norm is not finite, weights and states stay unchanged, without waiting for the GPU
-=======
         norm = self._norm()
-        # where the norm is not finite, neither weights nor states change; nothing waits for the GPU
->>>>>>> memory20
+        # if the norm is not finite, weights and states stay unchanged, without waiting for the GPU
         self.optimizer.found_inf = (~torch.isfinite(norm)).float()
         if self.settings.clip:
             self._clip(norm)
@@ -176,13 +166,8 @@ def padded(vocabulary: int) -> int:
 def _compile(model: nn.Module, how: str) -> None:
     if how == "model":
         model.compile()
-<<<<<<< HEAD
-    elif how == "block":  # all blocks run the code compiled for the first
-        for block in model.blocks:
-=======
-    elif how == "block":  # one code for all; the input of the first would need another
+    elif how == "block":  # one compilation for all; the first block's input would need another
         for block in model.blocks[1:]:
->>>>>>> memory20
             block.compile()
 
 

@@ -29,8 +29,8 @@ _nms = bind(LADDER, vmap="loop")
 
 
 def nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Non-maximum suppression: select boxes such that none overlaps a selected one of a higher score
-    too much, as torchvision.ops.nms. Source: torchvision.
+    """Non-maximum suppression: select boxes such that none overlaps too much with a selected box of
+    a higher score, as torchvision.ops.nms. Source: torchvision.
 
     Args:
         boxes: (N, 4), each x1, y1, x2, y2; float32, float16 and bfloat16 have GPU rungs, for up to
