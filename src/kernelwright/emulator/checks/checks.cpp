@@ -291,14 +291,32 @@ void named(Thread &t, unsigned which, Named what, const void *where) {
 
 void unset(Thread &t, const char *name, unsigned bytes, const void *where) {
   if (!(wanted & kInit)) return;
-  findings.add({kNoValue, kNowhere, bytes, 0, launch_turn, 0, reinterpret_cast<std::uint64_t>(name),
-                0, side_of(t, where, kRead), {}, 0});
+  findings.add({kNoValue,
+                kNowhere,
+                bytes,
+                0,
+                launch_turn,
+                0,
+                reinterpret_cast<std::uint64_t>(name),
+                0,
+                side_of(t, where, kRead),
+                {},
+                0});
 }
 
 void index(Thread &t, std::uint64_t i, std::uint64_t size, const void *where) {
   if (wanted & kBounds)
-    findings.add({kIndex, kNowhere, 0, 0, launch_turn, 0, size, static_cast<std::int64_t>(i),
-                  side_of(t, where, 0), {}, 0});
+    findings.add({kIndex,
+                  kNowhere,
+                  0,
+                  0,
+                  launch_turn,
+                  0,
+                  size,
+                  static_cast<std::int64_t>(i),
+                  side_of(t, where, 0),
+                  {},
+                  0});
 }
 
 // ---- across the blocks of a cluster
@@ -357,10 +375,9 @@ void block_end(Block &b) {
   mail.each_unheard(b, [](const Finding &f) { findings.add(f); });
 }
 
-const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin,
-                           thread_exit,  barrier, warp,        access,    fence,
-                           nullptr,      across,  copy,        named,
-                           unset,        index};
+const Observer observer = {launch_begin, nullptr, block_begin, block_end, thread_begin, thread_exit,
+                           barrier,      warp,    access,      fence,     nullptr,      across,
+                           copy,         named,   unset,       index};
 
 }  // namespace
 }  // namespace kw::emulator

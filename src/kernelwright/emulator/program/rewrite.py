@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from . import bindings
 from .tokens import Token, angle_opening, closing, opening, split, text_of, tokens
 
-#: What nvcc allows before `alignas`.
-_SPECIFIERS = ("__shared__", "__device__", "__constant__", "static", "const")
 _ASM = ("asm", "__asm__", "__asm")
 #: #define UNROLL #pragma unroll, which nvcc takes.
 _PRAGMA = re.compile(r"^([ \t]*#[ \t]*define[ \t]+\w+[ \t]+)#[ \t]*pragma[ \t]+([^\n]*)", re.M)
@@ -80,8 +78,6 @@ def rewritten(
                 _alignment(text, all_, i, edits)
             elif token.text == "volatile":
                 _volatile(all_, i, edits)
-            elif token.text == "alignas" and i and all_[i - 1].text in _SPECIFIERS:
-                edits.replace(token.start, token.end, "__align__")  # g++ wants alignas first
             elif token.text in kernels:
                 _address(all_, i, edits)
         elif token.text == "<" and _three(all_, i, "<"):

@@ -1,8 +1,8 @@
 """Prepares variables of kernels for the checks.
 
-Behind `float sum;` stands `kw::program::unset(sum, "sum");`, which fills the variable with a pattern.
-A read that finds the pattern is a read of a variable that has no value. Behind an array in shared
-memory stands a gap, so that what is beyond its end is no other array.
+Behind `float sum;` stands `kw::program::unset(sum, "sum");`, which fills the variable with a
+pattern. A read that finds the pattern is a read of a variable that has no value. Behind an array in
+shared memory stands a gap, so that what is beyond its end is no other array.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _edits(text: str, all_: list[Token]) -> Iterator[tuple[int, int, str]]:
         if i < done or token.text not in _DEVICE:
             continue
         body = _body(all_, i)
-        if body is None:
+        if body is None or _is_constexpr(all_, i, body[0]):
             continue
         done = body[1]
         inside = body[0]
@@ -105,15 +105,20 @@ def _shared(text: str, all_: list[Token], at: int) -> Iterator[tuple[int, int, s
     yield all_[end].end, all_[end].end, f" KW_GAP(kw_gap{all_[end].end});"
 
 
+def _is_constexpr(all_: list[Token], at: int, end: int) -> bool:
+    while at and all_[at - 1].kind == "name":
+        at -= 1
+    return any(t.text in ("constexpr", "consteval") for t in all_[at:end])
+
+
 def _declared(all_: list[Token], at: int) -> tuple[int, list[str]] | None:
     i = _behind_type(all_, at)
     if i is None:
         return None
     end = i
     while end < len(all_) and all_[end].text != ";":
-        if all_[end].kind == "mark" and all_[end].text in ("{", "}"):
-            if all_[end].text == "}":
-                return None
+        if all_[end].text == "}":
+            return None
         if all_[end].kind == "mark" and all_[end].text in CLOSING:
             closed = closing(all_, end)
             if closed is None:

@@ -118,8 +118,8 @@ void check_launches(const std::string &library, unsigned wanted) {
   std::istringstream own(setting("globals", ""));
   bool has_value;
   for (std::uintptr_t at, bytes; own >> at >> bytes >> has_value;) {
-    globals.push_back({at, at + bytes, static_cast<std::uint32_t>(known.size()), has_value, nullptr,
-                       nullptr});
+    globals.push_back(
+        {at, at + bytes, static_cast<std::uint32_t>(known.size()), has_value, nullptr, nullptr});
     char *p = reinterpret_cast<char *>(at);
     known.push_back({p, bytes, Kind::kManaged, p, p, 0, true});
   }

@@ -21,7 +21,6 @@ void __tsan_atomic_thread_fence(int) {
 }
 void __tsan_atomic_signal_fence(int) {}
 
-
 // -fsanitize=bounds: what libubsan is told.
 struct KwPlace {
   const char *file;
@@ -40,7 +39,8 @@ void __ubsan_handle_out_of_bounds(const KwOutside *what, unsigned long index) {
   const char *size = strchr(what->array->name, '[');
   const bool is_signed = what->index->info & 1;
   const unsigned bits = 1u << (what->index->info >> 1);
-  if (is_signed && bits < 64) index = static_cast<unsigned long>(static_cast<long>(index << (64 - bits)) >> (64 - bits));
+  if (is_signed && bits < 64)
+    index = static_cast<unsigned long>(static_cast<long>(index << (64 - bits)) >> (64 - bits));
   kw_index_outside(index, size ? strtoull(size + 1, nullptr, 10) : 0, HERE);
 }
 void __ubsan_handle_out_of_bounds_abort(const KwOutside *what, unsigned long index) {
