@@ -1,6 +1,6 @@
 // The observer behind `verify --check`: races, bounds, uninitialized reads, divergence.
 // Observes launches of one worker; its interface is at the end of the file.
-#include "state.h"
+#include "meetings.h"
 
 namespace kw::emulator {
 namespace {
@@ -196,127 +196,6 @@ void copy(Thread &t, void *to, unsigned bytes, bool ended, const void *where) {
   }
   end(pending, t, to, bytes);
   access(t, to, bytes, kWrite, where);
-}
-
-// Threads of the block that have ended without this barrier.
-void look_at_exits(const Block &b, const Thread &first) {
-  unsigned ended = 0, which = 0;
-  for (unsigned i = 0; i < b.count; ++i)
-    if (b.threads[i].wait == kNothing) ++ended, which = i;
-  if (!ended) return;
-  Finding f = {kAfterExit,
-               kNowhere,
-               0,
-               ended,
-               launch_turn,
-               0,
-               0,
-               0,
-               side_of(first, first.where, 0),
-               side_of(b.threads[which], nullptr, 0),
-               0};
-  findings.add(f);
-}
-
-void barrier(Block &b) {
-  unsettled.settle(findings);
-  order.barrier(b);
-  const Thread *first = nullptr;
-  for (unsigned i = 0; i < b.count; ++i) {
-    const Thread &t = b.threads[i];
-    if (t.wait == kNothing) continue;
-    if (!first) {
-      meet((first = &t)->where);
-      if (wanted & kExits) look_at_exits(b, t);
-    }
-    if (t.where == first->where || !(wanted & kDivergence)) continue;
-    Finding f = {kTwoBarriers,
-                 kNowhere,
-                 0,
-                 0,
-                 launch_turn,
-                 0,
-                 0,
-                 0,
-                 side_of(*first, first->where, 0),
-                 side_of(t, t.where, 0),
-                 0};
-    findings.add(f);
-  }
-}
-
-// Lanes of the mask that have ended without this operation.
-void look_at_mask(const Thread &first, unsigned lanes, const Thread *warp) {
-  const unsigned of_block = std::min(32u, first.block->count - first.number / 32 * 32);
-  const unsigned all = of_block == 32 ? ~0u : (1u << of_block) - 1;
-  if (const unsigned ended = first.mask & all & ~lanes)
-    findings.add({kLanesEnded, kNowhere, 0, static_cast<std::uint32_t>(__builtin_popcount(ended)),
-                  launch_turn, 0, 0, 0, side_of(first, first.where, 0),
-                  side_of(warp[__builtin_ctz(ended)], nullptr, 0), 0});
-}
-
-void warp(Thread &first, unsigned lanes) {
-  if (first.wait == kSyncwarp) {
-    order.syncwarp(first, lanes);
-    meet(first.where);
-  }
-  if (!(wanted & kDivergence)) return;
-  const Thread *const warp = first.block->threads + first.number / 32 * 32;
-  if (wanted & kExits && first.wait != kActivemask && first.wait != kTogether)
-    look_at_mask(first, lanes, warp);
-  if (first.wait != kShuffle) return;
-  for (unsigned left = lanes; left; left &= left - 1) {
-    const Thread &t = warp[__builtin_ctz(left)];
-    if (lanes >> t.source & 1) continue;
-    findings.add(
-        {kAbsentLane, kNowhere, 0, t.source, launch_turn, 0, 0, 0, side_of(t, t.where, 0), {}, 0});
-  }
-}
-
-void fence(Thread &t, unsigned scope, const void *where) {
-  order.fence(t, scope);
-  meet(where);
-}
-
-void named(Thread &t, unsigned which, Named what, const void *where) {
-  if (what == kArrives) {
-    order.arrive_at(t, which);
-    meet(where);
-  } else if (what == kPasses) {
-    order.pass(t, which);
-  } else {
-    order.complete(t, which);
-  }
-}
-
-void unset(Thread &t, const char *name, unsigned bytes, const void *where) {
-  if (!(wanted & kInit)) return;
-  findings.add({kNoValue,
-                kNowhere,
-                bytes,
-                0,
-                launch_turn,
-                0,
-                reinterpret_cast<std::uint64_t>(name),
-                0,
-                side_of(t, where, kRead),
-                {},
-                0});
-}
-
-void index(Thread &t, std::uint64_t i, std::uint64_t size, const void *where) {
-  if (wanted & kBounds)
-    findings.add({kIndex,
-                  kNowhere,
-                  0,
-                  0,
-                  launch_turn,
-                  0,
-                  size,
-                  static_cast<std::int64_t>(i),
-                  side_of(t, where, 0),
-                  {},
-                  0});
 }
 
 // ---- across the blocks of a cluster
