@@ -172,7 +172,7 @@ def _taken(ladder: Ladder, rung: Rung, config: Config) -> list[Case]:
 
 
 def kinds(case: Case) -> set[Hashable]:
-    """What a case is an instance of."""
+    """The kinds of which a case is an example."""
     empty = set() if case.numel else {"empty"}
     return {case.dtype, case.layout, case.values} | empty
 
