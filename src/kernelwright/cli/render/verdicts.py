@@ -150,7 +150,7 @@ def pairs(v: Verdict) -> list[tuple[str, str]]:
         elif v.device == "cuda":
             host = v.no_times or "not timed: see the tables"
         found += [("memory", peak), ("host", host)]
-        found += [("would save", line) for line in c.saves(not v.not_captured)]
+        found += [("savings", line) for line in c.saves(not v.not_captured)]
     elif v.no_costs:
         found.append(("launches", v.no_costs))
     for k in v.kernels:
