@@ -74,7 +74,8 @@ def train(
     recompute: Annotated[
         Text,
         typer.Option(
-            help="Activations that are recomputed in the backward: none, selective, full."
+            help="Activations that are recomputed in the backward: none, light, selective, full "
+            "(default: light on a GPU, none on a CPU and under torch.compile)."
         ),
     ] = None,
     parallel: Annotated[Text, typer.Option(help="Under torchrun: ddp or fsdp.")] = None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from .operators import (
     linear_before_gelu,
     linear_gelu,
 )
+from .recomputed import activated_linear
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Block(nn.Module):
     """Attention, then an MLP. Each result is added to the residual stream together with the norm
     that follows, so a block takes and returns (the summand still to be added, the stream)."""
 
+    recompute_activation = False  # set by train/recompute.py
+
     def __init__(self, config: Config, layer: int):
         super().__init__()
         self.config, self.layer = config, layer
@@ -147,12 +151,14 @@ class Block(nn.Module):
             delta_BTC = linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
             return dropout(delta_BTC, self.config.dropout, self.training)
         z_BTF = linear_before_gelu(x_BTC, self.mlp_in.weight, self.mlp_in.bias)
-        return dropout(self.mlp_end(z_BTF), self.config.dropout, self.training)
-
-    def mlp_end(self, z_BTF: torch.Tensor) -> torch.Tensor:
-        """The MLP after its first product; train/recompute.py may run it twice."""
-        hidden_BTF = gelu_after_linear(z_BTF, self.mlp_in.bias, self.config.gelu)
-        return linear(hidden_BTF, self.mlp_out.weight, self.mlp_out.bias)
+        delta_BTC = activated_linear(
+            partial(gelu_after_linear, approximate=self.config.gelu),
+            (z_BTF, self.mlp_in.bias),
+            self.mlp_out.weight,
+            self.mlp_out.bias,
+            self.recompute_activation,
+        )
+        return dropout(delta_BTC, self.config.dropout, self.training)
 
 
 class Model(LanguageModel):

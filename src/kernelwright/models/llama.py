@@ -27,6 +27,7 @@ from .operators import (
     rope,
     swiglu,
 )
+from .recomputed import activated_linear
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,8 @@ class Block(nn.Module):
     """Attention, then an MLP. Each result is added to the residual stream together with the norm
     that follows, so a block takes and returns (the summand still to be added, the stream)."""
 
+    recompute_activation = False  # set by train/recompute.py
+
     def __init__(self, config: Config, layer: int):
         super().__init__()
         self.config, self.layer = config, layer
@@ -169,12 +172,14 @@ class Block(nn.Module):
 
     def _mlp(self, x_BTC: torch.Tensor) -> torch.Tensor:
         both_BTF2 = linear(x_BTC, self.gate_up.weight, self.gate_up.bias)
-        return dropout(self.mlp_end(both_BTF2), self.config.dropout, self.training)
-
-    def mlp_end(self, both_BTF2: torch.Tensor) -> torch.Tensor:
-        """The MLP after its first product; train/recompute.py may run it twice."""
-        gate_BTF, up_BTF = both_BTF2.chunk(2, dim=-1)
-        return linear(swiglu(gate_BTF, up_BTF), self.mlp_out.weight, self.mlp_out.bias)
+        delta_BTC = activated_linear(
+            swiglu,
+            both_BTF2.chunk(2, dim=-1),
+            self.mlp_out.weight,
+            self.mlp_out.bias,
+            self.recompute_activation,
+        )
+        return dropout(delta_BTC, self.config.dropout, self.training)
 
 
 class Model(LanguageModel):

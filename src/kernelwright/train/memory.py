@@ -6,12 +6,16 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from kernelwright import dispatch
+from kernelwright.ops import introspect
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,9 @@ class Memory:
 
 
 class Storages(TorchDispatchMode):
-    """Counts the bytes of the storages that operators return and that are alive.
+    """Counts the bytes of the storages that operators return and that are alive. Of an operator of
+    Kernelwright whose rung consists of PyTorch's operators, these count: a chunk of logits is a
+    workspace of such a rung. Workspaces of kernels do not.
 
     Attributes:
         live, peak: the current bytes, and the maximum so far.
@@ -46,6 +52,10 @@ class Storages(TorchDispatchMode):
                 self._count(t.untyped_storage())
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        run = of_operators(func, args, kwargs or {}) if func.namespace == "kernelwright" else None
+        if run is not None:
+            with self:
+                return run()
         results = func(*args, **(kwargs or {}))
         self.add(results)
         return results
@@ -62,6 +72,17 @@ class Storages(TorchDispatchMode):
     def _forget(self, key: int, size: int) -> None:
         self._known.discard(key)
         self.live -= size
+
+
+def of_operators(func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+    """The call of an operator whose rung consists of PyTorch's operators."""
+    call = introspect.reached(func, args, kwargs)
+    if call is None:
+        return None
+    device = dispatch.device_of(call.named)
+    if dispatch.explain(call.ladder, call.named, device, call.rung).serves.rung.backend != "torch":
+        return None
+    return partial(dispatch.launcher(call.ladder, call.named, call.rung), *call.named.values())
 
 
 def predict(build: Callable[[], tuple[Any, Callable[[], Any]]]) -> Memory:

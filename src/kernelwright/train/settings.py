@@ -32,7 +32,8 @@ class Settings:
         precision: "autocast" computes products in bfloat16; "bfloat16" also stores parameters in
             it, with float32 copies in the optimizer.
         compile: "block" or "model" by torch.compile; "graph" captures a step in a CUDA graph.
-        recompute: activations that the backward recomputes: "none", "selective", "full".
+        recompute: activations that the backward recomputes: "none", "light", "selective", "full";
+            "auto" is "light" on a GPU, "none" on a CPU and under torch.compile.
         parallel: how the processes of torchrun share a step.
         deterministic: reject rungs and operations whose results may differ between runs.
         save_every, keep: steps between checkpoints (0: only at the end), and how many are kept.
@@ -57,7 +58,7 @@ class Settings:
     clip: float = 1.0
     precision: str = "float32"
     compile: str = "none"
-    recompute: str = "none"
+    recompute: str = "auto"
     parallel: str = "none"
     deterministic: bool = False
     seed: int = 0

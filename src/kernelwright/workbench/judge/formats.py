@@ -168,11 +168,15 @@ def operator_of(problem: Problem, name: str, source: str) -> Operator:
     names = [f"x{i}" for i in range(len(shown))]
     args = map_tensors(dict(zip(names, shown, strict=True)), torch.clone)
     before = map_tensors(args, torch.clone)
+    versions = {n: v._version for n, v in args.items() if is_tensor(v)}
     out = problem.run([*args.values()])
     results = _results(out, [*args.values()])
+    # Memory that nothing has initialized may already hold the result: then only the version tells.
     changed = [
         n for n, v in args.items()
-        if is_tensor(v) and not torch.equal(torch.nan_to_num(v), torch.nan_to_num(before[n]))
+        if is_tensor(v)
+        and (v._version != versions[n]
+             or not torch.equal(torch.nan_to_num(v), torch.nan_to_num(before[n])))
     ]  # fmt: skip
     listed = [_declared(n, v, n in changed) for n, v in args.items()]
     given = ", ".join("Tensor y" if len(results) == 1 else f"Tensor y{i}"
