@@ -72,7 +72,7 @@ def fault(o: CaseOutcome) -> str:
 
 
 def _failure(o: CaseOutcome) -> Table:
-    table = _told()
+    table = _two_columns()
     table.add("what is wrong", Text(fault(o), "red"))
     table.add("smallest failing input", Text(o.case, "bold"))
     if o.check:
@@ -83,7 +83,7 @@ def _failure(o: CaseOutcome) -> Table:
     return table
 
 
-def _told() -> Table:
+def _two_columns() -> Table:
     return Table(Column("what"), Column("words", wraps=True), head=False)
 
 
@@ -179,7 +179,7 @@ def kernel(k: dict[str, Any]) -> str:
 
 
 def _pairs(v: Verdict) -> Table:
-    table = _told()
+    table = _two_columns()
     for name, words in pairs(v):
         table.add(Text(name, "dim"), words)
     return table
