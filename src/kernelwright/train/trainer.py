@@ -196,7 +196,8 @@ class _Graph:
         if self._graph is None:
             torch.cuda.synchronize()
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            # on the stream of the first steps: each stream has a workspace of cuBLAS's
+            with torch.cuda.graph(self._graph, stream=self._stream):
                 self._results = self._step(self._inputs, self._targets)
         self._graph.replay()
         return tuple(t.clone() for t in self._results)
