@@ -32,6 +32,7 @@ class Trainer:
     Attributes:
         model: with parameters by their names; `called` is what a step calls.
         bad: float32 on the device, how many steps had a gradient that is not finite.
+        recompute: the policy of recomputation, "auto" resolved.
         clips_in_adamw: whether AdamW's kernel scales gradients as it reads them.
     """
 
@@ -42,10 +43,10 @@ class Trainer:
         torch.manual_seed(settings.seed)  # the same weights in every process
         self.model = build(settings, vocabulary, self.device)
         torch.manual_seed(settings.seed + 1 + processes.rank)  # dropout differs among them
-        compiled = settings.compile in ("block", "model")
-        policy = recompute.resolved(settings.recompute, self.device, compiled)
-        recompute.apply(self.model.blocks, policy)
         _compile(self.model, settings.compile)
+        compiled = settings.compile in ("block", "model")
+        self.recompute = recompute.resolved(settings.recompute, self.device, compiled)
+        recompute.apply(self.model.blocks, self.recompute)
         self.called = parallel.share(self.model, processes)
         self.optimizer = self._optimizer()
         # PyTorch's AdamW, which a CPU takes, would copy them first
@@ -168,7 +169,7 @@ def _compile(model: nn.Module, how: str) -> None:
         model.compile()
     elif how == "block":  # one code for all; the input of the first would need another
         for block in model.blocks[1:]:
-            block.compile()
+            block.forward = torch.compile(block.forward)
 
 
 class _Graph:
