@@ -246,11 +246,11 @@ def test_rates_of_each_schedule():
 @pytest.mark.parametrize(
     "changes, says",
     [
-        ({"model": "gpt5"}, "model: 'gpt5' is none of"),
+        ({"model": "gpt5"}, "model: 'gpt5' is not one of"),
         ({"steps": 0}, "steps: must be at least 1"),
         ({"lr": -1.0}, "lr: must be at least"),
-        ({"precision": "fp8"}, "precision: 'fp8' is none of"),
-        ({"recompute": "some"}, "recompute: 'some' is none of"),
+        ({"precision": "fp8"}, "precision: 'fp8' is not one of"),
+        ({"recompute": "some"}, "recompute: 'some' is not one of"),
         ({"compile": "graph", "parallel": "ddp"}, "compile: a CUDA graph"),
     ],
 )
@@ -274,7 +274,7 @@ def test_rungs_and_configs_are_noted_and_compared():
     assert selected.changes(other, found) == ["add_layer_norm native to manual"]
     assert selected.changes(found, found) == []
     noted.varying.add("sum.cuda_atomic")
-    with pytest.raises(UsageError, match=r"sum\.cuda_atomic may give other bits"):
+    with pytest.raises(UsageError, match=r"sum\.cuda_atomic may give different bits"):
         noted.check()
 
 

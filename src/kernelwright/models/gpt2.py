@@ -35,14 +35,14 @@ class Config:
     """Sizes of a GPT-2; the 124M model by default, its vocabulary padded to a multiple of 128.
 
     Attributes:
-        context: the most tokens of a sequence.
+        context: the maximum number of tokens in a sequence.
         mlp_width: F; 0 means four times the width.
         dropout: probability, of attention weights and of everything added to the residual stream.
         gelu: "tanh" for the approximation by tanh, "none" for the error function.
-        eps: of the norms.
+        eps: the norms' eps.
         tied: whether the output layer is the token embedding.
         scale_attention: whether scores are divided by the square root of D.
-        scale_by_layer: whether those of layer i are divided by i + 1 too.
+        scale_by_layer: whether scores of layer i are also divided by i + 1.
     """
 
     layers: int = 12
@@ -100,7 +100,7 @@ def config(preset: str, **changes: Any) -> Config:
 
 class Block(nn.Module):
     """Attention, then an MLP. Each result is added to the residual stream together with the norm
-    that follows, so a block takes and returns (what is still to be added, the stream)."""
+    that follows, so a block takes and returns (the summand still to be added, the stream)."""
 
     recompute_activation = False  # set by train/recompute.py
 

@@ -1,4 +1,4 @@
-"""Which activations a block keeps for its backward, and which it computes again."""
+"""Which activations a block saves for its backward, and which it recomputes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def resolved(policy: str, device: torch.device, compiled: bool) -> str:
 
 
 def apply(blocks: Iterable[nn.Module], policy: str) -> None:
-    """Make blocks of a model follow a policy other than "auto".
+    """Apply a policy other than "auto" to the blocks of a model.
 
-    "none" keeps every activation. "selective" computes the result of the MLP's activation function
-    again, the largest that costs no product; "light" does so in every third block. "full" keeps a
-    block's input alone.
+    "none" saves every activation. "selective" recomputes the result of the MLP's activation
+    function, the largest that needs no matrix product; "light" does so in every third block. "full"
+    saves only a block's input.
     """
     for i, block in enumerate(blocks):
         if policy == "full":

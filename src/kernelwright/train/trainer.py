@@ -25,15 +25,15 @@ class Trainer:
     """A model and its optimizer on one process.
 
     Args:
-        settings: of the run.
+        settings: the run's.
         vocabulary: tokens are below it.
-        processes: that share a step.
+        processes: the processes that share a step.
 
     Attributes:
-        model: with parameters by their names; `called` is what a step calls.
-        bad: float32 on the device, how many steps had a gradient that is not finite.
-        recompute: the policy of recomputation, "auto" resolved.
-        clips_in_adamw: whether AdamW's kernel scales gradients as it reads them.
+        model: the model, with its parameters by name; a step calls `called`.
+        bad: float32 on the device, the number of steps with gradients that are not finite.
+        recompute: the recomputation policy, with "auto" resolved.
+        clips_in_adamw: whether AdamW's kernel scales the gradients as it reads them.
     """
 
     def __init__(self, settings: Settings, vocabulary: int, processes: Processes):
@@ -57,14 +57,14 @@ class Trainer:
     def step(
         self, inputs: torch.Tensor, targets: torch.Tensor, lr: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take a step, unless the norm of the gradients is not finite.
+        """Execute a step, except for the update if the norm of the gradients is not finite.
 
         Args:
-            inputs, targets: (forwards * micro, T), this process's share, on the device.
+            inputs, targets: (forwards * micro, T), this process's part, on the device.
 
         Returns:
-            (mean loss of this process's share, norm of the gradients before clipping), each
-            without dimensions on the device.
+            (mean loss of this process's part, norm of the gradients before clipping), both
+            0-dimensional and on the device.
         """
         self._set_rate(lr)
         if self.settings.compile != "graph":
@@ -93,7 +93,7 @@ class Trainer:
                 loss.backward()
             total += loss.detach()
         norm = self._norm()
-        # where the norm is not finite, neither weights nor states change; nothing waits for the GPU
+        # if the norm is not finite, weights and states stay unchanged, without waiting for the GPU
         self.optimizer.found_inf = (~torch.isfinite(norm)).float()
         if self.settings.clip:
             self._clip(norm)
@@ -139,7 +139,7 @@ class Trainer:
 
 
 def build(settings: Settings, vocabulary: int, device: torch.device) -> Any:
-    """The model of a run, with new weights."""
+    """A run's model, with new weights."""
     changes: dict[str, Any] = {"vocabulary": padded(vocabulary)}
     if settings.context:
         changes["context"] = settings.context
@@ -167,14 +167,14 @@ def padded(vocabulary: int) -> int:
 def _compile(model: nn.Module, how: str) -> None:
     if how == "model":
         model.compile()
-    elif how == "block":  # one code for all; the input of the first would need another
+    elif how == "block":  # one compilation for all; the first block's input would need another
         for block in model.blocks[1:]:
             block.forward = torch.compile(block.forward)
 
 
 class _Graph:
     """A step captured in a CUDA graph. The first steps run without it, so that everything is
-    compiled and the optimizer has its states."""
+    compiled and the optimizer's states exist."""
 
     WARM_UP = 3
 
@@ -204,7 +204,7 @@ class _Graph:
         return tuple(t.clone() for t in self._results)
 
     def _aside(self) -> Any:
-        """On a stream that is not the default one, as capture needs."""
+        """A stream other than the default one, which capture requires."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             results = self._step(self._inputs, self._targets)
