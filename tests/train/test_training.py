@@ -150,18 +150,22 @@ def test_what_is_computed_again_by_default():
     assert recompute.resolved("full", cpu, False) == "full"
 
 
-@pytest.mark.parametrize("policy", ["none", "full"])
-def test_memory_is_predicted(policy):
-    made = trainer(recompute=policy)
+@pytest.mark.parametrize("policy, as_on_a_gpu", [("full", False), ("light", True)])
+def test_memory_is_predicted(policy, as_on_a_gpu):
+    options = {"recompute": policy, "model": "llama-tiny" if as_on_a_gpu else "gpt2-tiny"}
+    names = ("linear", "swiglu", "rms_norm", "add_rms_norm", "embedding")
+    rungs = {**dict.fromkeys(names, "native"), "linear_cross_entropy": "chunked"}
+    made = trainer(**options)
 
     def build():
-        fake = trainer(recompute=policy)
+        fake = trainer(**options)
         x = torch.zeros(4, 16, dtype=torch.long)
         return fake, lambda: fake.step(x, x, 1e-3)
 
-    found = memory.predict(build)
-    made.step(*tokens(), 1e-3)
-    _, real = memory.measure(lambda: made.step(*tokens(), 1e-3), made.held(), runs.CPU)
+    with kw.use(**rungs if as_on_a_gpu else {}):
+        found = memory.predict(build)
+        made.step(*tokens(), 1e-3)
+        _, real = memory.measure(lambda: made.step(*tokens(), 1e-3), made.held(), runs.CPU)
     assert found.held == pytest.approx(real.held, rel=0.02)
     assert found.peak == pytest.approx(real.peak, rel=0.05)
 
