@@ -26,8 +26,9 @@ def activated_linear(
 
     Args:
         activate: an operator without randomness.
-        recompute: compute its result again in the backward, with the same bits, instead of keeping
-            it. The product is not computed again, as it would be by a checkpoint around both.
+        recompute: compute its result again in the backward instead of keeping it: the same bits, if
+            `kw.use` then selects the same rung. The product is not computed again, as it would be
+            by a checkpoint around both.
     """
     if not recompute or not torch.is_grad_enabled():
         return linear(activate(*inputs), weight, bias)
