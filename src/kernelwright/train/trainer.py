@@ -48,6 +48,7 @@ class Trainer:
         self.recompute = recompute.resolved(settings.recompute, self.device, compiled)
         recompute.apply(self.model.blocks, self.recompute)
         self.called = parallel.share(self.model, processes)
+        self._parameters = list(self.model.parameters())  # walking through the modules takes time
         self.optimizer = self._optimizer()
         # PyTorch's AdamW, which a CPU takes, would copy them first
         self.clips_in_adamw = self.device.type != "cpu"
@@ -81,7 +82,7 @@ class Trainer:
     def held(self) -> list[torch.Tensor]:
         """Parameters and the optimizer's states, which stay between steps."""
         states = [t for s in self.optimizer.state.values() for t in s.values()]
-        return [*self.model.parameters(), *states]
+        return [*self._parameters, *states]
 
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
         total = torch.zeros((), device=self.device)
@@ -103,14 +104,14 @@ class Trainer:
         return total, norm
 
     def _norm(self) -> torch.Tensor:
-        norm = get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        norm = get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def _clip(self, norm: torch.Tensor) -> None:
         if self.clips_in_adamw:
             self.optimizer.grad_scale = ((norm.float() + 1e-6) / self.settings.clip).clamp(min=1.0)
         else:
-            clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
+            clip_grads_with_norm_(self._parameters, self.settings.clip, norm)
 
     def _set_rate(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
@@ -126,8 +127,8 @@ class Trainer:
 
     def _optimizer(self) -> AdamW:
         s = self.settings
-        decayed = [p for p in self.model.parameters() if p.ndim >= 2]
-        others = [p for p in self.model.parameters() if p.ndim < 2]
+        decayed = [p for p in self._parameters if p.ndim >= 2]
+        others = [p for p in self._parameters if p.ndim < 2]
         # a captured step reads the rate from the device
         lr = torch.tensor(s.lr, device=self.device) if s.compile == "graph" else s.lr
         groups = [
