@@ -185,7 +185,7 @@ def test_mma_has_the_bits_of_an_h200():
 def test_a_file_without_main_is_run_by_the_program_that_uses_it(tmp_path):
     assert sources.program_of(PROGRAMS / "beside.cu") == PROGRAMS / "libraries.cu"
     assert sources.program_of(PROGRAMS / "older.cu") == PROGRAMS / "older.cu"
-    (tmp_path / "k.cu").write_text("void f(int *x) {\n}\nstatic void g() {\n}\n")
+    (tmp_path / "k.cu").write_text("// not main()\nvoid f(int *x) {\n}\nstatic void g() {\n}\n")
     (tmp_path / "a.cpp").write_text("void f(int *);\nint main() { f(0); }\n")
     (tmp_path / "b.cpp").write_text("static void g();\nint main() { g(); }\n")
     assert sources.program_of(tmp_path / "k.cu") == tmp_path / "a.cpp"
