@@ -98,6 +98,15 @@ def test_alignment_stands_first(text, made):
     assert one_line(text) == made
 
 
+def test_the_size_of_a_tile_is_unsigned():
+    made = one_line(
+        "template <typename T, int N> T f(thread_block_tile<N> a, thread_block_tile<N> b);"
+    )
+    assert made.startswith("template <typename T, unsigned N> T f(")
+    other = "template <int N> void f(thread_block_tile<32> t);"
+    assert one_line(other) == other
+
+
 def test_kernels_are_known_by_their_signatures():
     text = """
     template <typename T> __global__ void a(T *x) {}
