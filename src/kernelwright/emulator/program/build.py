@@ -42,12 +42,7 @@ def program(source: Path, kind: str) -> Path:
         raise ToolchainError(why)
     files = sources.own(source.resolve())
     made = sources.made(files, source.resolve(), kind in LOOPED)
-    has_main = any(re.search(r"\bmain\s*\(", text) for text in files.values())
-    if not has_main:
-        raise UsageError(
-            f"{source} has no function main: check one kernel with "
-            f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
-        )
+    require_main(source, files)
     flags = _flags(kind, files)
     texts = [part for name, text in made.items() for part in (name, _bytes(text))]
     others = [part for p in sources.beside(source.resolve()) for part in (str(p), p.read_bytes())]
@@ -64,6 +59,17 @@ def program(source: Path, kind: str) -> Path:
     path = cache.get_or_build("emulated-program", entry, what, compile_) / PROGRAM
     path.chmod(0o700)
     return path
+
+
+def require_main(source: Path, files: dict[Path, str]) -> None:
+    """Raises:
+    UsageError: no file of a program has a function main.
+    """
+    if not any(re.search(r"\bmain\s*\(", text) for text in files.values()):
+        raise UsageError(
+            f"{source} has no function main: check one kernel with "
+            f"`kernelwright verify {source}:KERNEL --launch LAUNCH.py --check all`"
+        )
 
 
 def _link(work: Path, source: Path, kind: str, out: Path) -> None:
