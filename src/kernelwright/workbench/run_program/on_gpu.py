@@ -110,7 +110,7 @@ def built(source: Path, arch: str) -> Path:
         CompileError, UsageError: as `run_on_gpu`.
     """
     files = sources.own(source)
-    build.require_main(source, files)
+    build.require_main(source)
     texts = [part for path, text in files.items() for part in (str(path), build._bytes(text))]
     others = [part for p in sources.beside(source) for part in (str(p), p.read_bytes())]
     entry = cache.key([*texts, *others, *map(str, _helpers()), arch, *_version(nvcc())])
