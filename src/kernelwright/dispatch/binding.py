@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.autograd.graph import increment_version
 from kernelwright import toolchain
 from kernelwright.contract import Ladder, Operator
 from kernelwright.contract.layout import normalise
-from kernelwright.toolchain import redzones, tensors, versions
+from kernelwright.toolchain import host, redzones, tensors, versions
 
 from . import autograd
 from .generated import WATCHERS, compiled, listed, spec_of, special
@@ -109,13 +110,29 @@ def _bound(
     else:
         derivative = autograd.none(op)
     function = autograd.function(op, run, overload, derivative, vmap)
-    eager = {"eager_apply": autograd.eager(op, run, derivative)}
+    eager, nodes = {"eager_apply": autograd.eager(op, run, derivative)}, [derivative.node]
     for name, of in alone.items():
         assert backward is not None
         itself = autograd.by_itself(op, backward, name, of, function.apply, run)
         eager[f"apply_{name}"] = autograd.eager(op, run, itself)
+        nodes.insert(-1, itself.node)
     differentiable = autograd.formula_of(forward)
-    return _entry(op, run, overload, function, eager, tuple(alone), formula, differentiable), run
+    entry = _entry(op, run, overload, function, eager, tuple(alone), formula, differentiable)
+    _enter_in_cpp(op, entry, run, [n for n in nodes if n is not None])
+    return entry, run
+
+
+def _enter_in_cpp(op: Operator, entry: Any, run: LaunchCache, nodes: list[autograd.Node]) -> None:
+    """Let `entry` call C++ first, once that is there."""
+    if op.mutated or any(a.kind == "Tensor[]" for a in op.args):
+        return
+
+    def enter(module: ModuleType) -> None:
+        told = tuple(n.told(f"{op.torch_name}Backward") for n in nodes)
+        modes = vars(forward_ad)
+        entry.__globals__["in_cpp"] = module.Entry(run.in_cpp, op.torch_name, active, modes, told)
+
+    host.when_loaded(enter)
 
 
 def _define(ladder: Ladder, run: LaunchCache) -> Any:
@@ -164,10 +181,12 @@ def _named(op: Operator, args: tuple) -> dict[str, Any]:
 
 class LaunchCache:
     """`run(*args, rung)` of an operator: finds the bound launcher for calls like this one, and
-    launches. Written in Python; on a GPU, where host time matters, replaced by C at the first call.
+    launches. Written in Python; on a GPU, where host time matters, replaced by C at the first call,
+    and by C++ as soon as that is built.
 
     Attributes:
         now: the function.
+        in_cpp: the same in C++, once it is there.
     """
 
     def __init__(self, ladder: Ladder):
@@ -196,6 +215,9 @@ def {{}}({given}):
         }
         self.now = self._plain = compiled(source.format("run", bumps + call), "run", **used)
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
+        self.in_cpp: Any = None
+        if not self._in_python:
+            host.when_loaded(self._go_on_in_cpp)
 
     def quietly(self, *given: Any) -> Any:
         """The same without incrementing versions of changed arguments: the dispatcher has done
@@ -226,22 +248,37 @@ def {{}}({given}):
         """As `_bound`; what an open plan serves costs no key here, as C keeps one."""
         *given, rung = args
         found = self._open.bound(dict(zip(self._names, given, strict=True)), rung)
-        return found or self._bound(*args)
+        found = found or self._bound(*args)
+        again = getattr(found, "again", None) if host.loaded else None
+        return again() if again else found
 
     def forget(self) -> None:
         """Select, plan and bind each call anew when it comes."""
         self._known.clear()
         self._open = OpenCalls(self._ladder)
-        if self.now is not self._plain:
+        if self.in_cpp is not None:
+            self.in_cpp.clear()
+        elif self.now is not self._plain:
             self._quicken()
 
     def _quicken(self) -> None:
-        kinds = "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
-        faster = tensors.finder(kinds, self._found, self._plain)
+        faster = tensors.finder(self._kinds(), self._found, self._plain)
         if faster is not None:
-            self.now = faster
-            for names in self._users:
-                names["run"] = faster
+            self._go_on(faster)
+            host.start()
+
+    def _go_on_in_cpp(self, module: ModuleType) -> None:
+        self._in_python = True
+        self.in_cpp = module.Caller(self._kinds(), self._found, self._plain)
+        self._go_on(self.in_cpp)
+
+    def _go_on(self, faster: Callable) -> None:
+        self.now = faster
+        for names in self._users:
+            names["run"] = faster
+
+    def _kinds(self) -> str:
+        return "".join(_KINDS.get(a.kind, "v") for a in self._ladder.operator.args)
 
 
 _KINDS = {"Tensor": "t", "Tensor?": "?", "float": "-", "float?": "-"}  # of tensors.c
@@ -327,6 +364,10 @@ def _entry(
         compiled(
             f"""
 def call({given}, rung=False):
+    if not compiling() and in_cpp is not None:
+        found = in_cpp({given}, rung)
+        if found is not NotImplemented:
+            return found
     if rung is False:
         rung = active.get({op.name!r})
     if forward_ad._current_level >= 0:
@@ -364,5 +405,6 @@ def call({given}, rung=False):
             prepared=prepared(op, overload),
             formula=formula,
             differentiable=differentiable,
+            in_cpp=None,
         )
     )
