@@ -364,7 +364,7 @@ def _entry(
         compiled(
             f"""
 def call({given}, rung=False):
-    if not compiling() and in_cpp is not None:
+    if not traced() and in_cpp is not None:
         found = in_cpp({given}, rung)
         if found is not NotImplemented:
             return found
