@@ -1,4 +1,4 @@
-"""Calls through the C++ of toolchain/host and through Python, with a driver that records launches."""
+"""Calls in the C++ of toolchain/host and in Python, with a driver that records launches."""
 
 import ctypes
 from contextlib import contextmanager
@@ -69,11 +69,11 @@ class _Switch:
 
     def set(self, cpp):
         host.loaded = self.module if cpp else None
-        for cache, caller, users in self.kept:
-            cache.in_cpp = caller if cpp else None
-            cache.now = cache.in_cpp or cache._plain
+        for calls, caller, users in self.kept:
+            calls.in_cpp = caller if cpp else None
+            calls.now = calls.in_cpp or calls._plain
             for names, run, entry in users:
-                names["run"] = run if cpp else cache._plain
+                names["run"] = run if cpp else calls._plain
                 if "in_cpp" in names:
                     names["in_cpp"] = entry if cpp else None
 

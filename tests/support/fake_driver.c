@@ -125,10 +125,17 @@ int recording, logged;
 uint64_t log_words[1 << 16];
 static void record(const Config *c, const void *f, void **p) {
   const Kernel *kernel = f;
-  const uint64_t head[] = {(uintptr_t)f,  c->grid[0],  c->grid[1],
-                           c->grid[2],    c->block[0], c->block[1],
-                           c->block[2],   c->shared,   (uintptr_t)c->stream,
-                           c->count,      (uintptr_t)kernel->count};
+  const uint64_t head[] = {(uintptr_t)f,
+                           c->grid[0],
+                           c->grid[1],
+                           c->grid[2],
+                           c->block[0],
+                           c->block[1],
+                           c->block[2],
+                           c->shared,
+                           (uintptr_t)c->stream,
+                           c->count,
+                           (uintptr_t)kernel->count};
   memcpy(log_words + logged, head, sizeof head);
   logged += sizeof head / 8;
   for (int i = 0; i < kernel->count; i++) {

@@ -4,9 +4,11 @@ and results and gradients show the same of themselves."""
 import ctypes
 import random
 import threading
+from functools import partial
 
 import pytest
 import torch
+from torch._dynamo import compiled_autograd
 
 import kernelwright as kw
 from kernelwright.dispatch import binding
@@ -36,37 +38,51 @@ def taken(outside):
         yield taken
 
 
-def dim_of(rng, x):
-    return rng.choice((-1, -1, -1, 0, x.ndim // 2))
+def with_dim(function):
+    def made(rng, x):
+        return partial(function, dim=rng.choice((-1, -1, -1, 0, x.ndim // 2))), ()
+
+    return made
+
+
+def with_like(function):
+    return lambda rng, x: (function, (torch.randn_like(x),))
+
+
+def normalised(rng, x):
+    eps = rng.choice((1e-5, 1e-3))
+    parameters = tuple(x.new_ones(x.shape[-1]) for _ in range(rng.choice((0, 1, 2))))
+    return lambda x, *wb: kw.layer_norm(x, x.shape[-1:], *wb, eps=eps), parameters
+
+
+def classified(rng, x):
+    columns = x.shape[-1]
+    targets = x.new_zeros(x.numel() // columns, dtype=torch.int64)
+    return lambda x: kw.cross_entropy(x.reshape(-1, columns), targets), ()
 
 
 #: By name: from a random generator and x, a call and its other tensors.
 CALLS = {
-    "softmax": lambda r, x: ((lambda x, d=dim_of(r, x): kw.softmax(x, d)), ()),
-    "squared_relu": lambda r, x: (kw.squared_relu, ()),
-    "gelu": lambda r, x: ((lambda x, a=r.choice(("none", "tanh")): kw.gelu(x, a)), ()),
-    "silu": lambda r, x: (kw.silu, ()),
-    "tanh": lambda r, x: (kw.tanh, ()),
-    "add": lambda r, x: (kw.add, (torch.randn_like(x),)),
-    "mul": lambda r, x: (kw.mul, (torch.randn_like(x),)),
-    "swiglu": lambda r, x: (kw.swiglu, (torch.randn_like(x),)),
-    "bias_gelu": lambda r, x: (kw.bias_gelu, (x.new_ones(x.shape[-1]),)),
-    "layer_norm": lambda r, x: (
-        lambda x, *wb, e=r.choice((1e-5, 1e-3)): kw.layer_norm(x, x.shape[-1:], *wb, eps=e),
-        tuple(x.new_ones(x.shape[-1]) for _ in range(r.choice((0, 1, 2)))),
-    ),
-    "rms_norm": lambda r, x: (
+    "softmax": with_dim(kw.softmax),
+    "squared_relu": lambda rng, x: (kw.squared_relu, ()),
+    "gelu": lambda rng, x: (partial(kw.gelu, approximate=rng.choice(("none", "tanh"))), ()),
+    "silu": lambda rng, x: (kw.silu, ()),
+    "tanh": lambda rng, x: (kw.tanh, ()),
+    "add": with_like(kw.add),
+    "mul": with_like(kw.mul),
+    "swiglu": with_like(kw.swiglu),
+    "bias_gelu": lambda rng, x: (kw.bias_gelu, (x.new_ones(x.shape[-1]),)),
+    "layer_norm": normalised,
+    "rms_norm": lambda rng, x: (
         lambda x, *w: kw.rms_norm(x, x.shape[-1:], *w),
-        tuple(x.new_ones(x.shape[-1]) for _ in range(r.choice((0, 1)))),
+        tuple(x.new_ones(x.shape[-1]) for _ in range(rng.choice((0, 1)))),
     ),
-    "add_rms_norm": lambda r, x: (
+    "add_rms_norm": lambda rng, x: (
         lambda x, h, w: kw.add_rms_norm(x, h, x.shape[-1:], w),
         (torch.randn_like(x), x.new_ones(x.shape[-1])),
     ),
-    "sum": lambda r, x: ((lambda x, d=dim_of(r, x): kw.sum(x, d)), ()),
-    "cross_entropy": lambda r, x: (
-        lambda x: kw.cross_entropy(x.view(-1, x.shape[-1]), x.new_zeros(
-            x.numel() // x.shape[-1], dtype=torch.int64)), ()),  # fmt: skip
+    "sum": with_dim(kw.sum),
+    "cross_entropy": classified,
 }
 
 
@@ -230,6 +246,27 @@ def test_what_intercepts_calls_sees_them(seen, outside):
     assert (told(called()), names) == expected
 
 
+def test_compiled_autograd_traces_a_backward(outside):
+    def compiled(call):
+        x, seen = randn(8, 64).requires_grad_(), []
+        y = call(x)
+        torch.compiler.reset()
+
+        def backend(graph, _):
+            seen.extend(str(n.target) for n in graph.graph.nodes if "kernelwright" in str(n.target))
+            return graph
+
+        with compiled_autograd._enable(torch.compile(backend=backend)):
+            y.backward(torch.ones_like(y))
+        return told(x.grad), seen
+
+    for call in (lambda x: kw.softmax(x, -1), lambda x: kw.layer_norm(x, (64,), eps=1e-3)):
+        with outside():
+            expected, _ = compiled(call)
+        found, operators = compiled(call)
+        assert found == expected and len(operators) == 1
+
+
 def test_an_override_is_taken_and_errors_are_the_same(outside, taken):
     x = randn(4, 64, dtype=torch.bfloat16).requires_grad_()
 
@@ -245,7 +282,7 @@ def test_an_override_is_taken_and_errors_are_the_same(outside, taken):
     assert chosen() == expected
     other = torch.empty(4, 64, device="meta")
     for call in (lambda: kw.add(x, other), lambda: kw.gelu(x, "exact"), lambda: kw.softmax(3, -1)):
-        with outside(), pytest.raises(Exception) as wrong:  # noqa: PT011
+        with outside(), pytest.raises(Exception) as wrong:
             call()
         with pytest.raises(type(wrong.value)) as found:
             call()

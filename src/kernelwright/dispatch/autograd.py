@@ -22,6 +22,7 @@ import torch
 
 from kernelwright.contract import Ladder, Operator, TensorSpec
 
+from .cpp import Node
 from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import entry_of
 from .override import active
@@ -47,33 +48,6 @@ class Derivative:
     names: dict[str, Any] = field(default_factory=dict)
     eager_names: dict[str, Any] = field(default_factory=dict)
     node: Node | None = None
-
-
-@dataclass(frozen=True)
-class Node:
-    """How C++ calls a backward (`Derivative` in toolchain/host/node.h).
-
-    Attributes:
-        alone: the place of the one argument that wants a gradient; -1 for any.
-        sources: of the backward's arguments, (code, place): g the gradient of a result, o the same
-            if it may be None; a an argument that is kept, v its value, r a result that is kept.
-        gradients: of each argument: the backward's result, -2 - r for the gradient of result r, or
-            -1 for none.
-        fixed: of each result, whether it has no gradient.
-        run, call: the backward, and the same where something may intercept calls.
-    """
-
-    alone: int
-    sources: tuple[tuple[str, int], ...]
-    gradients: tuple[int, ...]
-    fixed: tuple[bool, ...]
-    run: LaunchCache
-    call: Callable
-
-    def told(self, name: str) -> tuple:
-        """What C++ takes; `name` is the node's."""
-        return (name, self.alone, self.sources, self.gradients, self.fixed, self.run.in_cpp,
-                self.call)  # fmt: skip
 
 
 def function(op: Operator, run: LaunchCache, overload, derivative: Derivative, vmap: str) -> Any:
@@ -240,7 +214,7 @@ def backward(ctx, {names.grads}):
 """
     made = compiled(back, "backward", **WATCHERS, call=call, zeros=_zeros)
     used = {"active": active, "rungs": frozenset(backward.names)}
-    node = names.node(op, backward.operator, same, run, call)
+    node = Node.of(op, backward.operator, names.fixed, same, run, call)
     return Derivative(names.keep(backward.name), run.used_by(made), used, node=node)
 
 
@@ -269,15 +243,7 @@ def backward(ctx, {incoming}):
 """
     made = compiled(back, "backward", **WATCHERS, call=apply)
     used = {"active": active, "rungs": frozenset(backward.names)}
-    places = {a.name: i for i, a in enumerate(op.args)}
-    node = Node(
-        places[name],
-        (("g", 0), ("a", places[kept])),
-        tuple(0 if a.name == name else -1 for a in op.args),
-        (False,),
-        run,
-        apply,
-    )
+    node = Node.alone(op, name, kept, run, apply)
     return Derivative(keep, run.used_by(made), used, node=node)
 
 
@@ -331,36 +297,6 @@ class _Names:
             ", ".join(g + ask.format(i) if gives else "None"
                       for i, (g, gives) in enumerate(zip(named, given, strict=True))),
         )  # fmt: skip
-
-    def node(
-        self, op: Operator, backward: Operator, same: dict[str, str], run: LaunchCache, call: Callable
-    ) -> Node:
-        """The same for C++."""
-        arguments = {a.name: (i, a.is_tensor) for i, a in enumerate(op.args)}
-        results = {r: i for i, r in enumerate(op.results)}
-
-        def source(name: str, kind: str) -> tuple[str, int]:
-            if name in self.grads.split(", "):
-                return "o" if kind == "Tensor?" else "g", results[name[1:]]
-            if name in arguments:
-                place, is_tensor = arguments[name]
-                return "a" if is_tensor else "v", place
-            return "r", results[name]
-
-        def gradient(name: str) -> int:
-            of = same.get(name, name)
-            if f"g{of}" in backward.results:
-                return backward.results.index(f"g{of}")
-            return -2 - results[of] if name in same else -1
-
-        return Node(
-            -1,
-            tuple(source(a.name, a.kind) for a in backward.args),
-            tuple(gradient(a.name) for a in op.args),
-            tuple(r in self.fixed for r in op.results),
-            run,
-            call,
-        )
 
     def keep(self, backward: str) -> str:
         lines = [

@@ -22,7 +22,7 @@ from kernelwright.contract import Ladder, Operator
 from kernelwright.contract.layout import normalise
 from kernelwright.toolchain import host, redzones, tensors, versions
 
-from . import autograd
+from . import autograd, cpp
 from .generated import WATCHERS, compiled, listed, spec_of, special
 from .launcher import device_of
 from .lowering import lower
@@ -118,21 +118,8 @@ def _bound(
         nodes.insert(-1, itself.node)
     differentiable = autograd.formula_of(forward)
     entry = _entry(op, run, overload, function, eager, tuple(alone), formula, differentiable)
-    _enter_in_cpp(op, entry, run, [n for n in nodes if n is not None])
+    cpp.enter(op, entry, run, [n for n in nodes if n is not None])
     return entry, run
-
-
-def _enter_in_cpp(op: Operator, entry: Any, run: LaunchCache, nodes: list[autograd.Node]) -> None:
-    """Let `entry` call C++ first, once that is there."""
-    if op.mutated or any(a.kind == "Tensor[]" for a in op.args):
-        return
-
-    def enter(module: ModuleType) -> None:
-        told = tuple(n.told(f"{op.torch_name}Backward") for n in nodes)
-        modes = vars(forward_ad)
-        entry.__globals__["in_cpp"] = module.Entry(run.in_cpp, op.torch_name, active, modes, told)
-
-    host.when_loaded(enter)
 
 
 def _define(ladder: Ladder, run: LaunchCache) -> Any:

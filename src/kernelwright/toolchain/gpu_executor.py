@@ -187,8 +187,8 @@ def description_of(
     copies: tuple[str, ...],
     known: Sizes,
 ) -> str | None:
-    """Source of what host/plan.h takes after the device and what is kept, which does the same as `run`; None where
-    it cannot: for arrays of pointers, tensor maps, Numba's kernels and copies that are changed."""
+    """Source of what host/plan.h takes, after the device and what is kept, to do the same as `run`;
+    None where it cannot: arrays of pointers, tensor maps, Numba's kernels, changed copies."""
     if _pointers(plan) or _maps(plan) or set(copies) & set(operator.mutated):
         return None
     if any(isinstance(step.kernel, NumbaKernel) for step in plan.launches):

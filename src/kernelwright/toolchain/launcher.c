@@ -281,8 +281,8 @@ static const char *name_of(const void *launcher) {
   return PyUnicode_AsUTF8(((const Launcher *)launcher)->name);
 }
 
-static const LauncherInterface interface = {start, kind, has_open_grid, is_launcher, name_of,
-                                            describe};
+static const LauncherInterface interface = {start,       kind,    has_open_grid,
+                                            is_launcher, name_of, describe};
 
 // A tensor map but for its address, as tensor_maps.py packs it.
 typedef struct {

@@ -208,6 +208,8 @@ def env(found: Any) -> RenderableType:
         b: Text("works", "green") if why is None else Text(why) for b, why in found.backends.items()
     }
     parts: list[RenderableType] = [facts("machine", found.facts), Text(), facts("backends", works)]
+    if found.calls:
+        parts += [Text(), facts("operators", {"calls": Text(found.calls)})]
     if found.roofs:
         parts += [Text(), _roofs(found.roofs)]
     return Group(*parts)
@@ -220,7 +222,8 @@ def env_data(found: Any) -> dict[str, Any]:
         for r in found.roofs
         if r.cold
     ]  # fmt: skip
-    return {"facts": found.facts, "backends": found.backends, "run": found.run, "roofs": roofs}
+    return {"facts": found.facts, "backends": found.backends, "calls": found.calls,
+            "run": found.run, "roofs": roofs}  # fmt: skip
 
 
 def _roofs(found: list[records.Record]) -> Table:

@@ -1,9 +1,9 @@
 """C++ of this folder: a call from its arguments to its launches, and its node in autograd's graph.
 
-It is compiled against PyTorch's headers, without CUDA's, which takes about ten seconds. So a process
-that launches its first kernel starts another one that compiles it, and goes on in Python and C
-(tensors.py, launcher.c) until the module is there; later processes load it from the cache. Where it
-cannot be built, `status` says why, and everything works as before.
+It is compiled against PyTorch's headers, without CUDA's, which takes 10 to 20 seconds. A process
+that launches its first kernel therefore starts another one that compiles it, and goes on in Python
+and C (tensors.py, launcher.c) until the module is there. Later processes load it from the cache. If
+it cannot be built, `status` says why, and calls stay in Python and C.
 """
 
 from __future__ import annotations
@@ -83,20 +83,22 @@ def build() -> Path:
 
 
 def status() -> str:
-    """In a few words, whether the module is there."""
+    """What calls of operators run in on a GPU, and why."""
     if loaded is not None:
-        return "loaded"
+        return "C++"
     if _problem is not None:
-        return _problem
+        return f"Python and C: {_problem}"
     try:
         found = cache.find("host", _recipe()[0])
-        return "not built yet" if found is None else f"in {_checked(found).parent}"
+        if found is not None:
+            _checked(found)
+        return "Python and C, until C++ is built" if found is None else "C++"
     except (ToolchainError, CompileError) as e:
-        return str(e)
+        return f"Python and C: {e}"
 
 
 def compiler() -> list[str] | None:
-    """The C++ compiler's command: CXX, or c++, g++ or clang++ from PATH; None where there is none."""
+    """The C++ compiler's command: CXX, or c++, g++ or clang++ from PATH, or None."""
     if os.environ.get("CXX"):
         return shlex.split(os.environ["CXX"])
     found = next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)

@@ -16,8 +16,8 @@ typedef union {
 } Value;
 
 typedef struct {
-  // The driver's error code. `launcher` is a Launcher; `grid` has three numbers if its grid is open,
-  // `open` the parameters that each call gives, in order.
+  // The driver's error code. `launcher` is a Launcher; `grid` has three numbers if its grid is
+  // open, `open` the parameters that each call gives, in order.
   int (*start)(const void *launcher, void *stream, const int32_t *grid, const Value *open);
   // Kind of the n-th parameter that each call gives (p, i, l, f, d, b); 0 after the last.
   char (*kind)(const void *launcher, int n);

@@ -99,7 +99,9 @@ PyObject *call_caller(PyObject *self, PyObject *const *args, size_t count, PyObj
   Arguments arguments;
   if (!parse(c.kinds, args, arguments)) return PyObject_Vectorcall(c.run, args, given, nullptr);
   const Bound bound = bound_to(c, Key(c.kinds, arguments), args);
-  if (bound.plan) return wrapped(run(*bound.plan, at::ArrayRef<Argument>(arguments.data(), arguments.size() - 1)));
+  if (bound.plan)
+    return wrapped(
+        run(*bound.plan, at::ArrayRef<Argument>(arguments.data(), arguments.size() - 1)));
   return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);
   END_HANDLE_TH_ERRORS
 }
@@ -118,8 +120,8 @@ bool wants_gradient(at::ArrayRef<Argument> given) {
   return false;
 }
 
-// NotImplemented for calls that Python serves: intercepted ones, those of a named rung, tensors that
-// C++ does not know, and derivatives of what is not a plan.
+// NotImplemented for calls that Python serves: intercepted ones, those of a named rung, tensors
+// that C++ does not know, and derivatives of what is not a plan.
 PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObject *keywords) {
   HANDLE_TH_ERRORS
   const Entry &e = *reinterpret_cast<Entry *>(self);
@@ -146,8 +148,7 @@ PyObject *call_entry(PyObject *self, PyObject *const *args, size_t count, PyObje
     return PyObject_Vectorcall(bound.function.it, args, given - 1, nullptr);
   }
   if (!bound.plan) Py_RETURN_NOTIMPLEMENTED;
-  RECORD_FUNCTION(e.name, c10::ArrayRef<const c10::IValue>{},
-                  (int64_t)at::sequence_number::peek());
+  RECORD_FUNCTION(e.name, c10::ArrayRef<const c10::IValue>{}, (int64_t)at::sequence_number::peek());
   Tensors results = run(*bound.plan, operands);
   for (const auto &d : e.derivatives) {
     if (!holds(*d, operands)) continue;
@@ -276,8 +277,8 @@ PyTypeObject entry_type =
     type_of("kernelwright_host.Entry", sizeof(Entry), offsetof(Entry, call), entry_new, nullptr);
 
 PyObject *set_launcher(PyObject *, PyObject *capsule) {
-  launchers = static_cast<const LauncherInterface *>(
-      PyCapsule_GetPointer(capsule, KW_LAUNCHER_INTERFACE));
+  launchers =
+      static_cast<const LauncherInterface *>(PyCapsule_GetPointer(capsule, KW_LAUNCHER_INTERFACE));
   if (!launchers) return nullptr;
   Py_RETURN_NONE;
 }

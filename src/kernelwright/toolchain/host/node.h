@@ -2,28 +2,29 @@
 #pragma once
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
 
 #include "table.h"
 
 namespace kw {
 
-// How a backward is called. Its arguments are gradients, and what is kept of the forward's arguments
-// and results.
+// How a backward is called. Its arguments are gradients, and what is kept of the forward's
+// arguments and results.
 struct Derivative {
   struct Source {
     char code;  // g gradient of a result; o the same, None where there is none; a argument that is
                 // kept, v its value; r result that is kept
     int place;
   };
-  std::string name;      // of the node
-  int alone;             // the one argument that wants a gradient; -1 for any
-  std::string kinds;     // of the backward's arguments
+  std::string name;   // of the node
+  int alone;          // the one argument that wants a gradient; -1 for any
+  std::string kinds;  // of the backward's arguments
   std::vector<Source> sources;
-  std::vector<int> gradients;     // of each of the forward's arguments: the backward's result,
-                                  // -2 - r for the gradient of result r, or -1
-  std::vector<bool> fixed;        // results without a gradient
-  std::shared_ptr<Table> table;   // of the backward's plans
-  PyObject *run, *call;           // the backward, and the same where something may intercept calls
+  std::vector<int> gradients;    // of each of the forward's arguments: the backward's result,
+                                 // -2 - r for the gradient of result r, or -1
+  std::vector<bool> fixed;       // results without a gradient
+  std::shared_ptr<Table> table;  // of the backward's plans
+  PyObject *run, *call;          // the backward, and the same where something may intercept calls
 };
 
 inline PyObject *object_of(const Scalar &value) {
@@ -85,9 +86,11 @@ class Node : public torch::autograd::Node {
         values_.push_back(given[s.place].value);
       } else if (s.code == 'r') {
         tensors_.emplace_back(results[s.place], true);
+        is_output_.push_back(true);
       } else if (s.code == 'a') {
         const at::Tensor *t = given[s.place].tensor;
         tensors_.emplace_back(t ? *t : at::Tensor(), false);
+        is_output_.push_back(false);
       }
     }
   }
@@ -97,6 +100,31 @@ class Node : public torch::autograd::Node {
   void release_variables() override {
     const std::lock_guard lock(mutex_);
     for (auto &t : tensors_) t.reset_data();
+  }
+
+  // For compiled autograd, which traces `apply` over fake tensors: the backward is an operator
+  // then.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs &args) const override {
+    args.collect(derivative->name);
+    args.collect((int64_t)derivative->alone);
+    for (size_t i = 0; i < tensors_.size(); i++) args.collect(tensors_[i], is_output_[i]);
+    for (const auto &v : values_) {
+      args.collect((int64_t)v.index());
+      if (v.index() == 1) args.collect(std::get<bool>(v));
+      if (v.index() == 2) args.collect(std::get<int64_t>(v));
+      if (v.index() == 3) args.collect(std::get<double>(v));
+      if (v.index() == 4) args.collect(std::get<std::string>(v));
+      if (v.index() == 5) args.collect(std::get<std::vector<int64_t>>(v));
+    }
+  }
+
+  torch::autograd::variable_list apply_with_saved(
+      const torch::autograd::variable_list &incoming,
+      torch::dynamo::autograd::SwapSavedVariables &saved) override {
+    for (auto &t : tensors_) saved.before(t);
+    auto gradients = apply(torch::autograd::variable_list(incoming));
+    for (auto &t : tensors_) saved.after(t);
+    return gradients;
   }
 
   std::shared_ptr<const Derivative> derivative;
@@ -140,6 +168,7 @@ class Node : public torch::autograd::Node {
 
  private:
   c10::SmallVector<torch::autograd::SavedVariable, 4> tensors_;
+  c10::SmallVector<bool, 4> is_output_;
   c10::SmallVector<Scalar, 2> values_;
 
   at::Tensor gradient(const Derivative::Source &source, at::Tensor &incoming) const {
@@ -168,8 +197,8 @@ template <typename Pointer> Pointer make_node() {
     return c10::make_intrusive<Node>();
 }
 
-// Whether a derivative holds for a call: the one of an argument alone, where no other tensor wants a
-// gradient and all are of one shape and dtype.
+// Whether a derivative holds for a call: the one of an argument alone, where no other tensor wants
+// a gradient and all are of one shape and dtype.
 inline bool holds(const Derivative &d, at::ArrayRef<Argument> given) {
   if (d.alone < 0) return true;
   const at::Tensor &one = *given[d.alone].tensor;

@@ -249,12 +249,12 @@ class Plan {
     const bool open = launchers->has_open_grid(step.launcher);
     TORCH_CHECK_TYPE(open ? PyTuple_Check(grid) && PyTuple_GET_SIZE(grid) == 3 : Py_IsNone(grid),
                      "an open grid has three numbers, a fixed one none");
-    for (int i = 0; open && i < 3; i++)
-      step.grid[i] = number('i', PyTuple_GET_ITEM(grid, i)).i32;
+    for (int i = 0; open && i < 3; i++) step.grid[i] = number('i', PyTuple_GET_ITEM(grid, i)).i32;
     const int count = (int)PyTuple_GET_SIZE(sources);
     TORCH_CHECK_TYPE(!launchers->kind(step.launcher, count) &&
                          (count == 0 || launchers->kind(step.launcher, count - 1)),
-                     launchers->name(step.launcher), ": ", count, " parameters are not its open ones");
+                     launchers->name(step.launcher), ": ", count,
+                     " parameters are not its open ones");
     for (int i = 0; i < count; i++) {
       int code;
       PyObject *value;

@@ -12,7 +12,8 @@
 
 namespace kw {
 
-// A tensor that nothing wraps: strided, of a CPU or CUDA, and neither lazily negated nor conjugated.
+// A tensor that nothing wraps: strided, of a CPU or CUDA, and neither lazily negated nor
+// conjugated.
 inline bool is_plain(const at::Tensor &t) {
   using K = c10::DispatchKey;
   static const uint64_t plain =
