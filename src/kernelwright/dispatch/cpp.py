@@ -1,17 +1,29 @@
-"""What toolchain/host, in C++, is told of an operator: how it is called, and its autograd node."""
+"""Calls of operators in C++ (toolchain/host): where they are proven, how an operator is called, and
+its node in autograd's graph.
+
+An operator is called in C++ if its calls there and in Python have been compared on a GPU with the
+current source (tools/prove_calls.py). Otherwise its calls stay in Python and C.
+"""
 
 from __future__ import annotations
 
+import ast
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torch.autograd import forward_ad
 
 from kernelwright.contract import Operator
-from kernelwright.toolchain import host
+from kernelwright.support import includes
+from kernelwright.support.settings import DATA, settings
+from kernelwright.toolchain import c_extensions, host
 
+from . import data
 from .override import active
 
 if TYPE_CHECKING:
@@ -89,14 +101,79 @@ class Node:
         return (name, self.only, self.sources, self.gradients, self.fixed, *calls)
 
 
+#: A machine's record: {"source": a hash, "operators": {name: calls compared}}.
+RECORD = "calls.json"
+#: Functions of operators that C++ may enter, by operator: what `tools/prove_calls.py` calls.
+entries: dict[str, Callable] = {}
+
+
+@cache
+def source_hash() -> str:
+    """First 16 hex digits of the SHA-256 of the C and C++ without comments, and of the Python that
+    describes plans and derivatives to it."""
+    native = [*sorted(host.FOLDER.glob("*.h")), host.FOLDER / "module.cpp", c_extensions.SOURCE]
+    python = host.FOLDER.with_name("gpu_executor.py"), Path(__file__)
+    digest = hashlib.sha256()
+    for code in (*map(includes.code, native), *map(_code, python)):
+        digest.update(code.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _code(path: Path) -> str:
+    """A Python file without comments, layout and docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+    return ast.unparse(tree)
+
+
+@cache
+def proven() -> frozenset[str]:
+    """The operators that are called in C++.
+
+    Raises:
+        data.Damaged: a record is damaged.
+    """
+    found: set[str] = set()
+    for folder in (DATA / "records", settings().records):
+        for path in sorted(folder.glob(f"*/{RECORD}")) if folder else ():
+            record = data.document(path, {})
+            if record.get("source") == source_hash():
+                found |= record["operators"].keys()
+    return frozenset(found)
+
+
+def start() -> None:
+    """Begin to load C++, if an operator is called in it."""
+    if proven():
+        host.start()
+
+
+def calls() -> str:
+    """For how many operators C++ is proven, in a few words."""
+    count = len(proven())
+    return f"C++ is proven for {count} operators" if count else "C++ is unproven, not used"
+
+
+def status() -> str:
+    """What calls of operators run in on a GPU, and why."""
+    return f"{host.status()}; {calls()}" if proven() else f"Python and C: {calls()}"
+
+
 def enter(op: Operator, entry: Any, run: LaunchCache, nodes: list[Node]) -> None:
     """Let an operator's function call C++ first, once that is there. Of `nodes`, the first that
     holds for a call is made."""
     if op.mutated or any(a.kind == "Tensor[]" for a in op.args):
         return
+    entries[op.name] = entry
 
     def connect(module: ModuleType) -> None:
-        told = tuple(n.told(f"{op.torch_name}Backward") for n in nodes)
+        if run.in_cpp is None:
+            return
+        told = tuple(n.told(f"{op.torch_name}Backward") for n in nodes if n.run.in_cpp is not None)
         modes = vars(forward_ad)
         entry.__globals__["in_cpp"] = module.Entry(run.in_cpp, op.torch_name, active, modes, told)
 

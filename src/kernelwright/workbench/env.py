@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.contract.operator import BACKENDS
+from kernelwright.dispatch import cpp
 from kernelwright.machine import facts, here
-from kernelwright.toolchain import availability, host, versions
+from kernelwright.toolchain import availability, versions
 from kernelwright.workbench.bench.bench import environment, new_run
 from kernelwright.workbench.bench.roofs import measure_roofs
 from kernelwright.workbench.records.records import Record
@@ -18,10 +19,10 @@ from kernelwright.workbench.records.records import Record
 class Env:
     """Attributes:
     facts: see `machine.facts`.
-    backends: by name, None where it works here, or why it does not.
-    calls: what calls of operators run in, and why; None without a GPU.
+    backends: by name: None if it works here, or the reason why it does not.
+    calls: what calls of operators run in on this GPU, and why; None without a GPU.
     run, environment: of the measured roofs, for `records.save`.
-    roofs: records of the operator "roofs"; empty where they were not asked for.
+    roofs: records of the operator "roofs"; empty if they were not requested.
     """
 
     facts: dict[str, Any]
@@ -38,14 +39,14 @@ def env(
     """Facts, backends and roofs of this machine.
 
     Args:
-        roofs: measure them too, in about 10 s.
-        quick: fewer sizes of them, in about 3 s.
-        on_roof: called with each roof's record as soon as it is there.
+        roofs: whether to measure them, which takes about 10 s.
+        quick: measure fewer sizes, which takes about 3 s.
+        on_roof: called with each roof's record as soon as it is complete.
     """
     versions.warn_of_untested()
     device, run = here(), new_run()
     about = environment(run, device)
     backends = {b: availability.missing(b, device.type) for b in BACKENDS}
-    calls = host.status() if device.type == "cuda" else None
+    calls = cpp.status() if device.type == "cuda" else None
     measured = measure_roofs(device, run, quick=quick, on_record=on_roof) if roofs else []
     return Env(facts(device), backends, calls, run, about, measured)

@@ -199,6 +199,10 @@ PyObject *caller_clear(PyObject *self, PyObject *) {
   Py_RETURN_NONE;
 }
 
+PyObject *caller_plans(PyObject *self, PyObject *) {
+  return PyLong_FromSize_t(reinterpret_cast<Caller *>(self)->table->plans());
+}
+
 std::vector<int> numbers(PyObject *tuple) {
   std::vector<int> found;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++)
@@ -253,6 +257,7 @@ PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *) {
 
 PyMethodDef caller_methods[] = {
     {"clear", caller_clear, METH_NOARGS, "Forget what is bound to calls"},
+    {"plans", caller_plans, METH_NOARGS, "How many plans are bound to calls"},
     {nullptr, nullptr, 0, nullptr},
 };
 

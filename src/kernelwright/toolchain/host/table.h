@@ -164,6 +164,13 @@ class Table {
     dropped.push_back(std::move(bound));
   }
 
+  size_t plans() const {
+    const std::lock_guard lock(mutex_);
+    size_t found = 0;
+    for (const auto &[_, bound] : known_) found += bound.plan != nullptr;
+    return found;
+  }
+
   void clear() {
     std::vector<Bound> dropped;
     const std::lock_guard lock(mutex_);

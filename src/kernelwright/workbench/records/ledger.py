@@ -18,7 +18,7 @@ from typing import Any
 
 import kernelwright.ops.every  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from kernelwright.contract import H200, Ladder, Rung
-from kernelwright.dispatch import data, ladders, proof, proven_on, source_hash
+from kernelwright.dispatch import cpp, data, ladders, proof, proven_on, source_hash
 from kernelwright.dispatch.selection import shipped_tables
 from kernelwright.support.errors import GOOD, WRONG
 from kernelwright.workbench.binary_info.inspection import specs_of
@@ -38,7 +38,7 @@ class LedgerRow:
     """The state of one rung.
 
     Attributes:
-        hash: of its current source.
+        hash: the hash of its current source.
         proven: GPUs on which that source passed; always empty for PyTorch's own rungs, which need
             no proof.
         stale: GPUs on which another version of its source was verified.
@@ -59,16 +59,17 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every GPU rung, every inconsistency in the shipped data, and when the test suite last ran on
-    each GPU."""
+    """Every GPU rung, every inconsistency in the shipped data, when the test suite last ran on each
+    GPU, and what calls of operators run in."""
 
     rows: tuple[LedgerRow, ...]
     problems: tuple[str, ...]
     suite: tuple[suite.SuiteStanding, ...] = ()
+    calls: str = ""
 
     @property
     def exit_code(self) -> int:
-        """0 where there is no problem, else 1."""
+        """0 if there is no problem, else 1."""
         return WRONG if self.problems else GOOD
 
 
@@ -76,7 +77,7 @@ def ledger(root: Path | None = None) -> Ledger:
     """Which rungs are proven, and problems of the shipped records.
 
     Args:
-        root: folder of the records; by default the shipped ones, with the proofs of the user's own.
+        root: the folder of the records; by default the shipped ones, with the user's own proofs.
 
     Raises:
         data.Damaged: a file of the records is damaged.
@@ -85,14 +86,14 @@ def ledger(root: Path | None = None) -> Ledger:
     for folder in roots:
         _read_whole(folder)
     ran = suite.standing(suite.load((root or records.ROOT) / suite.FILE))
-    return Ledger(tuple(_rows(*roots)), tuple(check(root)), tuple(ran))
+    return Ledger(tuple(_rows(*roots)), tuple(check(root)), tuple(ran), cpp.calls())
 
 
 def check(root: Path | None = None) -> list[str]:
     """Every problem of the records and proofs, one line each.
 
     A rung in a default order or a tuned table is unproven; `proven.json` does not match the
-    records; a record is of another source than the current one, names something that does not
+    records; a record belongs to another source than the current one, names something that does not
     exist, has an outcome that contradicts its error, or has times although it did not pass.
     """
     root = root or records.ROOT
@@ -116,12 +117,12 @@ def proven(*roots: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def _proven_file(root: Path) -> Path:
-    """Where the proofs of a folder's records are; those of the shipped records are in `data`."""
+    """The file of the proofs of a folder's records; that of the shipped records is in `data`."""
     return proof.PROVEN if root == SHIPPED else root / proof.PROVEN.name
 
 
 def write_proven(root: Path | None = None) -> Path:
-    """Write `proven.json` from the records; its path."""
+    """Write `proven.json` from the records; returns its path."""
     root = root or records.home()
     path = _proven_file(root)
     data.write(path, json.dumps(proven(root), indent=1, sort_keys=True) + "\n")
@@ -158,7 +159,7 @@ def _read_whole(root: Path) -> None:
 
 
 def _lines(root: Path) -> Iterator[tuple[str, Line]]:
-    """(where it stands, the record as it stands in its file)."""
+    """(its location, the record as written in its file)."""
     for path in sorted(root.glob("*/*.jsonl")):
         if path.name != "runs.jsonl":
             for number, line in records.lines(path):
@@ -206,13 +207,13 @@ def _of_lines(root: Path) -> Iterator[str]:
     runs = {r["run"] for path in root.glob("*/runs.jsonl") for _, r in data.lines(path)}
     for where, line in _lines(root):
         if line["run"] not in runs:
-            yield f"{where}: is of the run {line['run']}, which runs.jsonl does not know"
+            yield f"{where}: is of the run {line['run']}, which is not in runs.jsonl"
         outcome, error, budget = line["outcome"], line.get("error"), line.get("budget")
         if outcome not in records.OUTCOMES:
-            yield f"{where}: {outcome!r} is no outcome"
+            yield f"{where}: {outcome!r} is not an outcome"
         if outcome != "pass" and any(line.get(t) for t in ("cold", "warm", "host")):
             yield f"{where}: has times, but its outcome is {outcome}"
-        ours = not line["rung"].startswith("peer:")  # a peer's error is shown, not judged
+        ours = not line["rung"].startswith("peer:")  # a peer's error is shown but not limited
         if ours and bool(error) != bool(budget):
             yield f"{where}: has an error without a budget, or the other way round"
         elif error and budget and outcome == "pass" and not _within(error, budget):
@@ -227,11 +228,11 @@ def _of_lines(root: Path) -> Iterator[str]:
 
 
 def _within(error: Line, budget: Line) -> bool:
-    return all(error[k] <= budget[k] for k in error)  # a NaN is not
+    return all(error[k] <= budget[k] for k in error)  # false for NaN
 
 
 def of_line(lad: Ladder, line: Line) -> Iterator[str]:
-    """What a record of an operator names that does not exist (any more)."""
+    """The names in an operator's record that do not exist (any more), one problem each."""
     watched = line["case"].startswith("check:")  # all of a rung's configs under one tool
     if not watched and line["case"] not in {ALL_CASES, *(c.id for c in lad.operator.cases)}:
         yield f"{lad.name} has no case {line['case']}"
@@ -242,7 +243,7 @@ def of_line(lad: Ladder, line: Line) -> Iterator[str]:
         return
     rung = lad.rung(line["rung"])
     if line.get("hash") != source_hash(lad, rung):
-        yield f"is of another source of {lad.name}.{rung.name} than today's"
+        yield f"is of another source of {lad.name}.{rung.name} than the current one"
     if not watched and line.get("config", {}) not in rung.configs:
         yield f"{lad.name}.{rung.name} has no config {line.get('config', {})}"
 
@@ -256,7 +257,7 @@ def _of_defaults(root: Path) -> Iterator[str]:
         for name, cases in served.items():
             if lad.rung(name).is_gpu and f"{lad.name}.{name}" not in shown:
                 more = f" and {len(cases) - 1} more cases" if cases[1:] else ""
-                yield f"{lad.name}.{name} is unproven, but would serve {cases[0]}{more}"
+                yield f"{lad.name}.{name} is unproven, but would be dispatched for {cases[0]}{more}"
 
 
 def _of_tables() -> Iterator[str]:
@@ -278,4 +279,4 @@ def _of_tables() -> Iterator[str]:
 def _of_proven(root: Path) -> Iterator[str]:
     path = _proven_file(root)
     if data.document(path, {}) != proven(root):
-        yield f"{path.name} is not what the records say: write it again"
+        yield f"{path.name} does not match the records: write it again"
