@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 import torch
+from tools.prove_calls import Switch
 
-from kernelwright.dispatch import binding, cpp
-from kernelwright.toolchain import driver, gpu_executor, host
+from kernelwright.toolchain import driver, gpu_executor
 
 SIZES = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
 HEAD = 11  # words before a launch's parameters
@@ -58,30 +58,7 @@ def recording():
     assert function is driver.function
 
 
-class _Switch:
-    """Operators are called in C++, or in Python as before the extension was built."""
-
-    def __init__(self):
-        every = frozenset(c._ladder.name for c in binding._caches.values())
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cpp, "proven", lambda: every)
-            host.load()
-        self.module, caches = host.loaded, list(binding._caches.values())
-        self.kept = [(c, c.in_cpp, [(n, n["run"], n.get("in_cpp")) for n in c._users])
-                     for c in caches]  # fmt: skip
-
-    def set(self, cpp):
-        host.loaded = self.module if cpp else None
-        for calls, caller, users in self.kept:
-            calls.in_cpp = caller if cpp else None
-            calls.now = calls.in_cpp or calls._plain
-            for names, run, entry in users:
-                names["run"] = run if cpp else calls._plain
-                if "in_cpp" in names:
-                    names["in_cpp"] = entry if cpp else None
-
-
-_switch = cache(_Switch)
+_switch = cache(Switch)
 
 
 @contextmanager

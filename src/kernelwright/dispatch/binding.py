@@ -354,7 +354,8 @@ def _entry(
         compiled(
             f"""
 def call({given}, rung=False):
-    if not traced() and in_cpp is not None:
+    tracing = compiling()
+    if not tracing and in_cpp is not None:
         found = in_cpp({given}, rung)
         if found is not NotImplemented:
             return found
@@ -362,7 +363,7 @@ def call({given}, rung=False):
         rung = active.get({op.name!r})
     if forward_ad._current_level >= 0:
         return {dual}
-    if compiling():
+    if tracing:
         if {nested}:
             return on_values(op, call, ({given},), rung)
         {"" if formula else "prepared()"}

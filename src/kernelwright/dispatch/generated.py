@@ -17,7 +17,6 @@ _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 WATCHERS = {  # PyTorch features that may intercept a call
     "plain": _PLAIN,
     "compiling": torch.compiler.is_compiling,
-    "traced": torch.compiler.is_dynamo_compiling,  # C++ sees the rest of `compiling` as a mode
     "dispatch_modes": torch._C._len_torch_dispatch_stack,
     "functorch": torch._C._are_functorch_transforms_active,
     "grad_enabled": torch.is_grad_enabled,
