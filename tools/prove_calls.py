@@ -251,7 +251,11 @@ def _equal(a: Any, b: Any) -> bool:
                  t.grad_fn and t.grad_fn.name()) for t in (a, b)]  # fmt: skip
     if facts_of[0] != facts_of[1]:
         return False
-    return torch.equal(*(t.detach().contiguous().view(-1).view(torch.uint8) for t in (a, b)))
+    return torch.equal(_bits(a), _bits(b))
+
+
+def _bits(t: torch.Tensor) -> torch.Tensor:
+    return t.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def _told(outcome: Outcome) -> str:
