@@ -1,4 +1,4 @@
-"""The trainer: a step, its options, what it reports."""
+"""The trainer: a step, its options, its reports."""
 
 import json
 import math

@@ -132,7 +132,7 @@ def _define(ladder: Ladder, run: LaunchCache) -> Any:
 
     def implementation(*args, rung=None):
         given = _named(op, args).values()  # the dispatcher omits arguments equal to their defaults
-        return run.quietly(*given, rung)
+        return run.without_versions(*given, rung)
 
     def fake(*args, rung=None):
         lower(overload)
@@ -205,9 +205,9 @@ def {{}}({given}):
         self._bound = compiled(source.format("bound", "\n    return bound"), "bound", **used)
         self.in_cpp: Any = None
         if not self._in_python:
-            host.when_loaded(self._go_on_in_cpp)
+            host.when_loaded(self._switch_to_cpp)
 
-    def quietly(self, *given: Any) -> Any:
+    def without_versions(self, *given: Any) -> Any:
         """Like `run`, without incrementing the versions of changed arguments, which the dispatcher
         has already done."""
         if not self._ladder.operator.mutated:
@@ -229,7 +229,7 @@ def {{}}({given}):
         self._known[key] = bound
         if not self._in_python:
             self._in_python = True
-            self._quicken()
+            self._switch_to_c()
         return bound
 
     def _found(self, *args: Any) -> Callable:
@@ -247,22 +247,22 @@ def {{}}({given}):
         if self.in_cpp is not None:
             self.in_cpp.clear()
         elif self.now is not self._plain:
-            self._quicken()
+            self._switch_to_c()
 
-    def _quicken(self) -> None:
+    def _switch_to_c(self) -> None:
         faster = tensors.finder(self._kinds(), self._found, self._plain)
         if faster is not None:
-            self._go_on(faster)
+            self._switch_to(faster)
             cpp.start()
 
-    def _go_on_in_cpp(self, module: ModuleType) -> None:
+    def _switch_to_cpp(self, module: ModuleType) -> None:
         if self._ladder.name not in cpp.proven():
             return
         self._in_python = True
         self.in_cpp = module.Caller(self._kinds(), self._found, self._plain)
-        self._go_on(self.in_cpp)
+        self._switch_to(self.in_cpp)
 
-    def _go_on(self, faster: Callable) -> None:
+    def _switch_to(self, faster: Callable) -> None:
         self.now = faster
         for names in self._users:
             names["run"] = faster

@@ -32,9 +32,9 @@ class Memory:
 
 
 class Storages(TorchDispatchMode):
-    """Counts the bytes of the storages that operators return and that are alive. Of an operator of
-    Kernelwright whose rung consists of PyTorch's operators, these count: a chunk of logits is a
-    workspace of such a rung. Workspaces of kernels do not.
+    """Counts the bytes of live storages that operators return. If a rung consists of PyTorch's
+    operators, their storages are counted, such as a chunk of logits in the workspace of such a
+    rung. Workspaces of kernels are not counted.
 
     Attributes:
         live, peak: the current bytes, and the maximum so far.
@@ -75,7 +75,7 @@ class Storages(TorchDispatchMode):
 
 
 def of_operators(func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
-    """The call of an operator whose rung consists of PyTorch's operators."""
+    """A function that runs a call whose rung consists of PyTorch's operators, or None."""
     call = introspect.reached(func, args, kwargs)
     if call is None:
         return None

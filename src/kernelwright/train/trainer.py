@@ -48,7 +48,7 @@ class Trainer:
         _compile(self.model, settings.compile)
         self.called = parallel.share(self.model, processes)
         self.optimizer = self._optimizer()
-        # PyTorch's AdamW, which a CPU takes, would copy them first
+        # PyTorch's AdamW, which is dispatched on a CPU, would copy them first
         self.clips_in_adamw = self.device.type != "cpu"
         self.bad = torch.zeros((), device=self.device)
         self._graph: _Graph | None = None
