@@ -1,0 +1,65 @@
+// Keys split among blocks and warps, products on tensor cores, the parts merged in the same launch.
+//
+// Idea: query heads that share a head of the cache are the 8 columns of mma.sync (several times 8
+// in a large group). cp.async copies keys and values to rings in shared memory of which each lane
+// has its own, several tiles ahead, and the pages of the next tile are looked up a step before.
+// 8-bit elements become float16 in registers. The last block of a head merges the parts.
+// Traffic: the cache once, and for each split a result of float32, which stays in L2.
+// Over `triton_split`: one launch, more bytes in flight, no pass of converted values or of weights
+// through shared memory, and no rows of a tile for query heads that do not exist.
+// Limit: the cache's bytes; with one sequence the latency of a launch and of the merge.
+#include "split/attend.cuh"
+
+struct Call {
+  long long q_b, q_h, table_b;                             // elements from one to the next
+  long long k_page, k_row, k_head, v_page, v_row, v_head;  // bytes
+  int page, heads, group, chunks, splits;
+};
+
+// Where a sequence's tokens lie. 16 tokens are in one page.
+struct Pages {
+  const char *k, *v;
+  const int *table;
+  const Call &c;
+
+  __device__ __forceinline__ int place(int first) const { return table[first / c.page]; }
+  __device__ __forceinline__ const char *keys(int first, int page) const {
+    return k + page * c.k_page + first % c.page * c.k_row;
+  }
+  __device__ __forceinline__ const char *values(int first, int page) const {
+    return v + page * c.v_page + first % c.page * c.v_row;
+  }
+  __device__ __forceinline__ const char *key(const char *tile, int, int i) const {
+    return tile + i * c.k_row;
+  }
+  __device__ __forceinline__ const char *value(const char *tile, int, int i) const {
+    return tile + i * c.v_row;
+  }
+};
+
+template <class S, int BLOCKS>
+__global__ void __launch_bounds__(S::kWarps * 32, BLOCKS)
+    paged_split_mma(const typename S::T *q, const char *k, const char *v, const int *table,
+                    const int *lengths, typename S::T *y, float *lse, float *sums,
+                    split::State *states, unsigned *arrived, Call c, float scale, float k_scale,
+                    float v_scale) {
+  const int chunk = blockIdx.x % c.chunks, part = blockIdx.x / c.chunks % c.splits;
+  const long long pair = blockIdx.x / c.chunks / c.splits;  // of a sequence and a head of the cache
+  const int head = pair % c.heads, first = chunk * S::kQueries;
+  const long long b = pair / c.heads, item = pair * c.chunks + chunk;
+  const long long query = pair * c.group + first;
+  const Pages rows = {k + head * c.k_head, v + head * c.v_head, table + b * c.table_b, c};
+  const long long parts = item * c.splits * S::kQueries;
+  const split::Results<typename S::T> results = {y + query * S::kDv,
+                                                 lse + query,
+                                                 sums + parts * S::kDv,
+                                                 states + parts,
+                                                 arrived + item,
+                                                 min(S::kQueries, c.group - first),
+                                                 c.splits,
+                                                 part,
+                                                 v_scale,
+                                                 true};
+  split::decode<S>(q + b * c.q_b + (head * c.group + first) * c.q_h, c.q_h, rows, lengths[b],
+                   scale * k_scale, results);
+}
