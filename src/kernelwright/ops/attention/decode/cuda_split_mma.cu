@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(S::kWarps * 32, BLOCKS)
                      typename S::T *y, float *sums, split::State *states, unsigned *arrived, Call c,
                      float scale) {
   using T = typename S::T;
+  extern __shared__ uint4 dynamic_shared[];
   const int chunk = blockIdx.x % c.chunks, part = blockIdx.x / c.chunks % c.splits;
   const long long pair = blockIdx.x / c.chunks / c.splits;  // of a sequence and a head of the cache
   const int head = pair % c.heads, first = chunk * S::kQueries;
@@ -74,6 +75,7 @@ __global__ void __launch_bounds__(S::kWarps * 32, BLOCKS)
                                      part,
                                      1.0f,
                                      false};
-  split::decode<S>(q + b * c.q.b + (head * c.group + first) * c.q.h, c.q.h, rows,
+  split::decode<S>(reinterpret_cast<char *>(dynamic_shared),
+                   q + b * c.q.b + (head * c.group + first) * c.q.h, c.q.h, rows,
                    static_cast<int>(length) + 1, scale, results);
 }

@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(S::kWarps * 32, BLOCKS)
                     const int *lengths, typename S::T *y, float *lse, float *sums,
                     split::State *states, unsigned *arrived, Call c, float scale, float k_scale,
                     float v_scale) {
+  extern __shared__ uint4 dynamic_shared[];
   const int chunk = blockIdx.x % c.chunks, part = blockIdx.x / c.chunks % c.splits;
   const long long pair = blockIdx.x / c.chunks / c.splits;  // of a sequence and a head of the cache
   const int head = pair % c.heads, first = chunk * S::kQueries;
@@ -60,6 +61,7 @@ __global__ void __launch_bounds__(S::kWarps * 32, BLOCKS)
                                                  part,
                                                  v_scale,
                                                  true};
-  split::decode<S>(q + b * c.q_b + (head * c.group + first) * c.q_h, c.q_h, rows, lengths[b],
+  split::decode<S>(reinterpret_cast<char *>(dynamic_shared),
+                   q + b * c.q_b + (head * c.group + first) * c.q_h, c.q_h, rows, lengths[b],
                    scale * k_scale, results);
 }

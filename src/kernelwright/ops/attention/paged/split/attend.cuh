@@ -244,11 +244,9 @@ __device__ __forceinline__ void finish(const Sums<S> &sums, char *shared,
 
 // A block's whole work.
 template <class S, class ROWS>
-__device__ __forceinline__ void decode(const typename S::T *q, long long next, const ROWS &rows,
-                                       int keys, float factor,
+__device__ __forceinline__ void decode(char *shared, const typename S::T *q, long long next,
+                                       const ROWS &rows, int keys, float factor,
                                        const Results<typename S::T> &results) {
-  extern __shared__ uint4 dynamic_shared[];
-  auto *shared = reinterpret_cast<char *>(dynamic_shared);
   const Ring<S, ROWS> ring(shared + threadIdx.x / 32 * (S::kStages * S::kSlot), rows, keys);
   const int steps = (keys + S::kKeys - 1) / S::kKeys;
   const int share = (steps + results.splits - 1) / results.splits;
