@@ -19,7 +19,7 @@ MOST_SPLITS = 64
 MOST_STAGES = 4
 WIDEST = 256  # elements of a head
 _MOST_GROUPS = 4
-_ROOM = 512  # elements of 8 queries' sums that a warp holds
+_ROOM = 384  # elements of 8 queries' sums that fit a warp's registers
 _RESERVED = 1024  # bytes of shared memory that the hardware takes for a block
 _START = 64  # keys that a warp would read while a block starts and ends
 _ELEMENTS = {torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2", torch.int8: "Int8"}
@@ -49,10 +49,13 @@ class Blocks:
         }
 
 
-def unfit(gpu, itemsize: int, d: int, dv: int) -> str | None:
-    """Why a cache's heads do not fit."""
+def unfit(caches, down: int) -> str | None:
+    """Why caches of keys and values do not fit; `down`: the dimension of a head's rows."""
+    itemsize, d, dv = caches[0].itemsize, caches[0].shape[3], caches[1].shape[3]
     if max(d, dv) > WIDEST:
         return f"a head of {max(d, dv)} elements is wider than {WIDEST}"
+    if any(t.stride(down) * t.itemsize >= 2**31 for t in caches):
+        return "rows of the cache are 2^31 bytes apart or more"
     if d == 0 or dv == 0 or d * itemsize % 16 or dv * itemsize % 16:
         return f"heads of {d} and {dv} elements are not whole vectors of 16 bytes"
     return None
@@ -78,7 +81,9 @@ def blocks_of(gpu, config, dtype, cache, group: int, d: int, dv: int, pairs: int
     name = f"split::Shape<{CTYPE[dtype]}, split::{elements}, {', '.join(map(str, numbers))}>"
     items = pairs * chunks
     splits = splits_of(gpu.sms * config["blocks"], items, tokens, warps * config["keys"])
-    return Blocks(name, warps, groups, chunks, splits, max(stages * slot * warps, merged), dv, items)
+    return Blocks(
+        name, warps, groups, chunks, splits, max(stages * slot * warps, merged), dv, items
+    )
 
 
 def splits_of(slots: int, items: int, tokens: int, keys: int) -> int:

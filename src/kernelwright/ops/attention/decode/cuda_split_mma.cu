@@ -1,7 +1,7 @@
 // Keys split among blocks and warps, products on tensor cores, the parts merged in the same launch.
 //
-// Idea: query heads that share a head of the cache are the 8 columns of mma.sync (several times 8
-// in a large group), so that 16 bytes of a key cost 32 lanes an instruction for all of them.
+// Idea: query heads that share a head of the cache are rows and then columns of mma.sync, 8 or a
+// multiple, so that 16 bytes of a key are multiplied once for all of them.
 // cp.async copies keys and values to rings in shared memory of which each lane has its own, several
 // tiles ahead. The last block of a head merges the parts.
 // Traffic: the occupied part of the cache once, and for each split a result of float32 in L2.
@@ -23,17 +23,18 @@ struct Call {
 // A sequence's positions, of which the last, the new token's, is not read from the cache.
 struct Positions {
   const char *k, *v, *new_k, *new_v;
-  long long k_row, v_row;  // bytes
-  int last;
+  int k_row, v_row, last;
 
   __device__ __forceinline__ int place(int) const { return 0; }
-  __device__ __forceinline__ const char *keys(int first, int) const { return k + first * k_row; }
-  __device__ __forceinline__ const char *values(int first, int) const { return v + first * v_row; }
-  __device__ __forceinline__ const char *key(const char *tile, int first, int i) const {
-    return first + i == last ? new_k : tile + i * k_row;
+  __device__ __forceinline__ void find(int first, int, long long &of_k, long long &of_v) const {
+    of_k = static_cast<long long>(first) * k_row;
+    of_v = static_cast<long long>(first) * v_row;
   }
-  __device__ __forceinline__ const char *value(const char *tile, int first, int i) const {
-    return first + i == last ? new_v : tile + i * v_row;
+  __device__ __forceinline__ const char *key(const char *from, int token, int at) const {
+    return token == last ? new_k + at : from;
+  }
+  __device__ __forceinline__ const char *value(const char *from, int token, int at) const {
+    return token == last ? new_v + at : from;
   }
 };
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernelwright.contract import CudaKernel, Launch, Plan, f32
 from kernelwright.contract.plan import packed
+from kernelwright.ops.vision.images import divisor
 
 from .._split_keys import blocks_of
 
@@ -17,9 +18,19 @@ def split_mma(gpu, config, q, k, v, table, lengths, scale, k_scale, v_scale):
     (b, h, d), (page, heads), dv = q.shape, k.shape[1:3], v.shape[3]
     group, pairs, tokens = h // heads, b * heads, table.shape[1] * page
     of = blocks_of(gpu, config, q.dtype, k.dtype, group, d, dv, pairs, tokens)
-    strides = [n * t.dtype.itemsize for t in (k, v) for n in t.stride()[:3]]
-    numbers = (*q.stride()[:2], table.stride(0), *strides)
-    call = packed(struct.pack("<9q5i4x", *numbers, page, heads, group, of.chunks, of.splits))
+    strides = [t.stride(i) * t.dtype.itemsize for t in (k, v) for i in (0, 2)]
+    rows = [t.stride(1) * t.dtype.itemsize for t in (k, v)]
+    numbers = (
+        *q.stride()[:2],
+        table.stride(0),
+        *strides,
+        *rows,
+        heads,
+        group,
+        of.chunks,
+        of.splits,
+    )
+    call = packed(struct.pack("<7q6i", *numbers) + divisor(page) + bytes(4))
     launch = Launch(
         CudaKernel(
             FOLDER / "cuda_split_mma.cu", f"paged_split_mma<{of.name}, {config['blocks']}>"

@@ -1,19 +1,21 @@
 // Keys split among blocks and warps, products on tensor cores, the parts merged in the same launch.
 //
-// Idea: query heads that share a head of the cache are the 8 columns of mma.sync (several times 8
-// in a large group). cp.async copies keys and values to rings in shared memory of which each lane
+// Idea: query heads that share a head of the cache are rows and then columns of mma.sync, 8 or a
+// multiple. cp.async copies keys and values to rings in shared memory of which each lane
 // has its own, several tiles ahead, and the pages of the next tile are looked up a step before.
 // 8-bit elements become float16 in registers. The last block of a head merges the parts.
 // Traffic: the cache once, and for each split a result of float32, which stays in L2.
 // Over `triton_split`: one launch, more bytes in flight, no pass of converted values or of weights
 // through shared memory, and no rows of a tile for query heads that do not exist.
 // Limit: the cache's bytes; with one sequence the latency of a launch and of the merge.
+#include "../../vision/divisor.cuh"
 #include "split/attend.cuh"
 
 struct Call {
-  long long q_b, q_h, table_b;                             // elements from one to the next
-  long long k_page, k_row, k_head, v_page, v_row, v_head;  // bytes
-  int page, heads, group, chunks, splits;
+  long long q_b, q_h, table_b;               // elements from one to the next
+  long long k_page, k_head, v_page, v_head;  // bytes
+  int k_row, v_row, heads, group, chunks, splits;
+  kw::Divisor page;
 };
 
 // Where a sequence's tokens lie. 16 tokens are in one page.
@@ -21,20 +23,18 @@ struct Pages {
   const char *k, *v;
   const int *table;
   const Call &c;
+  int k_row, v_row;
 
-  __device__ __forceinline__ int place(int first) const { return table[first / c.page]; }
-  __device__ __forceinline__ const char *keys(int first, int page) const {
-    return k + page * c.k_page + first % c.page * c.k_row;
+  __device__ __forceinline__ int place(int first) const { return table[c.page.quotient(first)]; }
+  __device__ __forceinline__ void find(int first, int page, long long &of_k,
+                                       long long &of_v) const {
+    unsigned left = first;
+    const int row = c.page.divide(left);
+    of_k = page * c.k_page + static_cast<long long>(row) * k_row;
+    of_v = page * c.v_page + static_cast<long long>(row) * v_row;
   }
-  __device__ __forceinline__ const char *values(int first, int page) const {
-    return v + page * c.v_page + first % c.page * c.v_row;
-  }
-  __device__ __forceinline__ const char *key(const char *tile, int, int i) const {
-    return tile + i * c.k_row;
-  }
-  __device__ __forceinline__ const char *value(const char *tile, int, int i) const {
-    return tile + i * c.v_row;
-  }
+  __device__ __forceinline__ const char *key(const char *from, int, int) const { return from; }
+  __device__ __forceinline__ const char *value(const char *from, int, int) const { return from; }
 };
 
 template <class S, int BLOCKS>
@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(S::kWarps * 32, BLOCKS)
   const int head = pair % c.heads, first = chunk * S::kQueries;
   const long long b = pair / c.heads, item = pair * c.chunks + chunk;
   const long long query = pair * c.group + first;
-  const Pages rows = {k + head * c.k_head, v + head * c.v_head, table + b * c.table_b, c};
+  const Pages rows = {
+      k + head * c.k_head, v + head * c.v_head, table + b * c.table_b, c, c.k_row, c.v_row};
   const long long parts = item * c.splits * S::kQueries;
   const split::Results<typename S::T> results = {y + query * S::kDv,
                                                  lse + query,

@@ -1,10 +1,11 @@
 // A decoding step's attention: blocks, and within them warps, share the keys of a head of the
 // cache.
 //
-// Queries are the 8 columns of mma.sync, keys and then the head's elements its 16 rows, so a group
-// of 8 query heads wastes nothing. A lane copies the units that it multiplies itself (operands.cuh)
-// to a ring of its own in shared memory, and waits for its own copies only: between the first tile
-// and the merge there is no barrier and no exchange but the weights', by movmatrix.
+// Scores are 16 rows of queries times 8 columns of keys, sums 16 rows of a head's elements times 8
+// columns of queries: scores then have the layout of the second product's right operand. A lane
+// copies the units that it multiplies itself (operands.cuh) to a ring of its own in shared memory,
+// and waits for its own copies only: before the merge no barrier is needed, and no exchange but of
+// maxima.
 #pragma once
 #include "kw/async.cuh"
 #include "kw/last_block.cuh"
@@ -12,23 +13,28 @@
 
 namespace split {
 
-// A lane's ring in shared memory.
+// A lane's ring in shared memory, and where in a cache its first rows are.
 template <class S, class ROWS> struct Ring {
   char *of_keys, *of_values;
   const ROWS &rows;
+  const char *k, *v;
   int keys, row = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
 
   __device__ __forceinline__ Ring(char *shared, const ROWS &rows, int keys)
       : of_keys(shared + threadIdx.x % 32 * 16),
         of_values(shared + S::kOfKeys + threadIdx.x % 32 * S::kValueBytes),
         rows(rows),
+        k(rows.k + threadIdx.x % 32 / 4 * static_cast<long long>(rows.k_row) +
+          16 * (threadIdx.x % 4)),
+        v(rows.v + 2 * (threadIdx.x % 4) * static_cast<long long>(rows.v_row) +
+          S::kValueBytes * (threadIdx.x % 32 / 4)),
         keys(keys) {}
 
-  // Of a tile of 16 keys: rows of keys lane / 4 and 8 more, where its scores will be.
+  // Of a tile of 16 keys: rows of keys lane / 4 and 8 more, whose scores are columns.
   __device__ __forceinline__ char *key(int slot, int m, int half, int c) const {
     return of_keys + slot * S::kSlot + m * S::kTileBytes + (half * S::kKeyUnits + c) * 512;
   }
-  // Rows of values 2 (lane % 4) and the next, and 8 more, where its weights will be.
+  // Rows of values 2 (lane % 4) and the next, and 8 more, whose weights a lane has.
   __device__ __forceinline__ char *value(int slot, int m, int i, int c) const {
     return of_values + slot * S::kSlot + m * S::kTileBytes +
            (i * S::kValueUnits + c) * 32 * S::kValueBytes;
@@ -37,26 +43,25 @@ template <class S, class ROWS> struct Ring {
   __device__ __forceinline__ void copy(int slot, int first, const int (&places)[S::kTiles]) const {
 #pragma unroll
     for (int m = 0; m < S::kTiles; m++, first += 16) {
-      const char *tile = rows.keys(first, places[m]);
+      long long of_k, of_v;
+      rows.find(first, places[m], of_k, of_v);
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        const int i = row + 8 * half;
-        const char *from = rows.key(tile, first, i) + 16 * quad;
+        const int token = first + row + 8 * half;
+        const char *from = rows.key(k + of_k + 8 * half * rows.k_row, token, 16 * quad);
 #pragma unroll
         for (int c = 0; c < S::kKeyUnits; c++)
           copy_or_zero<16>(key(slot, m, half, c), from + 64 * c,
-                           first + i < keys && (4 * c + quad) * S::kKeyElements < S::kD);
+                           token < keys && (4 * c + quad) * S::kKeyElements < S::kD);
       }
-      tile = rows.values(first, places[m]);
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const int i = 2 * quad + j % 2 + j / 2 * 8;
-        const char *from = rows.value(tile, first, i) + S::kValueBytes * row;
+      for (int i = 0; i < 4; i++) {
+        const int down = i % 2 + i / 2 * 8, token = first + 2 * quad + down;
+        const char *from = rows.value(v + of_v + down * rows.v_row, token, S::kValueBytes * row);
 #pragma unroll
         for (int c = 0; c < S::kValueUnits; c++)
-          copy_or_zero<S::kValueBytes>(
-              value(slot, m, j, c), from + 8 * S::kValueBytes * c,
-              first + i < keys && (8 * c + row) * S::kValueElements < S::kDv);
+          copy_or_zero<S::kValueBytes>(value(slot, m, i, c), from + 8 * S::kValueBytes * c,
+                                       token < keys && (8 * c + row) * S::kValueElements < S::kDv);
       }
     }
   }
@@ -69,37 +74,47 @@ template <class S, class ROWS> struct Ring {
 
 // Products of queries and the keys of tile m.
 template <class S, class ROWS>
-__device__ __forceinline__ void score(float (&z)[S::kGroups][S::kTiles][4], int m,
+__device__ __forceinline__ void score(float (&z)[S::kHalves][S::kTiles][2][4], int m,
                                       const Queries<S> &queries, const Ring<S, ROWS> &ring,
                                       int slot) {
 #pragma unroll
-  for (int c = 0; c < S::kKeyUnits; c++) {
-    unsigned of[2][4 * S::kPairs];
+  for (int c = 0; c < S::kKeyUnits; c++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const uint4 unit = *reinterpret_cast<const uint4 *>(ring.key(slot, m, half, c));
       const unsigned words[4] = {unit.x, unit.y, unit.z, unit.w};
+      unsigned key[4 * S::kPairs];
 #pragma unroll
-      for (int i = 0; i < 4; i++) S::Elements::expand(words[i], of[half] + i * S::kPairs);
+      for (int i = 0; i < 4; i++) S::Elements::expand(words[i], key + i * S::kPairs);
+#pragma unroll
+      for (int i = 0; i < S::kSteps; i++)
+#pragma unroll
+        for (int p = 0; p < S::kHalves; p++)
+          matmul::multiply_add<typename S::Operand>(z[p][m][half], queries.rows[p][c][i],
+                                                    key[2 * i], key[2 * i + 1]);
     }
-#pragma unroll
-    for (int i = 0; i < 4 * S::kPairs; i += 2) {
-      const unsigned rows[4] = {of[0][i], of[1][i], of[0][i + 1], of[1][i + 1]};
-#pragma unroll
-      for (int g = 0; g < S::kGroups; g++)
-        matmul::multiply_add<typename S::Operand>(z[g][m], rows, queries.pairs[g][c][i],
-                                                  queries.pairs[g][c][i + 1]);
-    }
-  }
 }
 
-// Scores of what follows the last of `left` keys become -inf.
-template <class S> __device__ __forceinline__ void hide(float (&z)[S::kTiles][4], int left) {
+// To base 2, of one group's queries; -inf for what follows the last of `left` keys.
+template <class S>
+__device__ __forceinline__ void to_base_2(float (&to)[S::kTiles][2][2],
+                                          const float (&z)[S::kTiles][2][4], int half, float unit,
+                                          float factor, int left) {
 #pragma unroll
   for (int m = 0; m < S::kTiles; m++)
 #pragma unroll
-    for (int r = 0; r < 4; r++)
-      if (16 * m + threadIdx.x % 32 / 4 + r / 2 * 8 >= left) z[m][r] = -kw::kInfinity;
+    for (int i = 0; i < 4; i++) {
+      float x = z[m][i / 2][2 * half + i % 2];
+      if constexpr (S::kPairs == 2) x *= unit;
+      to[m][i / 2][i % 2] = x * factor;
+    }
+  if (left >= S::kKeys) return;
+#pragma unroll
+  for (int m = 0; m < S::kTiles; m++)
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (16 * m + i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2 >= left)
+        to[m][i / 2][i % 2] = -kw::kInfinity;
 }
 
 // Adds values of tile m by their weights.
@@ -107,16 +122,17 @@ template <class S, class ROWS>
 __device__ __forceinline__ void add_values(Sums<S> &sums, int m,
                                            const unsigned (&weights)[S::kGroups][S::kTiles][2],
                                            const Ring<S, ROWS> &ring, int slot) {
+  using Words = kw::Vec<unsigned, S::kValueWords>;
 #pragma unroll
   for (int c = 0; c < S::kValueUnits; c++) {
-    unsigned words[4][S::kValueWords];
+    Words of[4];
 #pragma unroll
-    for (int j = 0; j < 4; j++) memcpy(words[j], ring.value(slot, m, j, c), S::kValueBytes);
+    for (int i = 0; i < 4; i++) of[i] = *reinterpret_cast<const Words *>(ring.value(slot, m, i, c));
 #pragma unroll
     for (int i = 0; i < S::kValueWords; i++) {
       unsigned low[S::kOfWord], high[S::kOfWord];
-      across<typename S::Elements>(words[0][i], words[1][i], low);
-      across<typename S::Elements>(words[2][i], words[3][i], high);
+      across<typename S::Elements>(of[0][i], of[1][i], low);
+      across<typename S::Elements>(of[2][i], of[3][i], high);
 #pragma unroll
       for (int p = 0; p < S::kOfWord; p += 2) {
         const unsigned rows[4] = {low[p], low[p + 1], high[p], high[p + 1]};
@@ -151,16 +167,14 @@ __device__ __forceinline__ void attend(Sums<S> &sums, const Queries<S> &queries,
   int slot = 0;
   for (int step = first; step < end; step += S::kWarps) {
     kw::copy_async_wait_all_but<S::kStages - 1>();
-    float z[S::kGroups][S::kTiles][4] = {};
+    float z[S::kHalves][S::kTiles][2][4] = {}, base_2[S::kTiles][2][2];
 #pragma unroll
     for (int m = 0; m < S::kTiles; m++) score(z, m, queries, ring, slot);
     unsigned weights[S::kGroups][S::kTiles][2];
-    const int left = ring.keys - step * S::kKeys;
 #pragma unroll
     for (int g = 0; g < S::kGroups; g++) {
-      queries.to_base_2(z[g], g, factor);
-      if (left < S::kKeys) hide<S>(z[g], left);
-      sums.weigh(g, z[g], weights[g]);
+      to_base_2<S>(base_2, z[g / 2], g % 2, queries.unit[g], factor, ring.keys - step * S::kKeys);
+      sums.weigh(g, base_2, weights[g]);
     }
 #pragma unroll
     for (int m = 0; m < S::kTiles; m++) add_values(sums, m, weights, ring, slot);
@@ -188,21 +202,20 @@ template <typename T> struct Results {
 template <class S>
 __device__ __forceinline__ void put(const Sums<S> &sums, float *y, State *states) {
   const int row = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
+  constexpr int kOfUnit = S::kValueWords * S::kPairs;
 #pragma unroll
-  for (int g = 0; g < S::kGroups; g++)
+  for (int g = 0; g < S::kGroups; g++) {
+    const float total = kw::warp_reduce<kw::Sum, 4>(sums.total[g]);
+    if (quad == 0) states[8 * g + row] = {sums.top[g], total};
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int query = 8 * g + 2 * quad + i;
-      const float total = over_rows<kw::Sum>(sums.total[g][i]);
-      if (row == 0) states[query] = {sums.top[g][i], total};
+    for (int i = 0; i < 2; i++)
 #pragma unroll
-      for (int j = 0; j < S::kSums; j++) {
-        constexpr int kOfUnit = S::kValueWords * S::kPairs;
+      for (int j = 0; j < S::kTilesOfSums; j++) {
         const int dim = (j / kOfUnit * 8 + row) * S::kValueElements + j % kOfUnit * 2;
-        float *to = y + query * S::kPitch + dim;
-        *reinterpret_cast<float2 *>(to) = {sums.y[g][j][i], sums.y[g][j][2 + i]};
+        *reinterpret_cast<float2 *>(y + (8 * g + 2 * quad + i) * S::kPitch + dim) = {
+            sums.y[g][j][i], sums.y[g][j][2 + i]};
       }
-    }
+  }
 }
 
 // Merges the warps of a block, then, in the last block of those that share the keys, the blocks.

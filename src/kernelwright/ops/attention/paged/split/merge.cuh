@@ -26,10 +26,10 @@ struct Parts {
   // Four sums of all parts, in their order.
   __device__ __forceinline__ float4 merged(int query, int dim, State &of) const {
     of = {-kw::kInfinity, 0.0f};
-#pragma unroll 8
+#pragma unroll 16
     for (int i = 0; i < count; i++) of.top = fmaxf(of.top, state(i, query).top);
     float4 y = {};
-#pragma unroll 4
+#pragma unroll 16
     for (int i = 0; i < count; i++) {
       const State part = state(i, query);
       const auto at = (static_cast<long long>(i) * queries + query) * pitch + dim;

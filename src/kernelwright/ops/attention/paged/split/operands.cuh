@@ -18,28 +18,27 @@ template <typename T> struct Plain {
 struct E4M3 {
   using Operand = __half;
   static constexpr int kBytes = 1, kPairs = 2;
-  static __device__ __forceinline__ unsigned pair(unsigned short two) {
+  static __device__ __forceinline__ void expand(unsigned word, unsigned *pairs) {
 #ifdef __CUDA_ARCH__
-    unsigned y;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(two));
-    return y;
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
+        : "=r"(pairs[0]), "=r"(pairs[1])
+        : "r"(word));
 #else
-    unsigned y = 0;
-    for (int i = 0; i < 2; i++) {  // seven bits are a float16's, with an exponent that is 8 less
-      const unsigned bits = two >> 8 * i & 0xff;
-      const unsigned magnitude = (bits & 0x7f) << 7;
-      const float value = __half2float(__ushort_as_half(static_cast<unsigned short>(magnitude)));
-      const __half x = __float2half_rn(
-          (bits & 0x7f) == 0x7f ? kw::to_float(__ushort_as_half(0x7e00)) : 256.0f * value);
-      y |= (__half_as_ushort(x) | (bits & 0x80u) << 8) << 16 * i;
-    }
-    return y;
+    pairs[0] = pairs[1] = 0;
+    for (int i = 0; i < 4; i++)
+      pairs[i / 2] |= static_cast<unsigned>(value(word >> 8 * i & 0xff)) << 16 * (i % 2);
 #endif
   }
-  static __device__ __forceinline__ void expand(unsigned word, unsigned *pairs) {
-    pairs[0] = pair(static_cast<unsigned short>(word));
-    pairs[1] = pair(static_cast<unsigned short>(word >> 16));
+#ifndef __CUDA_ARCH__
+  // Seven bits are a float16's, whose exponent counts from 8 less.
+  static unsigned short value(unsigned bits) {
+    const auto size = static_cast<unsigned short>((bits & 0x7f) << 7);
+    const float x = 256.0f * __half2float(__ushort_as_half(size));
+    const auto half = (bits & 0x7f) == 0x7f ? 0x7fff : __half_as_ushort(__float2half_rn(x));
+    return static_cast<unsigned short>(half | (bits & 0x80) << 8);
   }
+#endif
 };
 
 // The upper byte of a float16.
@@ -80,21 +79,12 @@ __device__ __forceinline__ void across(unsigned a, unsigned b, unsigned (&pairs)
   E::expand(__byte_perm(a, b, kNarrow ? 0x7362 : 0x7632), pairs + E::kPairs);
 }
 
-// An 8 x 8 matrix of 16-bit elements, of which a lane has two of row lane / 4, transposed.
-__device__ __forceinline__ unsigned transposed(unsigned x) {
-#ifdef __CUDA_ARCH__
-  unsigned y;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-#else
-  const int lane = threadIdx.x % 32, row = lane % 4 * 2, col = lane / 4;
-  unsigned y = 0;
-  for (int i = 0; i < 2; i++) {
-    const unsigned two = __shfl_sync(matmul::kAllLanes, x, (row + i) * 4 + col / 2);
-    y |= (two >> 16 * (col % 2) & 0xffffu) << 16 * i;
-  }
-  return y;
-#endif
+// Two numbers in a register.
+template <typename T> __device__ __forceinline__ unsigned packed(float a, float b) {
+  const auto pair = kw::Pair<T>::from(a, b);
+  unsigned bits;
+  memcpy(&bits, &pair, 4);
+  return bits;
 }
 
 // Start copying BYTES (8 or 16), or zeros if they are not `inside`.

@@ -16,6 +16,8 @@ struct Shape {
   static constexpr int kD = D_, kDv = DV_, kGroups = GROUPS, kQueries = 8 * GROUPS;
   static constexpr int kWarps = WARPS, kStages = STAGES, kKeys = KEYS, kTiles = KEYS / 16;
   static constexpr int kPairs = Elements::kPairs, kOfWord = 2 * kPairs;
+  static constexpr int kSteps = 2 * kPairs,
+                       kHalves = (GROUPS + 1) / 2;  // of a unit; of mma.sync's rows
   // Of a row of keys, a lane of four has units of 16 bytes; of values, a lane of eight.
   static constexpr int kKeyElements = 16 / Elements::kBytes;
   static constexpr int kKeyUnits = (kD + 4 * kKeyElements - 1) / (4 * kKeyElements);
@@ -23,23 +25,24 @@ struct Shape {
   static constexpr int kValueElements = kValueBytes / Elements::kBytes;
   static constexpr int kValueUnits = (kDv + 8 * kValueElements - 1) / (8 * kValueElements);
   static constexpr int kValueWords = kValueBytes / 4;
-  static constexpr int kSums = kValueUnits * kValueWords * kPairs;  // tiles of 16 elements
-  static constexpr int kPitch = 16 * kSums + 4;                     // floats of a query's sums
+  static constexpr int kTilesOfSums = kValueUnits * kValueWords * kPairs;  // of 16 elements
+  static constexpr int kPitch = 16 * kTilesOfSums + 4;  // floats of a query's sums
   static constexpr int kOfKeys = 2 * kKeyUnits * 512,
                        kOfValues = 4 * kValueUnits * kValueBytes * 32;
   static constexpr int kTileBytes = kOfKeys + kOfValues, kSlot = kTiles * kTileBytes;
 };
 
-// A warp's queries as operands: of query lane / 4, the elements that the lane has of a key.
+// A warp's queries as the 16 rows of mma.sync: of groups 2 p and 2 p + 1, query lane / 4 and the
+// elements that the lane has of a key.
 template <class S> struct Queries {
-  unsigned pairs[S::kGroups][S::kKeyUnits][4 * S::kPairs];
-  float unit[S::kGroups][2];  // of the scores of queries lane % 4 * 2 and the next
+  unsigned rows[S::kHalves][S::kKeyUnits][S::kSteps][4] = {};
+  float unit[2 * S::kHalves];  // of the scores of the lane's query
 
   __device__ __forceinline__ void load(const typename S::T *q, long long next, int mine) {
-    const int lane = threadIdx.x % 32, row = lane / 4, quad = lane % 4;
+    const int row = threadIdx.x % 32 / 4, quad = threadIdx.x % 4;
     constexpr int N = S::kKeyElements;
 #pragma unroll
-    for (int g = 0; g < S::kGroups; g++) {
+    for (int g = 0; g < 2 * S::kHalves; g++) {
       float x[S::kKeyUnits][N] = {};
 #pragma unroll
       for (int c = 0; c < S::kKeyUnits; c++) {
@@ -52,33 +55,20 @@ template <class S> struct Queries {
                          reinterpret_cast<float (&)[8]>(x[c][i]));
         }
       }
-      const float power = S::kPairs == 2 ? largest(x) : 1.0f;
-      const float inverse = S::kPairs == 2 ? inverse_of(power) : 1.0f;
+      unit[g] = S::kPairs == 2 ? power_of(x) : 1.0f;
+      const float inverse = S::kPairs == 2 ? inverse_of(unit[g]) : 1.0f;
 #pragma unroll
       for (int c = 0; c < S::kKeyUnits; c++)
 #pragma unroll
-        for (int i = 0; i < N / 2; i++) {
-          const auto two =
-              kw::Pair<typename S::Operand>::from(x[c][2 * i] * inverse, x[c][2 * i + 1] * inverse);
-          memcpy(&pairs[g][c][i], &two, 4);
-        }
-#pragma unroll
-      for (int i = 0; i < 2; i++) unit[g][i] = __shfl_sync(0xffffffffu, power, (quad * 2 + i) * 4);
+        for (int i = 0; i < N / 2; i++)
+          rows[g / 2][c][i / 2][i % 2 * 2 + g % 2] =
+              packed<typename S::Operand>(x[c][2 * i] * inverse, x[c][2 * i + 1] * inverse);
     }
-  }
-  // Products become scores to base 2.
-  __device__ __forceinline__ void to_base_2(float (&z)[S::kTiles][4], int g, float factor) const {
-#pragma unroll
-    for (int m = 0; m < S::kTiles; m++)
-#pragma unroll
-      for (int r = 0; r < 4; r++) {
-        if constexpr (S::kPairs == 2) z[m][r] *= unit[g][r % 2];
-        z[m][r] *= factor;
-      }
   }
   // A power of two that takes the query into float16's range: of its largest finite element, and
   // 2^14 less. What float16 then rounds is 2^-39 of that element.
-  static __device__ __forceinline__ float largest(const float (&x)[S::kKeyUnits][S::kKeyElements]) {
+  static __device__ __forceinline__ float power_of(
+      const float (&x)[S::kKeyUnits][S::kKeyElements]) {
     float most = 0.0f;
 #pragma unroll
     for (int c = 0; c < S::kKeyUnits; c++)
@@ -87,8 +77,7 @@ template <class S> struct Queries {
         const float size = fabsf(x[c][i]);
         if (size < kw::kInfinity) most = fmaxf(most, size);
       }
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+    most = kw::warp_reduce<kw::Max, 4>(most);
     return __uint_as_float((max(__float_as_uint(most) >> 23, 15u) - 14) << 23);
   }
   static __device__ __forceinline__ float inverse_of(float power) {
@@ -96,60 +85,46 @@ template <class S> struct Queries {
   }
 };
 
-// Reduces over the lanes of a column of the weights.
-template <class OP> __device__ __forceinline__ float over_rows(float x) {
-#pragma unroll
-  for (int lane = 16; lane >= 4; lane /= 2) x = OP::apply(x, __shfl_xor_sync(0xffffffffu, x, lane));
-  return x;
-}
-
-// Softmax-weighted sums of values of a warp. Register r of a tile of 16 elements is query lane % 4
-// * 2 + r % 2, and element r / 2 of the lane's two.
+// Softmax-weighted sums of values of a warp. Register r of a tile of 16 elements is query 2 (lane %
+// 4) + r % 2 and element r / 2 of the lane's two; `top` and `total` are query lane / 4's.
 template <class S> struct Sums {
-  float y[S::kGroups][S::kSums][4] = {};
-  float top[S::kGroups][2], total[S::kGroups][2] = {};
+  float y[S::kGroups][S::kTilesOfSums][4] = {}, top[S::kGroups], total[S::kGroups] = {};
 
   __device__ __forceinline__ Sums() {
 #pragma unroll
-    for (int g = 0; g < S::kGroups; g++) top[g][0] = top[g][1] = -kw::kInfinity;
+    for (int g = 0; g < S::kGroups; g++) top[g] = -kw::kInfinity;
   }
-  // Scores to base 2 become weights, as operands; sums become relative to the highest score.
-  __device__ __forceinline__ void weigh(int g, float (&z)[S::kTiles][4],
+  // Scores to base 2 become weights, which have the layout of an operand already. Each lane has
+  // those of query lane / 4 and two keys of every 8.
+  __device__ __forceinline__ void weigh(int g, float (&z)[S::kTiles][2][2],
                                         unsigned (&weights)[S::kTiles][2]) {
-    float highest[2] = {-kw::kInfinity, -kw::kInfinity};
+    float highest = -kw::kInfinity;
 #pragma unroll
     for (int m = 0; m < S::kTiles; m++)
 #pragma unroll
-      for (int r = 0; r < 4; r++) highest[r % 2] = fmaxf(highest[r % 2], z[m][r]);
-    if (__any_sync(0xffffffffu, highest[0] > top[g][0] || highest[1] > top[g][1]))
-      raise(g, highest);
-    float base[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) base[i] = top[g][i] == -kw::kInfinity ? 0.0f : top[g][i];
+      for (int i = 0; i < 4; i++) highest = fmaxf(highest, z[m][i / 2][i % 2]);
+    if (__any_sync(0xffffffffu, highest > top[g])) raise(g, highest);
+    const float base = top[g] == -kw::kInfinity ? 0.0f : top[g];
 #pragma unroll
     for (int m = 0; m < S::kTiles; m++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        float w[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-          w[i] = kw::fast_exp2(z[m][2 * h + i] - base[i]);
-          total[g][i] += w[i];
-        }
-        const auto two = kw::Pair<typename S::Operand>::from(w[0], w[1]);
-        unsigned bits;
-        memcpy(&bits, &two, 4);
-        weights[m][h] = transposed(bits);
+        const float first = kw::fast_exp2(z[m][h][0] - base);
+        const float second = kw::fast_exp2(z[m][h][1] - base);
+        total[g] += first + second;
+        weights[m][h] = packed<typename S::Operand>(first, second);
       }
   }
-  __device__ __forceinline__ void raise(int g, const float (&highest)[2]) {
+  // Sums become relative to a maximum that is higher for a query at least.
+  __device__ __forceinline__ void raise(int g, float highest) {
+    const float higher = fmaxf(top[g], kw::warp_reduce<kw::Max, 4>(highest));
+    const float fade = weight(top[g], higher);
+    top[g] = higher, total[g] *= fade;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      const float higher = fmaxf(top[g][i], over_rows<kw::Max>(highest[i]));
-      const float fade = weight(top[g][i], higher);
-      top[g][i] = higher, total[g][i] *= fade;
+      const float of_query = __shfl_sync(0xffffffffu, fade, (threadIdx.x % 4 * 2 + i) * 4);
 #pragma unroll
-      for (int j = 0; j < S::kSums; j++) y[g][j][i] *= fade, y[g][j][2 + i] *= fade;
+      for (int j = 0; j < S::kTilesOfSums; j++) y[g][j][i] *= of_query, y[g][j][2 + i] *= of_query;
     }
   }
 };
