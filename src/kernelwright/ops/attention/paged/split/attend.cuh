@@ -146,23 +146,29 @@ __device__ __forceinline__ void add_values(Sums<S> &sums, int m,
   }
 }
 
-// Steps of KEYS from `begin` to `end`, of which a warp takes every kWarps-th.
+// Steps of KEYS from `begin` to `end`, of which a warp takes every kWarps-th. The first are copied.
+template <class S, class ROWS>
+__device__ __forceinline__ void start(const Ring<S, ROWS> &ring, int begin, int end) {
+  const int first = begin + threadIdx.x / 32;
+  int places[S::kStages][S::kTiles];
+#pragma unroll
+  for (int i = 0; i < S::kStages; i++) ring.look_up(places[i], (first + i * S::kWarps) * S::kKeys);
+#pragma unroll
+  for (int i = 0; i < S::kStages; i++) {
+    const int step = first + i * S::kWarps;
+    if (step < end) ring.copy(i, step * S::kKeys, places[i]);
+    kw::copy_async_commit();
+  }
+}
+
+// All of them, after `start`.
 template <class S, class ROWS>
 __device__ __forceinline__ void attend(Sums<S> &sums, const Queries<S> &queries,
                                        const Ring<S, ROWS> &ring, int begin, int end,
                                        float factor) {
   constexpr int kAhead = S::kStages * S::kWarps;
   const int first = begin + threadIdx.x / 32;
-  int of_stage[S::kStages][S::kTiles], places[S::kTiles];
-#pragma unroll
-  for (int i = 0; i < S::kStages; i++)
-    ring.look_up(of_stage[i], (first + i * S::kWarps) * S::kKeys);
-#pragma unroll
-  for (int i = 0; i < S::kStages; i++) {
-    const int step = first + i * S::kWarps;
-    if (step < end) ring.copy(i, step * S::kKeys, of_stage[i]);
-    kw::copy_async_commit();
-  }
+  int places[S::kTiles];
   ring.look_up(places, (first + kAhead) * S::kKeys);  // a step before it is needed
   int slot = 0;
   for (int step = first; step < end; step += S::kWarps) {
@@ -263,11 +269,12 @@ __device__ __forceinline__ void decode(char *shared, const typename S::T *q, lon
   const Ring<S, ROWS> ring(shared + threadIdx.x / 32 * (S::kStages * S::kSlot), rows, keys);
   const int steps = (keys + S::kKeys - 1) / S::kKeys;
   const int share = (steps + results.splits - 1) / results.splits;
-  Queries<S> queries;
+  const int begin = results.split * share, end = min(begin + share, steps);
+  start(ring, begin, end);
+  Queries<S> queries;  // on their way together with the first keys
   queries.load(q, next, results.mine);
   Sums<S> sums;
-  const int begin = results.split * share;
-  attend(sums, queries, ring, begin, min(begin + share, steps), factor * 1.4426950408889634f);
+  attend(sums, queries, ring, begin, end, factor * 1.4426950408889634f);
   finish(sums, shared, results);
 }
 
